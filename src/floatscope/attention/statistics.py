@@ -1,0 +1,65 @@
+"""What is measured of one layer's attention in one forward: names and shapes, no arithmetic.
+
+`reference` computes these by their definitions in float64, `blocked` fast and in bounded memory;
+both take a View and give Sums and Columns. Rows (queries) carry a group, keys carry a region; −1 is
+padding and never counts.
+"""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..models import Visibility
+
+# What a trace can keep, and what a person reads about it.
+STATISTICS = {
+    "mass": "share of all attention each key receives",
+    "groups": "the same, apart for prompt, masked and revealed queries",
+    "entropy": "entropy of each query's attention, over its maximum",
+    "flow": "attention from region to region",
+    "rollout": "attention from region to region through all layers so far",
+    "qk": "score, cosine, key norm and query norm of each key, as means over its queries",
+    "value_norm": "norm of what each key's value writes, ‖W_O v‖",
+    "residual_norm": "norm of each position's residual at the layer's input",
+    "rows": "the strongest keys of each position at the step it was revealed",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One layer's attention: q and k as the seam sees them, and who counts as what."""
+
+    query: Float[Tensor, "b h q d"]
+    key: Float[Tensor, "b kv k d"]
+    scale: float
+    mask: Bool[Tensor, "#b #h q k"] | None  # None: everything, or everything so far
+    causal: bool
+    visible: Visibility
+    group: Int[Tensor, "b q"]
+    n_groups: int
+    region: Int[Tensor, "b k"]
+    n_regions: int
+    lse: Float[Tensor, "b h q"] | None = None  # log-sum-exp of the scaled scores, where known
+    state: Float[Tensor, "b k r"] | None = None  # the rollout of the layers below
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What needs the attention weights."""
+
+    column_sum: Float[Tensor, "b g h k"]  # Σ A_ij over the queries of each group
+    entropy: Float[Tensor, "b h q"] | None  # −Σ A ln A, in nats
+    region_sum: Float[Tensor, "b h q r"] | None  # Σ A_ij over the keys of each region
+    rolled: Float[Tensor, "b q r"] | None  # head mean of A · state
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What needs q and k alone: sums over the queries that see a key (divide by `seen`)."""
+
+    score: Float[Tensor, "b h k"]  # Σ q·k, without the scale
+    cosine: Float[Tensor, "b h k"]
+    query_norm: Float[Tensor, "b h k"]
+    key_norm: Float[Tensor, "b h k"]  # the norm itself: a key has one
+    seen: Int[Tensor, "b k"]  # how many queries that count see the key

@@ -1,0 +1,27 @@
+"""Choosing layers, heads and steps the way Python chooses: a number, a slice, a sequence, or all."""
+
+from collections.abc import Sequence
+
+from .errors import UsageError
+
+Choice = int | slice | Sequence[int] | None
+
+
+def chosen(choice: Choice, total: int, what: str) -> list[int]:
+    """The indices meant, in order; negative ones count from the end."""
+    everything = range(total)
+    if choice is None:
+        return list(everything)
+    if isinstance(choice, slice):
+        found = list(everything[choice])
+    else:
+        wanted = [choice] if isinstance(choice, int) else list(choice)
+        wrong = [i for i in wanted if not -total <= i < total]
+        if wrong:
+            raise UsageError(
+                f"no {what} {wrong[0]}: there are {total}", f"Choose from 0 to {total - 1}."
+            )
+        found = sorted({i % total for i in wanted})
+    if not found:
+        raise UsageError(f"{what}s = {choice} chooses none of {total}", "Choose at least one.")
+    return found

@@ -1,0 +1,24 @@
+"""Randomness: a stream of its own for each prompt, so that a batch draws what each would draw alone."""
+
+import hashlib
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def stream(seed: int, ids: tuple[int, ...]) -> torch.Generator:
+    """On the CPU, so that a seed means the same on every device."""
+    digest = hashlib.blake2b(f"{seed} {ids}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+def sample(
+    logits: Float[Tensor, "w v"], temperature: float, generator: torch.Generator
+) -> Int[Tensor, " w"]:
+    """Arg-max, or a draw by Gumbel noise in float64 (float32 noise distorts small temperatures)."""
+    if temperature == 0:
+        return logits.argmax(-1)
+    uniform = torch.rand(logits.shape, generator=generator, dtype=torch.float64)
+    gumbel = -(-uniform.clamp_min(1e-300).log()).log()
+    return (logits.double() + temperature * gumbel.to(logits.device)).argmax(-1)

@@ -1,0 +1,188 @@
+"""The Model a user holds: loaded and checked, it decodes and traces."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from transformers import PreTrainedModel
+
+from . import models, selfcheck
+from .choose import Choice
+from .decode import Autoregressive, Confidence, Decoding, Sampler, decode
+from .errors import UsageError
+from .prompt import Encoded, Prompt, PromptLike, encode
+from .recording import Recorder
+from .trace import Trace
+
+AnySampler = Sampler | Autoregressive
+Progress = Callable[[int, int], None]
+Many = list[str] | list[Prompt] | list[Encoded] | list[list[int]]
+
+
+class Model(models.Model):
+    """A language model under the instrument. Make one with `floatscope.load`."""
+
+    def encode(self, prompt: PromptLike) -> Encoded:
+        """A prompt as this model's tokens, each with its region."""
+        return encode(self, prompt)
+
+    @overload
+    def generate(
+        self, prompts: Many, sampler: AnySampler | None = ..., **more: Any
+    ) -> list[Decoding]: ...
+    @overload
+    def generate(
+        self, prompts: PromptLike, sampler: AnySampler | None = ..., **more: Any
+    ) -> Decoding: ...
+    def generate(
+        self,
+        prompts: Any,
+        sampler: AnySampler | None = None,
+        *,
+        batch_size: int = 8,
+        progress: Progress | None = None,
+    ) -> Decoding | list[Decoding]:
+        """Decode without looking: the same tokens as `trace`. A list of prompts gives a list."""
+        job = self._job(prompts, sampler, batch_size, progress)
+        found: list[Decoding] = []
+        for batch, tick in job.batches():
+            found += decode(self, batch, job.sampler, progress=tick)
+        return found if job.several else found[0]
+
+    @overload
+    def trace(
+        self, prompts: Many, sampler: AnySampler | None = ..., **more: Any
+    ) -> list[Trace]: ...
+    @overload
+    def trace(
+        self, prompts: PromptLike, sampler: AnySampler | None = ..., **more: Any
+    ) -> Trace: ...
+    def trace(
+        self,
+        prompts: Any,
+        sampler: AnySampler | None = None,
+        *,
+        keep: Collection[str] | None = None,
+        layers: Choice = None,
+        heads: Choice = None,
+        steps: Choice = None,
+        groups: str = "coarse",
+        top: int = 8,
+        dtype: str = "float32",
+        batch_size: int = 8,
+        progress: Progress | None = None,
+    ) -> Trace | list[Trace]:
+        """Decode and record what every kept step, layer and head attended to.
+
+        Args:
+            prompts: text, a Prompt, token ids; a list of texts or Prompts gives a list of traces.
+            sampler: by default Confidence() for a diffusion model, Autoregressive() for a causal one.
+            keep: which statistics, of `floatscope.STATISTICS`; all by default.
+            layers, heads, steps: which of them, as a number, a slice or a sequence; all by default.
+            groups: query groups of the column sums: "coarse" (prompt, masked, revealed) or "regions".
+            top: how many of the strongest keys to keep of the row that predicted a revealed position.
+            dtype: float32, or float16 for half the memory.
+            batch_size: prompts decoded together; the tokens do not depend on it.
+            progress: called with (steps done, steps in all).
+        """
+        job = self._job(prompts, sampler, batch_size, progress)
+        found: list[Trace] = []
+        for batch, tick in job.batches():
+            recorder = Recorder(
+                self,
+                batch,
+                job.sampler,
+                keep=keep,
+                layers=layers,
+                heads=heads,
+                steps=steps,
+                groups=groups,
+                top=top,
+                dtype=dtype,
+            )
+            with recorder:
+                decodings = decode(self, batch, job.sampler, recorder, tick)
+            found += recorder.traces(decodings)
+        return found if job.several else found[0]
+
+    def _job(
+        self, prompts: Any, sampler: AnySampler | None, batch_size: int, progress: Progress | None
+    ) -> "_Job":
+        if batch_size < 1:
+            raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
+        several = isinstance(prompts, list | tuple) and not all(isinstance(i, int) for i in prompts)
+        if isinstance(prompts, list | tuple) and not prompts:
+            raise UsageError("no prompts", "Give at least one.")
+        chosen = sampler or (Confidence() if self.is_diffusion else Autoregressive())
+        chosen.check(self)
+        encoded = [encode(self, p) for p in (prompts if several else [prompts])]
+        return _Job(encoded, chosen, several, batch_size, progress)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Prompts on their way through a sampler, batch by batch."""
+
+    encoded: list[Encoded]
+    sampler: AnySampler
+    several: bool
+    batch_size: int
+    progress: Progress | None
+
+    def batches(self) -> Iterator[tuple[list[Encoded], Progress]]:
+        starts = range(0, len(self.encoded), self.batch_size)
+        total = len(starts) * self.sampler.n_steps
+        for number, start in enumerate(starts):
+            before = number * self.sampler.n_steps
+
+            def tick(done: int, of: int, before: int = before) -> None:
+                if self.progress is not None:
+                    self.progress(before + done, total)
+
+            yield self.encoded[start : start + self.batch_size], tick
+
+
+def load(
+    where: str | Path | PreTrainedModel,
+    *,
+    dtype: str | torch.dtype = "auto",
+    device: str | torch.device | None = None,
+    tokenizer: Any = None,
+    family: str | None = None,
+    direction: str | None = None,
+    block: int | None = None,
+    shift: int | None = None,
+    mask_id: int | None = None,
+    revision: str | None = None,
+    check: bool = True,
+) -> Model:
+    """Load a LLaDA, Dream, Llama, Qwen2 or Qwen3 checkpoint, natively, and check that it is sound.
+
+    Args:
+        where: a directory, a .gguf file, a hub id, or a transformers model that is already loaded.
+        dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.
+        device: "cuda" where there is one, by default.
+        tokenizer: instead of the checkpoint's own; needed for text with an already loaded model.
+        family: read the weights as this family's, whatever config.json calls them.
+        direction, block, shift, mask_id: overrides for derived models, such as a block-causal one.
+        revision: of a hub id.
+        check: run the self-check (a few short forwards).
+    """
+    model = models.load(
+        where,
+        into=Model,
+        dtype=dtype,
+        device=device,
+        tokenizer=tokenizer,
+        family=family,
+        direction=direction,
+        block=block,
+        shift=shift,
+        mask_id=mask_id,
+        revision=revision,
+    )
+    if check:
+        selfcheck.check(model)
+    return model

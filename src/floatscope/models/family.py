@@ -1,0 +1,68 @@
+"""A family: how one architecture's checkpoint becomes a transformers network, and what is known of it.
+
+A new family is one file that makes a Family and one line in `models/__init__.py`.
+Nothing here runs a model, and nothing ever runs code that came with a checkpoint.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from transformers import PretrainedConfig, PreTrainedModel
+
+
+class Direction(StrEnum):
+    """Which keys a query sees."""
+
+    CAUSAL = "causal"  # itself and everything before
+    BIDIRECTIONAL = "bidirectional"  # everything
+    BLOCK_CAUSAL = "block-causal"  # its own block and every block before
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture, by the name its config.json gives in `architectures`.
+
+    `shift`: the row that predicts position i is i − shift. Autoregressive models and Dream: 1;
+    LLaDA: 0.
+    """
+
+    name: str
+    architectures: tuple[str, ...]
+    network: type[PreTrainedModel]
+    direction: Direction = Direction.CAUSAL
+    shift: int = 1
+    mask_id: int | None = (
+        None  # the published checkpoints' id, used when config and tokenizer are silent
+    )
+    translate: Callable[[dict[str, Any]], dict[str, Any]] = (
+        dict  # config.json → the network's config
+    )
+    key_mapping: dict[str, str] = field(
+        default_factory=dict
+    )  # checkpoint key pattern → network key
+    fp32_rope: bool = False  # the reference code rotates in float32 whatever the dtype
+    tokenizer: str | None = None  # a transformers class, where no tokenizer.json is published
+    examples: str = ""  # checkpoints a person may have heard of
+
+    def config(self, raw: dict[str, Any]) -> PretrainedConfig:
+        """The network's own configuration, from the checkpoint's config.json."""
+        fields = self.translate(raw)
+        # Remote code and a foreign model_type must not reach transformers.
+        for key in (
+            "auto_map",
+            "model_type",
+            "architectures",
+            "transformers_version",
+            "torch_dtype",
+            "dtype",
+        ):
+            fields.pop(key, None)
+        config: PretrainedConfig = self.network.config_class(**fields)
+        return config
+
+
+def rope(theta: float, scaling: dict[str, Any] | None = None) -> dict[str, Any]:
+    """transformers 5's spelling of a RoPE base."""
+    return {"rope_type": "default", **(scaling or {}), "rope_theta": float(theta)}

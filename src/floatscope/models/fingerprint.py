@@ -1,0 +1,35 @@
+"""A fingerprint of a network's weights: the same on every device, in one pass, in little memory.
+
+Hashing 16 GB byte by byte on a CPU takes half a minute. Integer sums modulo 2^64 do not depend on
+order or device, so each tensor is reduced where it lies and only the sums are hashed. It tells
+models apart and notices damage; it is no defence against someone who forges weights.
+"""
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+_CHUNK = 1 << 22
+_INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _sums(tensor: Tensor) -> tuple[int, int]:
+    """Plain and position-weighted sum of the raw bits: swapping two elements changes the second."""
+    bits = tensor.detach().contiguous().view(-1).view(_INTEGER[tensor.element_size()])
+    plain = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    weighted = torch.zeros_like(plain)
+    for start in range(0, bits.numel(), _CHUNK):
+        chunk = bits[start : start + _CHUNK].to(torch.int64)
+        place = torch.arange(start, start + len(chunk), device=tensor.device) * 2 + 1
+        plain += chunk.sum()
+        weighted += (chunk * place).sum()
+    return int(plain), int(weighted)
+
+
+def fingerprint(net: nn.Module) -> str:
+    """16 hexadecimal digits over every parameter's name, shape, dtype and bits, as loaded."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, tensor in sorted(net.named_parameters()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {_sums(tensor)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,209 @@
+"""From a directory, a GGUF file, a hub id or a transformers model to a Model.
+
+Weights are loaded natively from safetensors or GGUF; pickles and code that comes with a checkpoint
+are refused. Every tensor must arrive: missing, extra and mis-shaped ones are errors, never warnings.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import logging as hf_logging
+
+from ..errors import ModelError
+from . import seam, source, special
+from .family import Direction, Family
+from .model import Model
+from .registry import family_by_name, family_of
+
+M = TypeVar("M", bound=Model)
+
+
+def load(
+    where: str | Path | PreTrainedModel,
+    *,
+    into: type[M],
+    dtype: str | torch.dtype = "auto",
+    device: str | torch.device | None = None,
+    tokenizer: Any = None,
+    family: str | None = None,
+    direction: str | None = None,
+    block: int | None = None,
+    shift: int | None = None,
+    mask_id: int | None = None,
+    revision: str | None = None,
+) -> M:
+    """Load `where` as a model of class `into`; see `floatscope.load` for the arguments."""
+    if isinstance(where, PreTrainedModel):
+        name, net = str(where.config.name_or_path or type(where).__name__), where
+        kind = family_by_name(family) if family else family_of(type(where).__name__, name)
+        if not isinstance(where, kind.network):
+            raise ModelError(
+                f"a {type(where).__name__} is no {kind.network.__name__}, which {kind.name} is",
+                "Pass the checkpoint's directory or hub id instead.",
+            )
+        net.eval()
+    else:
+        path = source.locate(where, revision)
+        name = str(where)
+        device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        wanted = _dtype(dtype, device)
+        with _quiet():
+            if path.suffix == ".gguf":
+                kind, net = _from_gguf(path, wanted)
+            else:
+                kind, net = _from_directory(path, wanted, family)
+            tokenizer = tokenizer or source.tokenizer(path, kind)
+        net = net.to(device).eval()
+        if kind.fp32_rope and wanted is not torch.float32:
+            net.set_attn_implementation(seam.NAME)
+            seam.fp32_rope(net)
+    if getattr(net.config, "use_sliding_window", False):
+        raise ModelError(
+            f"{name} uses sliding-window attention, which Floatscope does not measure",
+            "Set use_sliding_window to false in its config.json if the context fits the window.",
+        )
+    toward = _direction(kind, direction, block)
+    return into(
+        name=name,
+        net=net,
+        tokenizer=tokenizer,
+        family=replace(kind, direction=toward),
+        direction=toward,
+        block=block,
+        shift=kind.shift if shift is None else shift,
+        mask_id=special.mask_id(kind, toward, net.config, tokenizer, mask_id),
+        end_ids=special.end_ids(net.config, net.generation_config, tokenizer),
+        chat=bool(getattr(tokenizer, "chat_template", None)),
+    )
+
+
+def _dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype == "auto":  # bf16 on a CPU is slow, and on some CPUs dies with an illegal instruction
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    found = getattr(torch, dtype, None)
+    if found not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        raise ModelError(f"no dtype {dtype!r}", "Use float32, bfloat16, float16 or auto.")
+    return found
+
+
+def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
+    toward = kind.direction if given is None else None
+    if toward is None:
+        if given not in list(Direction):
+            raise ModelError(f"no direction {given!r}", f"Use one of: {', '.join(Direction)}.")
+        toward = Direction(given)
+    if (toward is Direction.BLOCK_CAUSAL) != (block is not None) or (
+        block is not None and block < 1
+    ):
+        raise ModelError(
+            f"direction {toward} with block {block}",
+            "A block-causal model needs block=N, N ≥ 1; the others take none.",
+        )
+    return toward
+
+
+def _from_directory(
+    path: Path, dtype: torch.dtype, family: str | None
+) -> tuple[Family, PreTrainedModel]:
+    raw = source.read_config(path)
+    architecture = next(iter(raw.get("architectures") or ()), None)
+    kind = family_by_name(family) if family else family_of(architecture, path)
+    source.require_safetensors(path)
+    try:
+        config = kind.config(raw)
+    except KeyError as error:
+        raise ModelError(
+            f"{path}/config.json has no field {error}, which {kind.name} needs",
+            "Copy the checkpoint's config.json again.",
+        ) from error
+    try:
+        net, info = kind.network.from_pretrained(
+            path,
+            config=config,
+            key_mapping=kind.key_mapping or None,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # reported below, with the shapes
+            output_loading_info=True,
+            local_files_only=True,
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _broken(path, error) from error
+    except Exception as error:
+        # safetensors raises its own class, which is not exported under a stable name.
+        if "safetensor" in type(error).__name__.lower():
+            raise _broken(path, error) from error
+        raise
+    require_complete(path, info)
+    return kind, net
+
+
+def _broken(path: Path, error: Exception) -> ModelError:
+    return ModelError(
+        f"{path}: the weights cannot be read ({str(error).splitlines()[0]})",
+        "The files are damaged or incomplete: fetch or copy them again.",
+    )
+
+
+def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]:
+    source.require_gguf()
+    from transformers import AutoModelForCausalLM
+
+    try:
+        net, info = AutoModelForCausalLM.from_pretrained(
+            path.parent,
+            gguf_file=path.name,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, IndexError) as error:
+        raise _broken(path, error) from error
+    require_complete(path, info)
+    return family_of(type(net).__name__, path), net
+
+
+def require_complete(path: Path, info: dict[str, Any]) -> None:
+    """Self-check 1: every tensor of the network came from the checkpoint, and none was left over."""
+    problems = []
+    for what, keys in (
+        ("missing", info["missing_keys"]),
+        ("left over", info["unexpected_keys"]),
+        ("mis-shaped", info["mismatched_keys"]),
+    ):
+        names = sorted(key if isinstance(key, str) else _mismatch(key) for key in keys)
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            problems.append(f"{len(names)} tensors {what}: {', '.join(names[:3])}{more}")
+    if problems:
+        raise ModelError(
+            f"self-check 'every tensor loaded' failed for {path}: {'; '.join(problems)}",
+            "The weights do not belong to this config.json, or the download is incomplete.",
+        )
+
+
+def _mismatch(key: tuple[Any, ...]) -> str:
+    name, found, expected = key[0], key[1], key[2]
+    return f"{name} is {tuple(found)}, expected {tuple(expected)}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers' own loading reports say less than the errors raised here."""
+    level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(level)
+        if bar:
+            hf_logging.enable_progress_bar()

@@ -1,0 +1,151 @@
+"""A loaded model: a transformers network, its tokenizer, and the facts that decoding needs.
+
+It turns ids into predictions for positions and knows nothing of samplers, statistics or traces.
+`floatscope.Model`, which a user holds, adds `generate` and `trace` to this.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from . import seam
+from .family import Direction, Family
+from .fingerprint import fingerprint
+from .visibility import Visibility
+
+
+@dataclass(eq=False, repr=False)
+class Model:
+    name: str
+    net: PreTrainedModel
+    tokenizer: Any  # a transformers tokenizer, or None: then prompts are given as ids
+    family: Family
+    direction: Direction
+    block: int | None  # of a block-causal model
+    shift: int  # the row that predicts position i is i − shift
+    mask_id: int | None
+    end_ids: tuple[int, ...]
+    chat: bool = False  # the tokenizer brings a chat template
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.net.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.net.parameters()).dtype
+
+    @property
+    def context(self) -> int:
+        """The longest sequence the model was made for."""
+        return int(self.net.config.max_position_embeddings)
+
+    @property
+    def n_layers(self) -> int:
+        return int(self.net.config.num_hidden_layers)
+
+    @property
+    def n_heads(self) -> int:
+        return int(self.net.config.num_attention_heads)
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.net.config.vocab_size)
+
+    @cached_property
+    def n_parameters(self) -> int:
+        return sum(p.numel() for p in self.net.parameters())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the weights as loaded: another dtype is another fingerprint."""
+        return fingerprint(self.net)
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        ids = set(self.end_ids)
+        if self.mask_id is not None:
+            ids.add(self.mask_id)
+        if self.tokenizer is not None:
+            ids.update(self.tokenizer.all_special_ids)
+            ids.update(i for i, t in self.tokenizer.added_tokens_decoder.items() if t.special)
+        return frozenset(ids)
+
+    @property
+    def is_diffusion(self) -> bool:
+        return self.mask_id is not None
+
+    def __repr__(self) -> str:
+        size = self.n_parameters
+        scale, unit = (1e9, "B") if size >= 1e9 else (1e6, "M") if size >= 1e6 else (1e3, "k")
+        facts = [
+            f"{self.family.name}, {size / scale:.3g}{unit} parameters",
+            f"{self.n_layers} layers × {self.n_heads} heads",
+            str(self.direction) + (f" ({self.block})" if self.block else ""),
+            f"context {self.context}",
+            f"mask {self.mask_id}" if self.is_diffusion else "no mask",
+            f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
+        ]
+        return f"<floatscope.Model {self.name}: {'; '.join(facts)}>"
+
+    def visibility(self, queries: int, keys: int, padding: Int[Tensor, " b"]) -> Visibility:
+        return Visibility(self.direction, self.block, padding, queries, keys)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: Int[Tensor, "b q"],
+        rows: Int[Tensor, " r"],
+        visible: Visibility,
+        cache: DynamicCache | None = None,
+    ) -> Float[Tensor, "b r v"]:
+        """Logits of the given rows, as the network computes them (not shifted)."""
+        with seam.engaged(self.net):
+            output = self.net(
+                input_ids=ids,
+                attention_mask=visible.mask,
+                position_ids=visible.position_ids,
+                past_key_values=cache,
+                use_cache=cache is not None,
+                is_causal=visible.is_causal,
+                logits_to_keep=rows,
+            )
+        logits: Tensor = output.logits
+        return logits
+
+    def predict(
+        self, canvas: Int[Tensor, "b s"], start: int, stop: int, visible: Visibility
+    ) -> Float[Tensor, "b w v"]:
+        """What the model predicts at positions start … stop − 1, whichever rows that takes."""
+        rows = torch.arange(start, stop, device=canvas.device) - self.shift
+        return self.forward(canvas, rows.clamp(min=0), visible)
+
+    def logits(self, ids: Int[Tensor, "b s"]) -> Float[Tensor, "b s v"]:
+        """The network's own logits for a batch without padding: row by row, not shifted."""
+        padding = torch.zeros(len(ids), dtype=torch.long, device=ids.device)
+        every = torch.arange(ids.shape[1], device=ids.device)
+        return self.forward(ids, every, self.visibility(ids.shape[1], ids.shape[1], padding))
+
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        """Each token as a person reads it; its id in angle brackets where there is no tokenizer."""
+        if self.tokenizer is None:
+            return [f"<{i}>" for i in ids]
+        return [self.tokenizer.decode([i]) if i >= 0 else "" for i in ids]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of an answer: up to its end token, without special tokens."""
+        kept: list[int] = []
+        for i in ids:
+            if i in self.end_ids:
+                break
+            kept.append(i)
+        if self.tokenizer is None:
+            return " ".join(map(str, kept))
+        text: str = self.tokenizer.decode([i for i in kept if i not in self.special_ids])
+        return text

@@ -1,0 +1,145 @@
+"""The one seam with transformers: where our code runs inside a network's forward.
+
+A registered attention function sees every layer's q, k and v after RoPE, norms and cache. It hands
+them to the handlers attached to that network, outermost first, and at the end to transformers' own
+SDPA function: with no handler attached a network computes exactly what it computes without us.
+A handler may change the call (an intervention) or look at it (a capture). This file neither
+measures nor edits anything.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "floatscope"
+
+
+@dataclass
+class Call:
+    """One layer's attention, about to be computed."""
+
+    layer: int
+    module: nn.Module
+    query: Float[Tensor, "b h q d"]
+    key: Float[Tensor, "b kv k d"]
+    value: Float[Tensor, "b kv k d"]
+    mask: Bool[Tensor, "#b #h q k"] | None  # True = may look; None = all, or causal
+    causal: bool
+    scale: float
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+Proceed = Callable[[Call], Float[Tensor, "b q h d"]]
+Handler = Callable[[Call, Proceed], Float[Tensor, "b q h d"]]
+
+# Keyed by the attention module, so that two networks traced in one process never meet.
+_handlers: dict[nn.Module, list[Handler]] = {}
+
+
+def _stock(call: Call) -> Float[Tensor, "b q h d"]:
+    output, _ = sdpa_attention_forward(
+        call.module,
+        call.query,
+        call.key,
+        call.value,
+        call.mask,
+        scaling=call.scale,
+        is_causal=call.causal,
+        **call.extra,
+    )
+    return output
+
+
+def _chain(handlers: list[Handler]) -> Proceed:
+    if not handlers:
+        return _stock
+    first, rest = handlers[0], _chain(handlers[1:])
+    return lambda call: first(call, rest)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **extra: Any,
+) -> tuple[Tensor, None]:
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    call = Call(
+        layer=int(module.layer_idx),  # type: ignore[arg-type]
+        module=module,
+        # A family that rotates in float32 hands over wider q and k than v.
+        query=query.to(value.dtype),
+        key=key.to(value.dtype),
+        value=value,
+        mask=attention_mask,
+        causal=causal and attention_mask is None and query.shape[2] > 1,
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        extra={"dropout": dropout, **extra},
+    )
+    return _chain(_handlers.get(module, []))(call), None
+
+
+AttentionInterface.register(NAME, _attention)
+# Without this second registration transformers would drop every mask, padding included, silently.
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def attention_modules(net: PreTrainedModel) -> list[nn.Module]:
+    """The attention module of every layer, in order."""
+    found = [m for m in net.modules() if hasattr(m, "layer_idx") and hasattr(m, "o_proj")]
+    return sorted(found, key=lambda m: int(m.layer_idx))  # type: ignore[arg-type]
+
+
+@contextmanager
+def engaged(net: PreTrainedModel) -> Iterator[None]:
+    """The network computes attention through the seam; afterwards as it did before."""
+    before = net.config._attn_implementation
+    if before != NAME:
+        net.set_attn_implementation(NAME)
+    try:
+        yield
+    finally:
+        if before != NAME:
+            net.set_attn_implementation(before)
+
+
+@contextmanager
+def attached(net: PreTrainedModel, handler: Handler, *, innermost: bool = False) -> Iterator[None]:
+    """`handler` is called at every attention of `net`; an innermost one sees what the others changed."""
+    modules = attention_modules(net)
+    with engaged(net):
+        for module in modules:
+            chain = _handlers.setdefault(module, [])
+            chain.append(handler) if innermost else chain.insert(0, handler)
+        try:
+            yield
+        finally:
+            for module in modules:
+                _handlers[module].remove(handler)
+                if not _handlers[module]:
+                    del _handlers[module]
+
+
+def fp32_rope(net: PreTrainedModel) -> None:
+    """Rotate q and k in float32 whatever the dtype; the seam casts them back afterwards."""
+    rotary = net.model.rotary_emb
+    original = rotary.forward
+
+    def forward(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = original(x.float(), position_ids)
+        return cos, sin
+
+    rotary.forward = torch.no_grad()(forward)

@@ -1,0 +1,118 @@
+"""Where a checkpoint's files come from: a directory, a GGUF file, a hub id; and its tokenizer."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+from ..errors import ModelError
+from .family import Family
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+
+
+def locate(where: str | Path, revision: str | None) -> Path:
+    """The checkpoint's directory, or its GGUF file, on this machine."""
+    path = Path(where).expanduser()
+    if path.is_file():
+        if path.suffix == ".gguf":
+            return path
+        raise ModelError(f"{path} is a file, but no GGUF file", "Give the checkpoint's directory.")
+    if path.is_dir():
+        gguf = sorted(path.glob("*.gguf"))
+        if not (path / "config.json").exists() and len(gguf) == 1:
+            return gguf[0]
+        return path
+    if isinstance(where, str) and _HUB_ID.fullmatch(where) and not where.startswith("."):
+        return _from_hub(where, revision)
+    raise ModelError(
+        f"no such model: {where}",
+        "Give a directory with config.json and *.safetensors, a .gguf file, or a hub id 'owner/name'.",
+    )
+
+
+def _from_hub(repo: str, revision: str | None) -> Path:
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=_WANTED))
+    except errors.GatedRepoError as error:
+        raise ModelError(
+            f"{repo} is gated", "Accept its licence on the hub and log in: hf auth login."
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelError(
+            f"no model {repo} on the hub", "Check the name; private models need hf auth login."
+        ) from error
+    except (OSError, errors.HfHubHTTPError, errors.LocalEntryNotFoundError) as error:
+        raise ModelError(
+            f"{repo} is neither a directory here nor can the hub be reached",
+            "Go online once to fetch it, or give the directory of a copy.",
+        ) from error
+    except Exception as error:
+        # The hub's client lets its transport's exceptions through, and these change with it.
+        if type(error).__module__.split(".")[0].startswith(("httpx", "httpcore", "requests")):
+            raise ModelError(
+                f"{repo} is neither a directory here nor can the hub be reached ({error})",
+                "Go online once to fetch it, or give the directory of a copy.",
+            ) from error
+        raise
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"{path} has no config.json", "Give the directory that holds the checkpoint."
+        ) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{file} is not JSON: {error}", "Copy it again.") from error
+    if not isinstance(raw, dict):
+        raise ModelError(f"{file} holds no JSON object", "Copy it again.")
+    return raw
+
+
+def require_safetensors(path: Path) -> None:
+    if any(path.glob("*.safetensors")):
+        return
+    pickles = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
+    if pickles:
+        raise ModelError(
+            f"{path} holds pickled weights only ({pickles[0]}), which can run code when opened",
+            "Convert them to safetensors first.",
+        )
+    raise ModelError(f"{path} holds no *.safetensors file", "The checkpoint is incomplete.")
+
+
+def require_gguf() -> None:
+    missing = [n for n in ("gguf", "accelerate") if importlib.util.find_spec(n) is None]
+    if missing:
+        raise ModelError(
+            f"GGUF files need {' and '.join(missing)}", "pip install 'floatscope[gguf]'"
+        )
+
+
+def tokenizer(path: Path, family: Family) -> Any:
+    """The checkpoint's tokenizer through transformers' own classes; None if it brings none."""
+    if path.suffix == ".gguf":
+        return transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    try:
+        if (path / "tokenizer.json").exists():
+            return transformers.PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+        if family.tokenizer and (path / "vocab.json").exists():
+            cls = getattr(transformers, family.tokenizer)
+            return cls.from_pretrained(path, local_files_only=True)
+        if (path / "tokenizer.model").exists() or (path / "vocab.json").exists():
+            return transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except Exception as error:
+        raise ModelError(
+            f"{path}: the tokenizer cannot be read ({str(error).splitlines()[0]})",
+            "Copy its files again, or pass tokenizer=... to load.",
+        ) from error
+    return None

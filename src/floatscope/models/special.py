@@ -1,0 +1,57 @@
+"""Special tokens of a model: the mask above all, and where an answer ends."""
+
+from typing import Any
+
+from ..errors import ModelError
+from .family import Direction, Family
+
+MASK_NAMES = ("<|mdm_mask|>", "<|mask|>", "<mask>", "[MASK]", "|<MASK>|", "<|MASK|>")
+END_NAMES = ("<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<eos>", "</s>")
+
+
+def _named(tokenizer: Any, names: tuple[str, ...]) -> list[int]:
+    if tokenizer is None:
+        return []
+    added = tokenizer.get_added_vocab()
+    return [added[name] for name in names if name in added]
+
+
+def mask_id(
+    family: Family, direction: Direction, config: Any, tokenizer: Any, given: int | None
+) -> int | None:
+    """The id of the mask token: as given, else from the config, else the tokenizer, else the family."""
+    if direction is Direction.CAUSAL:
+        return None
+    if given is None:
+        from_config = getattr(config, "mask_token_id", None)
+        from_tokenizer = getattr(tokenizer, "mask_token_id", None)
+        if from_tokenizer is None:
+            from_tokenizer = next(iter(_named(tokenizer, MASK_NAMES)), None)
+        if None not in (from_config, from_tokenizer) and from_config != from_tokenizer:
+            raise ModelError(
+                f"two mask ids: config.json says {from_config}, the tokenizer {from_tokenizer}",
+                "Say which one is right: load(..., mask_id=...).",
+            )
+        given = next(
+            (m for m in (from_config, from_tokenizer, family.mask_id) if m is not None), None
+        )
+    vocab = config.vocab_size
+    if given is None or not 0 <= given < vocab:
+        found = (
+            "no mask id" if given is None else f"mask id {given} outside the vocabulary of {vocab}"
+        )
+        raise ModelError(
+            f"{found} for a {family.name} model",
+            "Put mask_token_id into config.json, or load(..., mask_id=...).",
+        )
+    return int(given)
+
+
+def end_ids(config: Any, generation: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Every id that ends an answer."""
+    found: list[int] = []
+    for source in (config, generation, tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        found += value if isinstance(value, list) else [] if value is None else [value]
+    found += _named(tokenizer, END_NAMES)
+    return tuple(dict.fromkeys(int(v) for v in found if v < config.vocab_size))

@@ -1,0 +1,108 @@
+"""Labelled arrays on disk: a zarr 3 store that is whole or absent, and says so when it is damaged.
+
+Zarr reads a missing chunk as zeros without a word; a manifest of every file's size and checksum,
+written last, makes that an error. No pickle is written or read.
+"""
+
+import json
+import os
+import shutil
+import zlib
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from .errors import TraceError
+
+MANIFEST = "floatscope.json"
+_CHUNK_BYTES = 8 << 20
+
+
+def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
+    """Write to a neighbour, then rename: a reader never meets half a store."""
+    if path.exists() and not overwrite:
+        raise TraceError(f"{path} exists", "Choose another path, or pass overwrite=True.")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data.to_zarr(partial, zarr_format=3, consolidated=False, encoding=_encoding(data))
+        files = {
+            str(f.relative_to(partial)): [f.stat().st_size, zlib.crc32(f.read_bytes())]
+            for f in sorted(partial.rglob("*"))
+            if f.is_file()
+        }
+        manifest = {"kind": "floatscope trace", "schema": schema, "files": files}
+        (partial / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        _put_in_place(partial, path)
+    except OSError as error:
+        raise TraceError(
+            f"{path} could not be written: {error.strerror or error}",
+            f"It needs about {data.nbytes / 1e6:.0f} MB before compression; nothing was left behind.",
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return path
+
+
+def _put_in_place(partial: Path, path: Path) -> None:
+    if not path.exists():
+        partial.rename(path)
+        return
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    path.rename(old)
+    try:
+        partial.rename(path)
+    except BaseException:
+        old.rename(path)
+        raise
+    shutil.rmtree(old) if old.is_dir() else old.unlink()
+
+
+def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Chunks along the first dimension (steps, mostly), so that a viewer reads a step at a time."""
+    encoding = {}
+    for name, array in data.data_vars.items():
+        if array.size:
+            first = (
+                max(1, _CHUNK_BYTES * array.shape[0] // max(array.nbytes, 1)) if array.ndim else 0
+            )
+            chunks = (min(first, array.shape[0]), *array.shape[1:]) if array.ndim else ()
+            encoding[str(name)] = {"chunks": chunks}
+    return encoding
+
+
+def load(path: Path, schema: int, *, lazy: bool = False) -> xr.Dataset:
+    """Open a store after checking that it is ours, of this schema, and complete."""
+    if not path.exists():
+        raise TraceError(f"no trace at {path}", "Check the path.")
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        found, files = manifest["schema"], manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TraceError(
+            f"{path} is not a Floatscope trace, or was cut short: {MANIFEST} cannot be read",
+            "Give a directory written by Trace.save; if it was, save it again.",
+        ) from error
+    if found != schema:
+        raise TraceError(
+            f"{path} has trace schema {found}; this version of Floatscope reads schema {schema}",
+            "Read it with the version that wrote it, or trace again.",
+        )
+    for name, (size, checksum) in files.items():
+        file = path / name
+        if not file.is_file() or file.stat().st_size != size:
+            raise _damaged(path, f"{name} is missing or cut short")
+        if not lazy and zlib.crc32(file.read_bytes()) != checksum:
+            raise _damaged(path, f"{name} has changed since it was written")
+    data = xr.open_zarr(path, zarr_format=3, consolidated=False, chunks=None)
+    data = data if lazy else data.load()
+    # Text comes back as zarr's string type; plain numpy text compares and slices everywhere.
+    for name, array in data.variables.items():
+        if array.dtype.kind in "OT":
+            data[name] = array.astype(str) if array.dtype.kind == "T" else array.astype(np.str_)
+    return data
+
+
+def _damaged(path: Path, what: str) -> TraceError:
+    return TraceError(f"{path} is damaged: {what}", "Copy it again, or trace again.")

@@ -1,24 +1,53 @@
-"""Floatscope: an instrument for attention in masked diffusion language models."""
+"""Floatscope: an instrument for attention in masked diffusion language models.
 
-from .attention import STATISTICS
-from .decode import (
-    Autoregressive,
-    Confidence,
-    Decoding,
-    Entropy,
-    EntropyBound,
-    Margin,
-    PositionCalibrated,
-    Random,
-    Remask,
-    Sampler,
-    Threshold,
-)
-from .errors import CaptureError, FloatscopeError, ModelError, TraceError, UsageError
-from .instrument import Model, load
-from .prompt import Part, Prompt
-from .trace import Trace
+The public names, nothing else. They are imported when first used: `floatscope --help` and reading a
+saved trace should not wait for torch.
+"""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .attention import STATISTICS
+    from .decode import (
+        Autoregressive,
+        Confidence,
+        Decoding,
+        Entropy,
+        EntropyBound,
+        Margin,
+        PositionCalibrated,
+        Random,
+        Remask,
+        Sampler,
+        Threshold,
+    )
+    from .errors import CaptureError, FloatscopeError, ModelError, TraceError, UsageError
+    from .instrument import Model, load
+    from .prompt import Part, Prompt
+    from .trace import Trace
+
+_WHERE = {
+    "attention": ("STATISTICS",),
+    "decode": (
+        "Autoregressive",
+        "Confidence",
+        "Decoding",
+        "Entropy",
+        "EntropyBound",
+        "Margin",
+        "PositionCalibrated",
+        "Random",
+        "Remask",
+        "Sampler",
+        "Threshold",
+    ),
+    "errors": ("CaptureError", "FloatscopeError", "ModelError", "TraceError", "UsageError"),
+    "instrument": ("Model", "load"),
+    "prompt": ("Part", "Prompt"),
+    "trace": ("Trace",),
+}
+_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 __all__ = [
     "STATISTICS",
     "Autoregressive",
@@ -43,3 +72,15 @@ __all__ = [
     "UsageError",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_MODULE_OF]

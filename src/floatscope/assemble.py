@@ -10,7 +10,7 @@ import xarray as xr
 from torch import Tensor
 
 from . import null
-from .attention import Scene, Seen
+from .attention import Rows, Scene, Seen
 from .decode import Autoregressive, Decoding, Sampler
 from .models import Model
 from .token_classes import classify
@@ -57,7 +57,9 @@ class Recorded:
         """Row `b` of the batch, at one step, without its padding."""
         self.steps.append(step)
         layers = list(seen.values())
-        from_region = _counts(scene.region[b], scene.n_regions)  # positions so far in each region
+        from_region = _counts(
+            scene.labels.region[b], scene.labels.n_regions
+        )  # positions so far in each region
 
         def take(name: str, parts: list[Tensor], kind: np.dtype = dtype) -> None:
             self.arrays.setdefault(name, []).append(_host(torch.stack(parts), kind))
@@ -66,7 +68,7 @@ class Recorded:
             stacked = [_some(s.column_sum)[b, ..., padding:] for s in layers]  # (g, h, k) a layer
             column = torch.stack(stacked, dim=1)  # (g, layer, h, k)
             self.arrays.setdefault("column_sum", []).append(_host(column, dtype))
-            rows = _rows_of_groups(from_region, scene.n_groups)
+            rows = _rows_of_groups(from_region, scene.labels.n_groups)
             self.arrays.setdefault("rows_counted", []).append(_host(rows, np.dtype(np.int64)))
         if layers[0].entropy is not None:
             take("entropy", [_some(s.entropy)[b, :, padding:] for s in layers])
@@ -86,29 +88,18 @@ class Recorded:
             take("residual_norm", [_some(s.residual_norm)[b, padding:] for s in layers])
 
     def reveal(
-        self,
-        step: int,
-        position: int,
-        token: int,
-        seen: dict[int, Seen],
-        b: int,
-        w: int,
-        padding: int,
-        dtype: np.dtype,
+        self, step: int, at: list[tuple[int, int]], rows: Rows, padding: int, dtype: np.dtype
     ) -> None:
-        """The row that predicted `position` when it was revealed."""
-        self.events.append((step, position, token))
-        layers = list(seen.values())
-        for name, kind in (
-            ("row_key", np.dtype(np.int32)),
-            ("row_weight", dtype),
-            ("row_flow", dtype),
+        """The rows that predicted the (position, token) pairs revealed at one step."""
+        self.events += [(step, position, token) for position, token in at]
+        key = _host(rows.key, np.dtype(np.int32))
+        for name, array in (
+            ("row_key", np.where(key >= 0, key - padding, key)),
+            ("row_weight", _host(rows.weight, dtype)),
+            ("row_flow", _host(rows.flow, dtype)),
         ):
-            found = torch.stack([_some(getattr(s, name))[b, :, w] for s in layers])
-            array = _host(found, kind)
-            self.event_arrays.setdefault(name, []).append(
-                array - padding if name == "row_key" else array
-            )
+            # (layer, head, event, …) → (event, layer, head, …)
+            self.event_arrays.setdefault(name, []).extend(np.moveaxis(array, 2, 0))
 
 
 def _some(tensor: Tensor | None) -> Tensor:
@@ -160,7 +151,7 @@ def assemble(
             variables[name] = (dims, array[:, : len(groups)])
     for name, rows in recorded.event_arrays.items():
         events = [a for a, e in zip(rows, recorded.events, strict=True) if e[0] < decoding.steps]
-        array = np.stack(_level(events)) if events else np.zeros((0, 0, 0, 0), np.float32)
+        array = np.stack(events) if events else np.zeros((0, *rows[0].shape), rows[0].dtype)
         variables[name] = (_ROW_DIMS[name], array[..., order] if name == "row_flow" else array)
     variables |= _happenings(decoding)
     sizes = [int((decoding.canvas[t] >= 0).sum()) for t in kept]
@@ -263,13 +254,3 @@ def _widen(array: np.ndarray, size: int, dims: tuple[str, ...]) -> np.ndarray:
         return array[..., :size]
     width = [(0, 0)] * (array.ndim - 1) + [(0, missing)]
     return np.pad(array, width, constant_values=np.nan)
-
-
-def _level(events: list[np.ndarray]) -> list[np.ndarray]:
-    """Rows shorter than `top` (a short prompt's first tokens) are filled with weight 0 at key −1."""
-    width = max(a.shape[-1] for a in events)
-    fill = -1 if events[0].dtype.kind == "i" else 0
-    return [
-        np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, width - a.shape[-1])], constant_values=fill)
-        for a in events
-    ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from transformers import PreTrainedModel
@@ -21,6 +21,25 @@ Progress = Callable[[int, int], None]
 Many = list[str] | list[Prompt] | list[Encoded] | list[list[int]]
 
 
+class How(TypedDict, total=False):
+    """Options of `generate` and `trace`."""
+
+    batch_size: int
+    progress: Progress | None
+
+
+class What(How, total=False):
+    """Options of `trace`; its documentation says what they mean."""
+
+    keep: Collection[str] | None
+    layers: Choice
+    heads: Choice
+    steps: Choice
+    groups: str
+    top: int
+    dtype: str
+
+
 class Model(models.Model):
     """A language model under the instrument. Make one with `floatscope.load`."""
 
@@ -30,11 +49,11 @@ class Model(models.Model):
 
     @overload
     def generate(
-        self, prompts: Many, sampler: AnySampler | None = ..., **more: Any
+        self, prompts: Many, sampler: AnySampler | None = ..., **how: Unpack[How]
     ) -> list[Decoding]: ...
     @overload
     def generate(
-        self, prompts: PromptLike, sampler: AnySampler | None = ..., **more: Any
+        self, prompts: PromptLike, sampler: AnySampler | None = ..., **how: Unpack[How]
     ) -> Decoding: ...
     def generate(
         self,
@@ -53,11 +72,11 @@ class Model(models.Model):
 
     @overload
     def trace(
-        self, prompts: Many, sampler: AnySampler | None = ..., **more: Any
+        self, prompts: Many, sampler: AnySampler | None = ..., **what: Unpack[What]
     ) -> list[Trace]: ...
     @overload
     def trace(
-        self, prompts: PromptLike, sampler: AnySampler | None = ..., **more: Any
+        self, prompts: PromptLike, sampler: AnySampler | None = ..., **what: Unpack[What]
     ) -> Trace: ...
     def trace(
         self,

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from .assemble import Recorded, assemble
-from .attention import STATISTICS, Capture, Scene, Seen
+from .attention import STATISTICS, Capture, Labels, Scene, Seen
 from .choose import Choice, chosen
 from .decode import Autoregressive, Decoding, Sampler, State
 from .decode.steps import Watcher
@@ -81,6 +81,7 @@ class Recorder(Watcher):
         self.running = Running()
         self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
         self.seen: dict[int, Seen] = {}
+        self.scene: Scene | None = None
         self._warn_if_large()
 
     def __enter__(self) -> "Recorder":
@@ -100,7 +101,7 @@ class Recorder(Watcher):
 
     @contextmanager
     def _watch(self, state: State) -> Iterator[None]:
-        scene = self._scene(state)
+        self.scene = scene = self._scene(state)
         with self.capture.forward(scene) as seen:
             yield
         self.seen = self.running.add(seen, scene) if state.cached else seen
@@ -112,16 +113,18 @@ class Recorder(Watcher):
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
-        if "rows" not in self.keep or state.step not in self.steps:
+        if "rows" not in self.keep or state.step not in self.steps or self.scene is None:
             return
-        lo = state.window[0]
-        for place, w in revealed.nonzero().tolist():
-            b = state.rows[place]
-            padding = len(state.canvas[0]) - self._size(b, state)
-            position, chosen_token = lo + w - padding, int(token[place, w])
-            self.recorded[b].reveal(
-                state.step, position, chosen_token, self.seen, place, w, padding, self.dtype
-            )
+        for place, b in enumerate(state.rows):
+            which = revealed[place].nonzero().squeeze(-1)
+            if len(which):
+                rows = self.capture.rows(self.seen, self.scene.labels.region[place], place, which)
+                padding = len(state.canvas[0]) - self._size(b, state)
+                first = state.window[0] - padding
+                at = [(first + w, int(token[place, w])) for w in which.tolist()]
+                self.recorded[b].reveal(state.step, at, rows, padding, self.dtype)
+        for one in self.seen.values():
+            one.held = None  # the keys may go
 
     def _size(self, b: int, state: State) -> int:
         return len(self.prompts[b].ids) + state.canvas.shape[1] - state.prompt_end
@@ -138,10 +141,7 @@ class Recorder(Watcher):
             group, n_groups = of_query.clamp(max=0), 1
         return Scene(
             visible=state.visible,
-            region=region,
-            n_regions=self.n_regions,
-            group=group,
-            n_groups=n_groups,
+            labels=Labels(group, n_groups, region, self.n_regions),
             rows=state.predicting,
             cached=state.cached,
         )

@@ -5,6 +5,7 @@ forwards gave it plus what the new rows give it.
 """
 
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ def _append(old: Tensor | None, new: Tensor | None) -> Tensor | None:
 def _columns(old: Columns | None, new: Columns) -> Columns:
     if old is None:
         return new
-    summed = {
+    summed: dict[str, Any] = {
         f.name: _grow(getattr(old, f.name), getattr(new, f.name))
         for f in fields(Columns)
         if f.name != "key_norm"  # a key's own, and already over all keys

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .attention import Capture, Scene
+from .attention import Capture, Labels, Scene, View
 from .attention.reference import attention
-from .attention.statistics import View
 from .errors import ModelError
 from .models import Model, seam
 
@@ -74,20 +73,19 @@ def _padding(model: Model, ids: Tensor) -> Problem:
 def _rows_sum_to_one(model: Model, ids: Tensor) -> Problem:
     """The capture's column sums against the seam's own q and k, through the float64 reference."""
     visible = model.visibility(_SIZE, _SIZE, torch.zeros(1, dtype=torch.long, device=ids.device))
-    label = torch.zeros_like(ids)
+    one = torch.zeros_like(ids)
+    labels = Labels(one, 1, one, 1)
     layers = sorted({0, model.n_layers - 1})
     capture = Capture(model, {"mass"}, layers, range(model.n_heads))
     truth: dict[int, Tensor] = {}
 
     def compare(call: seam.Call, proceed: seam.Proceed) -> Tensor:
-        view = View(
-            call.query, call.key, call.scale, call.mask, call.causal, visible, label, 1, label, 1
-        )
+        view = View(call.query, call.key, call.scale, call.mask, call.causal, visible, labels)
         if call.layer in layers:
             truth[call.layer] = attention(view).sum(2)  # (b, h, k)
         return proceed(call)
 
-    scene = Scene(visible, label, 1, label, 1, (0, 1), cached=False)
+    scene = Scene(visible, labels, (0, 1), cached=False)
     with seam.attached(model.net, compare), capture, capture.forward(scene) as seen:
         model.logits(ids)
     for layer in layers:

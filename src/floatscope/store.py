@@ -1,7 +1,7 @@
 """Labelled arrays on disk: a zarr 3 store that is whole or absent, and says so when it is damaged.
 
-Zarr reads a missing chunk as zeros without a word; a manifest of every file's size and checksum,
-written last, makes that an error. No pickle is written or read.
+Zarr reads a missing chunk as zeros without a word; a list of every file's size and checksum in the
+root's attributes, written last, makes that an error. No pickle is written or read.
 """
 
 import json
@@ -12,10 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import xarray as xr
+from numpy.dtypes import StringDType
 
 from .errors import TraceError
 
-MANIFEST = "floatscope.json"
+_ROOT = "zarr.json"  # zarr 3's own name for a group's metadata
+_SCHEMA, _FILES = "floatscope_schema", "floatscope_files"
 _CHUNK_BYTES = 8 << 20
 
 
@@ -26,14 +28,14 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        data.to_zarr(partial, zarr_format=3, consolidated=False, encoding=_encoding(data))
-        files = {
-            str(f.relative_to(partial)): [f.stat().st_size, zlib.crc32(f.read_bytes())]
-            for f in sorted(partial.rglob("*"))
-            if f.is_file()
+        text = {
+            name: array.astype(StringDType())  # fixed-width text has no zarr 3 specification
+            for name, array in data.variables.items()
+            if array.dtype.kind == "U"
         }
-        manifest = {"kind": "floatscope trace", "schema": schema, "files": files}
-        (partial / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        plain = data.assign_coords(text)
+        plain.to_zarr(partial, zarr_format=3, consolidated=False, encoding=_encoding(data))
+        _seal(partial, schema)
         _put_in_place(partial, path)
     except OSError as error:
         raise TraceError(
@@ -43,6 +45,19 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return path
+
+
+def _seal(store: Path, schema: int) -> None:
+    """Put the schema and every file's size and checksum into the root's attributes."""
+    root = store / _ROOT
+    metadata = json.loads(root.read_text(encoding="utf-8"))
+    metadata["attributes"][_SCHEMA] = schema
+    metadata["attributes"][_FILES] = {
+        str(file.relative_to(store)): [file.stat().st_size, zlib.crc32(file.read_bytes())]
+        for file in sorted(store.rglob("*"))
+        if file.is_file() and file != root
+    }
+    root.write_text(json.dumps(metadata), encoding="utf-8")
 
 
 def _put_in_place(partial: Path, path: Path) -> None:
@@ -77,11 +92,11 @@ def load(path: Path, schema: int, *, lazy: bool = False) -> xr.Dataset:
     if not path.exists():
         raise TraceError(f"no trace at {path}", "Check the path.")
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        found, files = manifest["schema"], manifest["files"]
+        attributes = json.loads((path / _ROOT).read_text(encoding="utf-8"))["attributes"]
+        found, files = attributes[_SCHEMA], attributes[_FILES]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TraceError(
-            f"{path} is not a Floatscope trace, or was cut short: {MANIFEST} cannot be read",
+            f"{path} is not a Floatscope trace, or was cut short: {_ROOT} does not say what it holds",
             "Give a directory written by Trace.save; if it was, save it again.",
         ) from error
     if found != schema:
@@ -96,12 +111,15 @@ def load(path: Path, schema: int, *, lazy: bool = False) -> xr.Dataset:
         if not lazy and zlib.crc32(file.read_bytes()) != checksum:
             raise _damaged(path, f"{name} has changed since it was written")
     data = xr.open_zarr(path, zarr_format=3, consolidated=False, chunks=None)
-    data = data if lazy else data.load()
+    del data.attrs[_SCHEMA], data.attrs[_FILES]
     # Text comes back as zarr's string type; plain numpy text compares and slices everywhere.
-    for name, array in data.variables.items():
-        if array.dtype.kind in "OT":
-            data[name] = array.astype(str) if array.dtype.kind == "T" else array.astype(np.str_)
-    return data
+    text = {
+        name: (array.dims, np.array(array.values.tolist(), dtype=np.str_).reshape(array.shape))
+        for name, array in data.variables.items()
+        if array.dtype.kind in "OT"
+    }
+    data = data.assign_coords(text)
+    return data if lazy else data.load()
 
 
 def _damaged(path: Path, what: str) -> TraceError:

@@ -36,9 +36,9 @@ class Shape:
     spread: float = 0.2  # standard deviation of the weights: large enough for uneven attention
 
 
-def write(family: str, path: str | Path, shape: Shape = Shape(), *, shards: int = 1) -> Path:
+def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: int = 1) -> Path:
     """Write a random checkpoint of `family` (Llama, Qwen2, Qwen3, LLaDA, Dream) into `path`."""
-    path = Path(path)
+    path, shape = Path(path), shape or Shape()
     path.mkdir(parents=True, exist_ok=True)
     name = family_by_name(family).name
     config = _config(name, shape)
@@ -138,7 +138,7 @@ def _write_weights(weights: dict[str, Tensor], path: Path, shards: int) -> None:
     if shards == 1:
         save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
         return
-    where = {}
+    where: dict[str, str] = {}
     for n in range(shards):
         name = f"model-{n + 1:05d}-of-{shards:05d}.safetensors"
         part = dict(list(weights.items())[n::shards])

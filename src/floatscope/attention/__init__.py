@@ -1,6 +1,6 @@
 """q and k become statistics."""
 
-from .capture import Capture, Scene, Seen
-from .statistics import STATISTICS, Columns, Sums, View
+from .capture import Capture, Rows, Scene, Seen
+from .statistics import STATISTICS, Columns, Labels, Sums, View
 
-__all__ = ["STATISTICS", "Capture", "Columns", "Scene", "Seen", "Sums", "View"]
+__all__ = ["STATISTICS", "Capture", "Columns", "Labels", "Rows", "Scene", "Seen", "Sums", "View"]

@@ -4,8 +4,10 @@ With the log-sum-exp that SDPA already computed, one product per block gives the
 exp(scale·q·k − lse). Everything else is a sum over that block while it is in cache.
 """
 
+from collections.abc import Callable
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from ..models import Direction
@@ -13,23 +15,26 @@ from .statistics import Columns, Sums, View
 
 _BLOCK_BYTES = 2 << 20  # of weights at a time: about a core's L2 cache
 _BLOCK_BYTES_CUDA = 256 << 20
+_TINY = 1e-30
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
     b, h, n_query = view.query.shape[:3]
-    kv, n_key = view.key.shape[1:3]
+    n_key = view.key.shape[2]
     query, key = view.query.float(), view.key.float()
-    in_region = one_hot(view.region, view.n_regions)  # (b, k, r)
-    beside = [in_region] if regions else []
+    labels = view.labels
+    beside = [labels.in_region] if regions else []
     beside += [] if view.state is None else [view.state.float()]
-    values = torch.cat(beside, dim=-1) if beside else None  # (b, k, v)
-    of_group = one_hot(view.group, view.n_groups).mT.contiguous()  # (b, g, q)
+    values = None
+    if beside:
+        # Values × weightsᵀ, not weights × values: few columns make the second product slow.
+        values = torch.cat(beside, dim=-1).mT[:, None].expand(b, h, -1, -1).flatten(0, 1)
 
-    column = query.new_zeros(b * h, view.n_groups, n_key)
+    column = query.new_zeros(b * h, labels.n_groups, n_key)
     entropies: list[Tensor] = []
     gathered: list[Tensor] = []
-    size = block_rows(query, n_key)
+    size = _block_rows(query, n_key)
     for start in range(0, n_query, size):
         stop = min(start + size, n_query)
         rows = stop - start
@@ -39,31 +44,24 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
         if log_weight is not None:
             # 0 · −inf is 0 here: hidden keys are set to 0 before the product.
             entropies.append(-log_weight.mul_(weight).sum(-1).view(b, h, rows))
-        one = of_group[:, None, :, start:stop].expand(b, h, -1, -1).reshape(b * h, -1, rows)
+        one = labels.of_group[:, None, :, start:stop].expand(b, h, -1, -1).reshape(b * h, -1, rows)
         column[:, :, :last].baddbmm_(one, weight.view(b * h, rows, last))
         if values is not None:
-            flat = weight.view(b, h * rows, last)
-            gathered.append((flat @ values[:, :last]).view(b, h, rows, -1))
+            found = torch.bmm(values[..., :last], weight.view(b * h, rows, last).mT)
+            gathered.append(found.view(b, h, -1, rows))
     region_sum = rolled = None
     if values is not None:
-        together = torch.cat(gathered, dim=2)
+        together = torch.cat(gathered, dim=-1)  # (b, h, v, q)
         if regions:
-            region_sum = together[..., : view.n_regions]
+            region_sum = together[:, :, : labels.n_regions].mT
         if view.state is not None:
-            rolled = together[..., -view.state.shape[-1] :].mean(1)
+            rolled = together[:, :, -view.state.shape[-1] :].mean(1).mT
     return Sums(
-        column_sum=column.view(b, h, view.n_groups, n_key).transpose(1, 2),
+        column_sum=column.view(b, h, labels.n_groups, n_key).transpose(1, 2),
         entropy=torch.cat(entropies, dim=-1) if entropy else None,
         region_sum=region_sum,
         rolled=rolled,
     )
-
-
-def rows(view: View, start: int, stop: int) -> Float[Tensor, "b h w k"]:
-    """The attention of a few query rows, whole."""
-    query, key = view.query.float(), view.key.float()
-    weight, _ = _weights(view, query, key, start, stop, key.shape[2], keep_log=False)
-    return weight.flatten(1, 2)  # (b, kv, h/kv, w, k) → (b, h, w, k)
 
 
 def _weights(
@@ -123,58 +121,58 @@ def columns(view: View) -> Columns:
 
     Whoever sees key j, every later query does too, so those sums are suffix sums.
     """
-    b, h = view.query.shape[:2]
-    key = view.key.float()
-    counts = (view.group >= 0)[:, None, :, None]
-    query = torch.where(counts, view.query.float(), 0.0)
-    query_norm = query.norm(dim=-1, keepdim=True)
-    unit = query / query_norm.clamp_min(1e-30)
-    stacked = torch.cat([query, unit, query_norm, counts.expand_as(query_norm)], dim=-1)
-    summed = _sum_over_viewers(stacked, view)  # (b, h, k or 1, 2d + 2)
-    d = key.shape[-1]
-    total, direction, norms, seen = summed.split([d, d, 1, 1], dim=-1)
-    key_norm = key.norm(dim=-1)
-    unit_key = key / key_norm[..., None].clamp_min(1e-30)
-    real = (view.region >= 0)[:, None]
-    n_key = key.shape[2]
+    n_heads = view.query.shape[1]
+    query, key, labels = view.query.float(), view.key.float(), view.labels
+    query_norm = query.norm(dim=-1, keepdim=True) * labels.counted  # (b, h, q, 1)
+    inverse = labels.counted / query.norm(dim=-1, keepdim=True).clamp_min(_TINY)
+    key_norm = key.norm(dim=-1).repeat_interleave(n_heads // key.shape[1], dim=1)  # (b, h, k)
+    over = _viewers(view)
+    real = labels.real
     return Columns(
-        score=_dot(total, key).masked_fill(~real, 0),
-        cosine=_dot(direction, unit_key).masked_fill(~real, 0),
-        query_norm=norms.squeeze(-1).expand(b, h, n_key).masked_fill(~real, 0),
-        key_norm=key_norm.repeat_interleave(h // key.shape[1], dim=1),
-        seen=seen[:, 0, :, 0].round().long().expand(b, n_key).masked_fill(~real[:, 0], 0),
+        score=_dot(over(labels.counted, query), key) * real,
+        cosine=_dot(over(inverse, query), key) / key_norm.clamp_min(_TINY) * real,
+        query_norm=over(query_norm, None).squeeze(-1) * real,
+        key_norm=key_norm,
+        seen=(over(labels.counted, None)[:, 0, :, 0] * real[:, 0]).round().long(),
     )
 
 
-def _sum_over_viewers(
-    values: Float[Tensor, "b h q v"], view: View
-) -> Float[Tensor, "b h k_or_1 v"]:
-    """For each key, Σ of `values` over the queries that see it; one row where all see all."""
-    last = view.visible.last_visible  # (b, q), never falling
+def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """A function of weights (b, h, q, 1) and values (b, h, q, v): the sum for each key, over those
+    who see it, of weight · value (or of the weights alone), as (b, h, k or 1, v)."""
     if view.visible.direction is Direction.BIDIRECTIONAL:
-        return values.sum(2, keepdim=True)
-    # float64: a running sum of thousands of float32 terms would cost digits.
-    suffix = values.double().flip(2).cumsum(2).flip(2)
-    suffix = torch.cat([suffix, torch.zeros_like(suffix[:, :, :1])], dim=2).float()
+
+        def total(weight: Tensor, value: Tensor | None) -> Tensor:
+            if value is None:
+                return weight.sum(2, keepdim=True)
+            return weight.mT.expand(*value.shape[:2], 1, -1) @ value
+
+        return total
+    last = view.visible.last_visible.contiguous()  # (b, q), never falling
     keys = torch.arange(view.visible.keys, device=last.device).expand(len(last), -1).contiguous()
-    first = torch.searchsorted(last.contiguous(), keys)  # (b, k): the first query that sees k
-    index = first[:, None, :, None].expand(-1, suffix.shape[1], -1, suffix.shape[3])
-    return suffix.gather(2, index)
+    first = torch.searchsorted(last, keys)  # (b, k): the first query that sees k
+
+    def suffix(weight: Tensor, value: Tensor | None) -> Tensor:
+        # float64: a running sum of thousands of float32 terms would cost digits.
+        terms = weight if value is None else weight * value
+        sums = terms.double().flip(2).cumsum(2).flip(2)
+        sums = torch.cat([sums, torch.zeros_like(sums[:, :, :1])], dim=2).float()
+        index = first[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
+        return sums.gather(2, index)
+
+    return suffix
 
 
 def _dot(
     query: Float[Tensor, "b h k_or_1 d"], key: Float[Tensor, "b kv k d"]
 ) -> Float[Tensor, "b h k"]:
     b, h, n, d = query.shape
-    grouped = query.view(b, key.shape[1], -1, n, d)
+    grouped = query.view(b, key.shape[1], -1, n, d)  # (b, kv, h/kv, k or 1, d)
+    if n == 1:
+        return (grouped.squeeze(3) @ key.mT).view(b, h, -1)
     return (grouped * key[:, :, None]).sum(-1).view(b, h, -1)
 
 
-def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
-    """Rows of −1 are all zero."""
-    return (index[..., None] == torch.arange(size, device=index.device)).float()
-
-
-def block_rows(query: Float[Tensor, "b h q d"], n_key: int) -> int:
+def _block_rows(query: Float[Tensor, "b h q d"], n_key: int) -> int:
     limit = _BLOCK_BYTES_CUDA if query.is_cuda else _BLOCK_BYTES
     return max(1, min(query.shape[2], limit // (query.shape[0] * query.shape[1] * n_key * 4)))

@@ -7,7 +7,8 @@ missed. The output is stock attention's, bit for bit; capture only looks.
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -18,7 +19,8 @@ from ..errors import CaptureError
 from ..models import Model, Visibility, seam
 from . import blocked, norms
 from .overhear import Overhear
-from .statistics import Columns, View
+from .rows import Held, hold, row, strongest
+from .statistics import Columns, Labels, View, one_hot
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,16 +28,16 @@ class Scene:
     """Who is who in one forward."""
 
     visible: Visibility
-    region: Int[Tensor, "b k"]  # of every position so far; −1 = padding
-    n_regions: int
-    group: Int[Tensor, "b q"]  # of every query of this forward; −1 = padding
-    n_groups: int
-    rows: tuple[int, int]  # query rows kept whole, as their strongest keys
+    labels: Labels
+    rows: tuple[int, int]  # query rows that `Capture.rows` may be asked for
     cached: bool  # earlier rows came in earlier forwards
 
-    @property
-    def query_region(self) -> Int[Tensor, "b q"]:
-        return self.region[:, -self.visible.queries :]
+    @cached_property
+    def max_entropy(self) -> Float[Tensor, "b 1 q"]:
+        """ln of the number of visible keys; NaN for one key, whose entropy has no scale."""
+        visible = self.visible
+        count = (visible.last_visible - visible.padding[:, None] + 1).clamp(min=1)
+        return torch.where(count > 1, count.float().log(), torch.nan)[:, None]
 
 
 @dataclass(eq=False)
@@ -49,9 +51,16 @@ class Seen:
     columns: Columns | None = None
     value_norm: Float[Tensor, "b h k"] | None = None  # of this forward's new keys
     residual_norm: Float[Tensor, "b k"] | None = None  # likewise
-    row_key: Int[Tensor, "b h w n"] | None = None
-    row_weight: Float[Tensor, "b h w n"] | None = None
-    row_flow: Float[Tensor, "b h w r"] | None = None
+    held: Held | None = None  # what `capture.rows` needs
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Whole rows of one prompt, as their strongest keys and region sums; layers first."""
+
+    key: Int[Tensor, "l h n t"]
+    weight: Float[Tensor, "l h n t"]
+    flow: Float[Tensor, "l h n r"]
 
 
 @dataclass(eq=False)
@@ -126,32 +135,23 @@ class Capture:
     def _view(
         self, call: seam.Call, scene: Scene, lse: Tensor | None, chosen: Sequence[int]
     ) -> View:
-        query, key, mask = call.query, call.key, call.mask
-        if len(chosen) < query.shape[1]:
-            at = torch.tensor(list(chosen), device=query.device)
-            key = key[:, at // (query.shape[1] // key.shape[1])]
-            query, lse = query[:, at], None if lse is None else lse[:, at]
-            if mask is not None and mask.shape[1] > 1:
-                mask = mask[:, at]
         state = None
         if "rollout" in self.keep:
             if self._state is None:
-                self._state = blocked.one_hot(scene.region, scene.n_regions)
+                self._state = scene.labels.in_region
             state = self._state
-        return View(
-            query=query,
-            key=key,
+        whole = View(
+            query=call.query,
+            key=call.key,
             scale=call.scale,
-            mask=mask,
+            mask=call.mask,
             causal=call.causal,
             visible=scene.visible,
-            group=scene.group,
-            n_groups=scene.n_groups,
-            region=scene.region,
-            n_regions=scene.n_regions,
+            labels=scene.labels,
             lse=lse,
             state=state,
         )
+        return whole if len(chosen) == call.query.shape[1] else _of_heads(whole, list(chosen))
 
     def _measure(
         self, call: seam.Call, view: View, scene: Scene, wanted: bool, chosen: Sequence[int]
@@ -160,7 +160,7 @@ class Capture:
         # Of the heads measured, those kept.
         same = len(chosen) == len(self.heads)
         pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
-        from_region = blocked.one_hot(scene.query_region, scene.n_regions)  # (b, q, r)
+        from_region = scene.labels.from_region
         if {"mass", "groups", "entropy", "flow", "rollout"} & set(keep):
             sums = blocked.sums(
                 view,
@@ -170,7 +170,7 @@ class Capture:
             if {"mass", "groups"} & set(keep):
                 seen.column_sum = sums.column_sum[:, :, pick]
             if sums.entropy is not None:
-                seen.entropy = sums.entropy[:, pick] / self._max_entropy(scene)
+                seen.entropy = sums.entropy[:, pick] / scene.max_entropy
             if sums.region_sum is not None:
                 seen.flow_sum = torch.einsum(
                     "bqf,bhqr->bhfr", from_region, sums.region_sum[:, pick]
@@ -188,13 +188,8 @@ class Capture:
             fresh = call.value[:, :, -scene.visible.queries :]
             seen.value_norm = norms.value_norms(call.module, fresh)[:, list(self.heads)]
         if "rows" in keep:
-            self._rows(view, scene, seen, pick)
-
-    def _max_entropy(self, scene: Scene) -> Float[Tensor, "b 1 q"]:
-        """ln of the number of visible keys; NaN for one key, whose entropy has no scale."""
-        visible = scene.visible
-        count = (visible.last_visible - visible.padding[:, None] + 1).clamp(min=1)
-        return torch.where(count > 1, count.float().log(), torch.nan)[:, None]
+            kept = view if isinstance(pick, slice) else _of_heads(view, pick)
+            seen.held = hold(kept, *scene.rows)
 
     def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], scene: Scene) -> None:
         """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""
@@ -206,20 +201,35 @@ class Capture:
             self._states[layer] = new
         self._state = new
 
-    def _rows(self, view: View, scene: Scene, seen: Seen, pick: slice | list[int]) -> None:
+    def rows(
+        self, seen: dict[int, Seen], region: Int[Tensor, " k"], b: int, which: Int[Tensor, " n"]
+    ) -> Rows:
+        """The rows `which` (counted from the scene's first) of prompt `b` of the last forward."""
+        n_regions = int(region.max()) + 1
+        in_region = one_hot(region[None], n_regions)[0]  # (k, r)
         keys, weights, flows = [], [], []
-        in_region = blocked.one_hot(scene.region, scene.n_regions)
-        start, stop = scene.rows
-        size = blocked.block_rows(view.query, view.key.shape[2])
-        for at in range(start, stop, size):
-            row = blocked.rows(view, at, min(at + size, stop))[:, pick]
-            best = row.topk(min(self.top, row.shape[-1]), dim=-1)
-            weights.append(best.values)
-            keys.append(best.indices)
-            flows.append(torch.einsum("bhwk,bkr->bhwr", row, in_region))
-        seen.row_key = torch.cat(keys, dim=2)
-        seen.row_weight = torch.cat(weights, dim=2)
-        seen.row_flow = torch.cat(flows, dim=2)
+        for one in seen.values():
+            if one.held is None:
+                raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
+            weight = row(one.held, b, which)
+            key, value = strongest(weight, self.top)
+            keys.append(key)
+            weights.append(value)
+            flows.append(weight @ in_region)
+        return Rows(torch.stack(keys), torch.stack(weights), torch.stack(flows))
+
+
+def _of_heads(view: View, heads: list[int]) -> View:
+    """The same view of some heads; grouped heads get each their own key."""
+    at = torch.tensor(heads, device=view.query.device)
+    mask = view.mask
+    return replace(
+        view,
+        query=view.query[:, at],
+        key=view.key[:, at // (view.query.shape[1] // view.key.shape[1])],
+        mask=mask if mask is None or mask.shape[1] == 1 else mask[:, at],
+        lse=None if view.lse is None else view.lse[:, at],
+    )
 
 
 def _pick_heads(columns: Columns, pick: slice | list[int]) -> Columns:

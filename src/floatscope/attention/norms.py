@@ -28,5 +28,5 @@ def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Te
     factor = _factor(module, value.shape[-1])  # (h, r, d)
     b, kv, k = value.shape[:3]
     grouped = factor.unflatten(0, (kv, -1))  # (kv, h/kv, r, d)
-    written = torch.einsum("bnkd,ngrd->bngkr", value.float(), grouped)
+    written = value.float()[:, :, None] @ grouped.mT  # (b, kv, h/kv, k, r)
     return written.norm(dim=-1).reshape(b, -1, k)

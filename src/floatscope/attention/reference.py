@@ -31,10 +31,11 @@ def attention(view: View) -> Float[Tensor, "b h q k"]:
 
 def sums(view: View) -> Sums:
     a = attention(view)
-    groups = torch.arange(view.n_groups, device=a.device)
-    regions = torch.arange(view.n_regions, device=a.device)
-    of_group = (view.group[:, None, :] == groups[:, None]).double()  # (b, g, q)
-    in_region = (view.region[:, :, None] == regions).double()  # (b, k, r)
+    labels = view.labels
+    groups = torch.arange(labels.n_groups, device=a.device)
+    regions = torch.arange(labels.n_regions, device=a.device)
+    of_group = (labels.group[:, None, :] == groups[:, None]).double()  # (b, g, q)
+    in_region = (labels.region[:, :, None] == regions).double()  # (b, k, r)
     return Sums(
         column_sum=torch.einsum("bgq,bhqk->bghk", of_group, a),
         entropy=-torch.where(a > 0, a * a.log(), 0.0).sum(-1),
@@ -48,7 +49,8 @@ def sums(view: View) -> Sums:
 def columns(view: View) -> Columns:
     q = view.query.double()
     k = expand(view.key.double(), q.shape[1])
-    counts = view.visible.matrix & (view.group >= 0)[:, :, None] & (view.region >= 0)[:, None, :]
+    counted, real = view.labels.group >= 0, view.labels.region >= 0
+    counts = view.visible.matrix & counted[:, :, None] & real[:, None, :]
     weight = counts[:, None].double()  # (b, 1, q, k)
     score = q @ k.mT
     norms = q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :]

@@ -6,7 +6,9 @@ padding and never counts.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -27,8 +29,44 @@ STATISTICS = {
 
 
 @dataclass(frozen=True, eq=False)
+class Labels:
+    """Who counts as what in one forward; shared by all its layers."""
+
+    group: Int[Tensor, "b q"]
+    n_groups: int
+    region: Int[Tensor, "b k"]
+    n_regions: int
+
+    @cached_property
+    def of_group(self) -> Float[Tensor, "b g q"]:
+        return one_hot(self.group, self.n_groups).mT.contiguous()
+
+    @cached_property
+    def in_region(self) -> Float[Tensor, "b k r"]:
+        return one_hot(self.region, self.n_regions)
+
+    @cached_property
+    def from_region(self) -> Float[Tensor, "b q r"]:
+        """The queries' own regions: they are the last positions."""
+        return self.in_region[:, -self.group.shape[1] :]
+
+    @cached_property
+    def counted(self) -> Float[Tensor, "b 1 q 1"]:
+        return (self.group >= 0).float()[:, None, :, None]
+
+    @cached_property
+    def real(self) -> Float[Tensor, "b 1 k"]:
+        return (self.region >= 0).float()[:, None]
+
+
+def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
+    """Rows of −1 are all zero."""
+    return (index[..., None] == torch.arange(size, device=index.device)).float()
+
+
+@dataclass(frozen=True, eq=False)
 class View:
-    """One layer's attention: q and k as the seam sees them, and who counts as what."""
+    """One layer's attention: q and k as the seam sees them."""
 
     query: Float[Tensor, "b h q d"]
     key: Float[Tensor, "b kv k d"]
@@ -36,10 +74,7 @@ class View:
     mask: Bool[Tensor, "#b #h q k"] | None  # None: everything, or everything so far
     causal: bool
     visible: Visibility
-    group: Int[Tensor, "b q"]
-    n_groups: int
-    region: Int[Tensor, "b k"]
-    n_regions: int
+    labels: Labels
     lse: Float[Tensor, "b h q"] | None = None  # log-sum-exp of the scaled scores, where known
     state: Float[Tensor, "b k r"] | None = None  # the rollout of the layers below
 

@@ -1,0 +1,273 @@
+"""The command line: parse, call, print. Everything it does, the library does.
+
+Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, prompt, sampler);
+3 a model that cannot be loaded or fails its self-check; 4 a trace that cannot be written or read;
+5 a capture that missed a layer; 130 interrupted.
+"""
+
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from .errors import FloatscopeError, UsageError
+
+app = typer.Typer(
+    name="floatscope",
+    help="An instrument for attention in masked diffusion language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+out, err = Console(), Console(stderr=True)
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        out.print(f"floatscope {installed('floatscope')}")
+        raise typer.Exit
+
+
+@app.command()
+def trace(
+    model: Annotated[str, typer.Option(help="A directory, a .gguf file or a hub id.")],
+    prompt: Annotated[str | None, typer.Option(help="The text to start from.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A JSONL file instead: one object a line with a `prompt` field."),
+    ] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(help="How to decode: see `floatscope models`. Default: what fits the model."),
+    ] = None,
+    length: Annotated[int, typer.Option(help="Tokens to generate.")] = 32,
+    steps: Annotated[
+        int | None, typer.Option(help="Denoising steps; by default one a token.")
+    ] = None,
+    block_length: Annotated[
+        int | None, typer.Option(help="Decode block by block (semi-autoregressive).")
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    cfg: Annotated[float, typer.Option(help="Classifier-free guidance scale; 0 is off.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A field of the sampler, as `threshold=0.8`. May repeat."),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(help="Statistics to keep, with commas: mass,entropy,flow,… All by default."),
+    ] = None,
+    layers: Annotated[str | None, typer.Option(help="`3`, `0,5,11` or `0:4`.")] = None,
+    heads: Annotated[str | None, typer.Option(help="Likewise.")] = None,
+    keep_steps: Annotated[str | None, typer.Option(help="Which steps to keep, likewise.")] = None,
+    store_dtype: Annotated[
+        str, typer.Option(help="float32, or float16 for half the size.")
+    ] = "float32",
+    chat: Annotated[
+        bool | None, typer.Option(help="Use the model's chat template. Default: if it has one.")
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--out", help="Save here as zarr: one store, or one a line in a directory."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
+    batch_size: Annotated[int, typer.Option(help="Prompts decoded together.")] = 8,
+    limit: Annotated[int | None, typer.Option(help="At most so many lines of the data.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16.")] = "auto",
+    mask_id: Annotated[int | None, typer.Option(help="Where a checkpoint does not say.")] = None,
+    check: Annotated[bool, typer.Option(help="Self-check the model after loading.")] = True,
+) -> None:
+    """Decode a prompt and record what every head of every layer attended to at every step.
+
+    Examples:
+
+    * `floatscope trace --model ./LLaDA-8B-Instruct --prompt "Who wrote Emma?" --length 32 --steps 16`
+    * `floatscope trace --model ./smollm2.gguf --prompt "Once upon a time" --out t.zarr`
+    * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
+    """
+    from . import instrument
+    from .prompt import Prompt
+    from .show import summary
+
+    texts = _texts(prompt, data, limit)
+    if save is not None and save.exists() and not overwrite and data is None:
+        raise UsageError(f"{save} exists", "Choose another --out, or pass --overwrite.")
+    with err.status(f"Loading {escape(model)} …"):
+        loaded = instrument.load(model, device=device, dtype=dtype, mask_id=mask_id, check=check)
+    chosen = _sampler(
+        sampler or ("confidence" if loaded.is_diffusion else "autoregressive"),
+        {
+            "length": length,
+            "steps": steps,
+            "block_length": block_length,
+            "temperature": temperature,
+            "cfg": cfg,
+            "seed": seed,
+        },
+        option or [],
+    )
+    out.print(escape(repr(loaded)))
+    bar = Progress(
+        TextColumn("tracing: step"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+    )
+    with bar:
+        task = bar.add_task("tracing", total=None)
+        traces = loaded.trace(
+            [Prompt.plain(text, chat=chat) for text in texts],
+            chosen,
+            keep=keep.split(",") if keep else None,
+            layers=_choice(layers, "--layers"),
+            heads=_choice(heads, "--heads"),
+            steps=_choice(keep_steps, "--keep-steps"),
+            dtype=store_dtype,
+            batch_size=batch_size,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    for i, one in enumerate(traces):
+        if save is not None:
+            path = save if data is None else save / f"{i:05d}.zarr"
+            one.save(path, overwrite=overwrite)
+            err.print(f"saved {path}")
+        if len(traces) == 1:
+            out.print(summary(one))
+        else:
+            out.print(f"{i:>5}  {one.n_steps} steps  {escape(one.text)!r}")
+
+
+@app.command()
+def models() -> None:
+    """List the model families that can be loaded, and the samplers that decode them."""
+    from .decode import SAMPLERS
+    from .models import FAMILIES
+
+    table = Table(title="Model families", title_justify="left")
+    for name in ("family", "architecture", "attention", "row that predicts i", "for example"):
+        table.add_column(name)
+    for family in FAMILIES:
+        row = "i" if family.shift == 0 else f"i − {family.shift}"
+        names = ", ".join(family.architectures)
+        table.add_row(family.name, names, str(family.direction), row, family.examples)
+    out.print(table)
+    table = Table(title="Samplers", title_justify="left")
+    for name in ("sampler", "rule", "options beside the common ones"):
+        table.add_column(name)
+    common = {"length", "steps", "block_length", "temperature", "cfg", "seed", "stop_at_eos"}
+    for name, cls in SAMPLERS.items():
+        own = [f"{f.name}={f.default}" for f in fields(cls) if f.name not in common]
+        rule = (cls.__doc__ or "").strip().splitlines()[0]
+        table.add_row(name, escape(rule), escape(", ".join(own)))
+    out.print(table)
+
+
+def _texts(prompt: str | None, data: Path | None, limit: int | None) -> list[str]:
+    if (prompt is None) == (data is None):
+        raise UsageError("give a prompt or a data file", "Use either --prompt or --data.")
+    if prompt is not None:
+        return [prompt]
+    assert data is not None
+    texts = []
+    try:
+        lines = data.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{data} cannot be read: {error}", "Check the path.") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(line)["prompt"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{data}, line {number}: no JSON object with a `prompt` field", "Mend the line."
+            ) from error
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f"{data}, line {number}: the prompt is empty", "Mend the line.")
+        texts.append(text)
+    if not texts:
+        raise UsageError(f"{data} holds no prompts", "Give one JSON object a line.")
+    return texts[:limit]
+
+
+def _sampler(name: str, common: dict[str, Any], options: list[str]) -> Any:
+    from .decode import SAMPLERS
+
+    if name not in SAMPLERS:
+        raise UsageError(f"no sampler {name!r}", f"There are: {', '.join(SAMPLERS)}.")
+    cls = SAMPLERS[name]
+    known = {f.name: f for f in fields(cls)}
+    settings = {}
+    for key, value in common.items():
+        if key in known:
+            settings[key] = value
+        elif value:
+            raise UsageError(f"{name} takes no {key}", "Leave it out.")
+    for text in options:
+        key, _, value = text.partition("=")
+        if key not in known or not value:
+            raise UsageError(
+                f"--set {text}: {name} has no such field", f"It has: {', '.join(known)}."
+            )
+        settings[key] = _value(value)
+    return cls(**settings)
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _choice(text: str | None, name: str) -> Any:
+    if text is None:
+        return None
+    try:
+        if ":" in text:
+            return slice(*(int(part) if part else None for part in text.split(":")))
+        return [int(part) for part in text.split(",")]
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{name} {text}", "Write 3, or 0,5,11, or 0:4.") from error
+
+
+def main() -> None:
+    """Run the command line; errors a user can mend are one line and an exit code."""
+    try:
+        app()
+    except FloatscopeError as error:
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("interrupted; nothing was left half-written")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""A trace in a terminal: what was decoded, and where attention rested, layer by layer."""
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from .trace import Trace, readable
+
+
+def summary(trace: Trace) -> RenderableType:
+    """The answer as it was revealed, and for each layer the key that receives most."""
+    info = trace.info
+    head = Text.assemble(
+        ("answer ", "bold"),
+        (repr(trace.text), "green"),
+        f"  ({info['ended']}, {trace.n_steps} steps, {info['sampler']})",
+    )
+    parts: list[RenderableType] = [head, _order(trace)]
+    if "column_sum" in trace.data:
+        parts.append(_layers(trace))
+    kept = ", ".join(str(name) for name in trace.data.data_vars if trace.data[name].ndim > 2)
+    parts.append(Text(f"{readable(trace.nbytes)}: {kept}", "dim"))
+    return Group(*parts)
+
+
+def _order(trace: Trace) -> RenderableType:
+    """Answer tokens with the step that revealed each."""
+    start = int(trace.info["prompt_length"])
+    reveals = trace.change.values[:, start:] == 1
+    tokens = trace.data["token"].values[start:]
+    line = Text("order  ", "bold")
+    for i, token in enumerate(tokens):
+        when = np.flatnonzero(reveals[:, i])
+        line.append(repr(str(token))[1:-1])
+        line.append(f"·{when[-1]} " if len(when) else "·– ", "dim")
+    return line
+
+
+def _layers(trace: Trace) -> RenderableType:
+    """Head mean, over all kept steps: position 0, and the strongest key."""
+    mass = trace.mass.mean("head")  # (step, layer, key)
+    null = trace.null
+    tokens = trace.data["token"].values
+    table = Table(title="Where attention rests (mean over heads and steps)", title_justify="left")
+    for name in ("layer", "position 0", "lift"):
+        table.add_column(name, justify="right")
+    table.add_column("strongest key", no_wrap=True, overflow="ellipsis", max_width=34)
+    for name in ("share", "lift", "on top"):
+        table.add_column(name, justify="right")
+    for layer in mass["layer"].values:
+        here = mass.sel(layer=layer)
+        mean = here.mean("step", skipna=True)
+        lift = (here / null).mean("step", skipna=True)
+        top = int(mean.fillna(-1).argmax("key"))
+        on_top = float((here.fillna(-1).argmax("key") == top).mean())
+        name = f"{top} {str(tokens[top])!r} ({trace.data['region'].values[top]})"
+        table.add_row(
+            str(layer),
+            f"{float(mean[0]):.1%}",
+            f"{float(lift[0]):.2f}×",
+            escape(name),
+            f"{float(mean[top]):.1%}",
+            f"{float(lift[top]):.2f}×",
+            f"{on_top:.0%}",
+        )
+    table.caption = "lift: × uniform attention over the visible keys; on top: share of steps"
+    return table

@@ -59,7 +59,7 @@ class Trace:
     @property
     def mass(self) -> xr.DataArray:
         """m_j: the share of all attention that key j receives; sums to 1 over keys."""
-        return (self._columns().sum("group") / self._rows().sum("group")).rename("mass")
+        return (self._columns().sum("group", skipna=False) / self._rows().sum("group")).rename("mass")
 
     def mass_from(self, *groups: str) -> xr.DataArray:
         """The same from some queries alone, such as mass_from("masked", "revealed")."""
@@ -72,13 +72,13 @@ class Trace:
                 )
         part = {"group": list(groups)}
         rows = self._rows().sel(part).sum("group")
-        share = self._columns().sel(part).sum("group") / rows.where(rows > 0)
+        share = self._columns().sel(part).sum("group", skipna=False) / rows.where(rows > 0)
         return share.rename("mass")
 
     @property
     def received(self) -> xr.DataArray:
         """c_j: mean attention from the queries that can see key j."""
-        return (self._columns().sum("group") / self._need("visible")).rename("received")
+        return (self._columns().sum("group", skipna=False) / self._need("visible")).rename("received")
 
     @property
     def null(self) -> xr.DataArray:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -79,7 +79,7 @@ class Capture:
     _states: dict[int, Tensor] = field(default_factory=dict)  # with a cache: of earlier rows
     _open: ExitStack = field(default_factory=ExitStack)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Capture":
         net = self.model.net
         self._open.enter_context(seam.attached(net, self._look, innermost=True))
         if "residual_norm" in self.keep:

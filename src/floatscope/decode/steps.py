@@ -75,7 +75,7 @@ class Decoding:
     """
 
     prompt: Encoded
-    canvas: Int[np.ndarray, "t+1 s"]
+    canvas: Int[np.ndarray, "states s"]  # one more than steps
     change: Int8[np.ndarray, "t s"]
     confidence: Float[np.ndarray, "t s"]  # of the token proposed there; NaN where none was
     block: Int[np.ndarray, "t 2"]  # first and past-the-end position being decided

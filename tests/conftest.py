@@ -1,0 +1,45 @@
+"""Shapes in annotations are checked here, and only here: the hook must come before the import."""
+
+from jaxtyping import install_import_hook
+
+install_import_hook("floatscope", "typechecker.check")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+import floatscope as fs  # noqa: E402
+from floatscope import tiny  # noqa: E402
+
+torch.set_num_threads(1)  # two test workers share two cores
+
+FAMILIES = ("LLaDA", "Dream", "Llama", "Qwen2", "Qwen3")
+DIFFUSION = ("LLaDA", "Dream")
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory):
+    """A tiny random checkpoint of every family, in its real format."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return {name: tiny.write(name, folder / name) for name in FAMILIES}
+
+
+@pytest.fixture(scope="session")
+def models(checkpoints):
+    return {name: fs.load(path) for name, path in checkpoints.items()}
+
+
+@pytest.fixture(scope="session")
+def llada(models):
+    return models["LLaDA"]
+
+
+@pytest.fixture(scope="session")
+def llama(models):
+    return models["Llama"]
+
+
+def sampler_for(model, length=8, steps=4):
+    """What fits the model."""
+    if model.is_diffusion:
+        return fs.Confidence(length=length, steps=steps)
+    return fs.Autoregressive(length=length, stop_at_eos=False)

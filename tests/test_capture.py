@@ -1,0 +1,220 @@
+"""The model is untouched: bit-identical with tracing on and off, and as it was afterwards."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import FAMILIES, sampler_for
+
+import floatscope as fs
+from floatscope.attention import Capture, Labels, Scene
+from floatscope.models import seam
+
+PROMPTS = ["Hello", "Something rather longer than the first", "abc"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS])
+def test_tokens_are_bit_identical_traced_or_not(models, family, prompts):
+    model = models[family]
+    sampler = sampler_for(model)
+    plain = model.generate(prompts, sampler)
+    traced = model.trace(prompts, sampler)
+    for one, other in zip(plain, traced, strict=True):
+        np.testing.assert_array_equal(one.canvas, other.canvas.values)
+        # Confidence is a function of the logits: equal to the last bit.
+        np.testing.assert_array_equal(one.confidence, other.confidence.values)
+        assert one.text == other.text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("padding", [[0], [0, 3, 7]])
+def test_logits_are_bit_identical_traced_or_not(models, family, padding):
+    """Against the seam without a capture, and against transformers without the seam."""
+    model = models[family]
+    size, pads = 20, torch.tensor(padding)
+    ids = torch.randint(0, 256, (len(padding), size), generator=torch.Generator().manual_seed(1))
+    visible = model.visibility(size, size, pads)
+    rows = torch.arange(size)
+    plain = model.forward(ids, rows, visible)
+    region = torch.zeros_like(ids).masked_fill(~visible.key_is_real, -1)
+    scene = Scene(visible, Labels(region, 1, region, 1), (0, 1), cached=False)
+    keep = set(fs.STATISTICS)
+    with Capture(model, keep, range(model.n_layers), range(model.n_heads)) as capture:
+        with capture.forward(scene):
+            traced = model.forward(ids, rows, visible)
+    assert torch.equal(plain, traced)
+    if padding == [0]:
+        with torch.inference_mode():
+            stock = model.net(ids, is_causal=visible.is_causal, use_cache=False).logits
+        assert torch.equal(stock, traced)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batched_trace_equals_one_at_a_time(models, family):
+    model = models[family]
+    sampler = sampler_for(model)
+    for prompt, one in zip(PROMPTS, model.trace(PROMPTS, sampler), strict=True):
+        alone = model.trace(prompt, sampler)
+        assert set(one.data.variables) == set(alone.data.variables)
+        for name, array in alone.data.variables.items():
+            if array.dtype.kind == "f":
+                np.testing.assert_allclose(
+                    one.data[name], array, atol=2e-4, rtol=2e-4, err_msg=name
+                )
+            elif name != "row_key":  # ties between equal weights may fall either way
+                np.testing.assert_array_equal(one.data[name], array, err_msg=name)
+
+
+def test_the_model_is_as_it_was(models):
+    net = models["Llama"].net
+    before = net.config._attn_implementation
+    hooks = [len(m._forward_pre_hooks) for m in net.modules()]
+    models["Llama"].trace("Hi", fs.Autoregressive(length=2))
+    assert net.config._attn_implementation == before
+    assert [len(m._forward_pre_hooks) for m in net.modules()] == hooks
+    assert not any(module in seam._handlers for module in seam.attention_modules(net))
+
+
+def test_the_model_is_as_it_was_after_an_error(models):
+    model = models["LLaDA"]
+    capture = Capture(model, {"mass", "residual_norm"}, range(3), range(4))
+    with pytest.raises(RuntimeError, match="boom"), capture:
+        raise RuntimeError("boom")
+    assert not any(module in seam._handlers for module in seam.attention_modules(model.net))
+    assert not any(m._forward_pre_hooks for m in model.net.modules())
+
+
+def scene_of(model, size):
+    one = torch.zeros(1, size, dtype=torch.long)
+    visible = model.visibility(size, size, torch.zeros(1, dtype=torch.long))
+    return Scene(visible, Labels(one, 1, one, 1), (0, 1), cached=False)
+
+
+def test_a_missed_layer_raises(models):
+    """A network whose attention does not go through the seam is noticed, not measured as nothing."""
+    model = models["Llama"]
+    ids = torch.arange(6)[None]
+    with Capture(model, {"mass"}, range(3), range(4)) as capture:
+        model.net.set_attn_implementation("sdpa")
+        try:
+            with (
+                pytest.raises(fs.CaptureError, match="0 attention calls seen in a forward of 3"),
+                capture.forward(scene_of(model, 6)),
+                torch.inference_mode(),
+            ):
+                model.net(ids, use_cache=False)
+        finally:
+            model.net.set_attn_implementation(seam.NAME)
+
+
+def test_two_forwards_in_one_scene_raise(models):
+    model = models["Llama"]
+    ids = torch.arange(6)[None]
+    with Capture(model, {"mass"}, range(3), range(4)) as capture:
+        with (
+            pytest.raises(fs.CaptureError, match="6 attention calls"),
+            capture.forward(scene_of(model, 6)),
+        ):
+            model.logits(ids)
+            model.logits(ids)
+
+
+def test_guidance_is_not_traced(models):
+    """The second, unconditional forward of CFG is no step."""
+    model = models["LLaDA"]
+    trace = model.trace("Hello", fs.Confidence(length=4, steps=2, cfg=1.0))
+    plain = model.trace("Hello", fs.Confidence(length=4, steps=2))
+    assert trace.n_steps == 2
+    np.testing.assert_allclose(trace.mass.values[0], plain.mass.values[0], atol=1e-7)
+
+
+def test_tracing_sees_attention_as_edited(models):
+    """An edit attached outside is what the capture measures."""
+    model = models["LLaDA"]
+
+    def blind(call, proceed):
+        size = call.key.shape[2]
+        mask = torch.ones(1, 1, size, size, dtype=torch.bool)
+        mask[..., 0] = False
+        call.mask = mask
+        return proceed(call)
+
+    with seam.attached(model.net, blind):
+        trace = model.trace("Hello", fs.Confidence(length=4, steps=2))
+    assert float(trace.mass.isel(key=0).max()) == 0
+    np.testing.assert_allclose(trace.mass.sum("key"), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["Llama", "LLaDA", "Dream"])
+def test_choosing_layers_heads_and_steps(models, family):
+    model = models[family]
+    sampler = sampler_for(model)
+    whole = model.trace("Hello there", sampler)
+    part = model.trace("Hello there", sampler, layers=[0, 2], heads=slice(1, 3), steps=[1, -1])
+    assert part.data.sizes["layer"] == 2
+    assert part.data.sizes["head"] == 2
+    assert part.data["step"].values.tolist() == [1, sampler.n_steps - 1]
+    same = whole.data.sel(layer=part.data["layer"], step=part.data["step"])
+    for name in ("column_sum", "entropy", "flow", "score", "cosine", "value_norm", "key_norm"):
+        np.testing.assert_allclose(
+            part.data[name],
+            same[name].sel(head=part.data["head"]),
+            atol=1e-5,
+            rtol=1e-4,
+            err_msg=name,
+        )
+    for name in ("rollout", "residual_norm"):  # over all heads, whatever is kept
+        np.testing.assert_allclose(part.data[name], same[name], atol=1e-5, rtol=1e-4)
+    kept = np.isin(whole.data["event_step"], part.data["event_step"])
+    weights = whole.data["row_weight"][kept].sel(layer=part.data["layer"], head=part.data["head"])
+    np.testing.assert_allclose(part.data["row_weight"], weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", fs.STATISTICS)
+def test_each_statistic_can_be_kept_alone(models, name):
+    for model in (models["Dream"], models["Qwen3"]):
+        trace = model.trace("Hello", sampler_for(model), keep=[name])
+        whole = model.trace("Hello", sampler_for(model))
+        for kept in trace.data.data_vars:
+            if kept in whole.data and trace.data[kept].shape == whole.data[kept].shape:
+                np.testing.assert_allclose(trace.data[kept], whole.data[kept], atol=1e-5, rtol=1e-4)
+        if name not in ("mass", "groups"):
+            with pytest.raises(fs.TraceError, match="keep including 'mass'"):
+                _ = trace.mass
+        if name == "mass":
+            np.testing.assert_allclose(trace.mass, whole.mass, atol=1e-6)
+            with pytest.raises(fs.TraceError, match="keep including 'qk'"):
+                _ = trace.score
+
+
+def test_bad_choices(llada):
+    for options, words in [
+        ({"keep": ["masss"]}, "no statistic 'masss'"),
+        ({"keep": []}, "keep is empty"),
+        ({"layers": [7]}, "no layer 7: there are 3"),
+        ({"heads": slice(9, 12)}, "chooses none of 4"),
+        ({"steps": 99}, "no step 99"),
+        ({"dtype": "int8"}, "float32 or float16"),
+        ({"groups": "mine"}, "groups = 'mine'"),
+        ({"top": 0}, "top = 0"),
+        ({"batch_size": 0}, "batch_size = 0"),
+    ]:
+        with pytest.raises(fs.UsageError, match=words):
+            llada.trace("Hello", fs.Confidence(length=4, steps=2), **options)
+
+
+def test_large_traces_are_announced(llada, monkeypatch):
+    monkeypatch.setattr("floatscope.recording._LARGE", 1000)
+    with pytest.warns(UserWarning, match="will take about .* of memory"):
+        llada.trace("Hello", fs.Confidence(length=4, steps=2))
+
+
+def test_progress_counts_every_step(llada):
+    seen = []
+    llada.trace(
+        ["a", "b", "c"],
+        fs.Confidence(length=4, steps=2),
+        batch_size=2,
+        progress=lambda d, t: seen.append((d, t)),
+    )
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]

@@ -1,0 +1,351 @@
+"""Samplers against their rules, batches against one at a time, records against what happened."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from conftest import DIFFUSION, FAMILIES, sampler_for
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import floatscope as fs
+from floatscope.decode import SAMPLERS, Change
+from floatscope.decode.sampler import Guess, best, ranked
+
+PROMPTS = ["Tell me.", "A much longer prompt about one thing and another.", "x", "Numbers: 1 2 3"]
+EVERY = {
+    "confidence": fs.Confidence(length=8, steps=4),
+    "blocks": fs.Confidence(length=8, steps=6, block_length=4),
+    "entropy": fs.Entropy(length=8, steps=3),
+    "margin": fs.Margin(length=8, steps=8),
+    "random": fs.Random(length=8, steps=4, seed=3),
+    "threshold": fs.Threshold(length=8, threshold=0.05),
+    "threshold blocks": fs.Threshold(length=8, threshold=0.05, block_length=4),
+    "factor": fs.Threshold(length=8, factor=0.99),
+    "entropy-bound": fs.EntropyBound(length=8, gamma=3.0),
+    "position": fs.PositionCalibrated(length=8, steps=4, block_length=4),
+    "remask": fs.Remask(length=8, steps=12),
+    "remask blocks": fs.Remask(length=8, steps=16, block_length=4, by="confidence"),
+    "warm": fs.Confidence(length=8, steps=4, temperature=1.0, seed=5),
+    "guided": fs.Confidence(length=8, steps=4, cfg=1.5),
+    "warm random": fs.Random(length=8, steps=4, temperature=0.7, seed=1),
+}
+
+
+def test_every_sampler_is_covered():
+    assert {type(s) for s in EVERY.values()} | {fs.Autoregressive} == set(SAMPLERS.values())
+
+
+@pytest.mark.parametrize("family", DIFFUSION)
+@pytest.mark.parametrize("name", EVERY)
+def test_a_batch_gives_the_tokens_of_one_at_a_time(models, family, name):
+    model, sampler = models[family], EVERY[name]
+    together = model.generate(PROMPTS, sampler)
+    for prompt, one in zip(PROMPTS, together, strict=True):
+        alone = model.generate(prompt, sampler)
+        np.testing.assert_array_equal(one.canvas, alone.canvas)
+        np.testing.assert_allclose(one.confidence, alone.confidence, atol=1e-5)
+        assert one.text == alone.text
+        assert one.ended == alone.ended
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_an_autoregressive_batch_gives_the_tokens_of_one_at_a_time(models, family, temperature):
+    model = models[family]
+    sampler = fs.Autoregressive(length=12, temperature=temperature)
+    for prompt, one in zip(PROMPTS, model.generate(PROMPTS, sampler), strict=True):
+        np.testing.assert_array_equal(one.canvas, model.generate(prompt, sampler).canvas)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3"])
+def test_the_cache_changes_nothing(models, family):
+    """Greedy decoding with a cache against a whole forward for every token."""
+    model = models[family]
+    one = model.generate("Once upon", fs.Autoregressive(length=10, stop_at_eos=False))
+    ids = list(one.prompt.ids)
+    for token in one.answer_ids:
+        assert int(model.logits(torch.tensor([ids]))[0, -1].argmax()) == token
+        ids.append(token)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_records_tell_what_happened(llada, name):
+    one = llada.generate("Say something.", EVERY[name])
+    mask, start = llada.mask_id, len(one.prompt.ids)
+    assert (one.canvas[0, start:] == mask).all()
+    assert (one.canvas[:, :start] == one.prompt.ids).all()
+    for t in range(one.steps):
+        before, after, change = one.canvas[t], one.canvas[t + 1], one.change[t]
+        assert ((before != after) == (change != Change.NONE)).all()
+        assert ((change == Change.REVEAL) == ((before == mask) & (after != mask))).all()
+        assert ((change == Change.REMASK) == ((before != mask) & (after == mask))).all()
+        first, stop = one.block[t]
+        moved = np.flatnonzero(change)
+        assert ((moved >= first) & (moved < stop)).all()
+        offered = ~np.isnan(one.confidence[t])
+        assert (offered[change == Change.REVEAL]).all()
+        assert (
+            offered
+            == (
+                (before == mask)
+                & (np.arange(len(before)) >= first)
+                & (np.arange(len(before)) < stop)
+            )
+        ).all()
+        assert ((one.confidence[t][offered] >= 0) & (one.confidence[t][offered] <= 1 + 1e-6)).all()
+    if one.ended == "complete":
+        assert (one.canvas[-1] != mask).all()
+
+
+def test_remasking_really_takes_back(llada):
+    one = llada.generate("Say something.", fs.Remask(length=16, steps=24, stop_at_eos=False))
+    assert (one.change == Change.REMASK).sum() > 0
+    assert (one.canvas[-1] != llada.mask_id).all()
+    hollow = (one.canvas == llada.mask_id).sum(1)
+    assert (np.diff(hollow) >= 0).any()  # not monotone, or level in the loop
+    trace = llada.trace("Say something.", fs.Remask(length=16, steps=24, stop_at_eos=False))
+    assert len(trace.rows["event"]) == (one.change == Change.REVEAL).sum() > 16
+
+
+def test_the_mask_is_never_predicted(llada):
+    """Even where the mask's own logit is the largest by far."""
+    net = llada.net
+    bias = net.lm_head.weight.detach().clone()
+    with torch.no_grad():
+        net.lm_head.weight[llada.mask_id] *= 1000
+    try:
+        for name in ("confidence", "warm", "guided"):
+            one = llada.generate("Hm.", EVERY[name])
+            assert (one.canvas[-1] != llada.mask_id).all()
+    finally:
+        with torch.no_grad():
+            net.lm_head.weight.copy_(bias)
+
+
+@pytest.mark.parametrize(("length", "steps"), [(10, 4), (8, 8), (7, 2), (5, 1)])
+def test_the_schedule_is_even_with_the_remainder_first(llada, length, steps):
+    """LLaDA's get_num_transfer_tokens: base everywhere, one more in the first steps."""
+    one = llada.generate("Go.", fs.Confidence(length=length, steps=steps, stop_at_eos=False))
+    base, more = divmod(length, steps)
+    assert (one.change == Change.REVEAL).sum(1).tolist() == [
+        base + (i < more) for i in range(steps)
+    ]
+
+
+def test_blocks_are_filled_from_left_to_right(llada):
+    one = llada.generate(
+        "Go.", fs.Confidence(length=12, steps=6, block_length=4, stop_at_eos=False)
+    )
+    start = len(one.prompt.ids)
+    assert one.block[:, 0].tolist() == [start, start, start + 4, start + 4, start + 8, start + 8]
+
+
+def guess_of(p, hollow=None):
+    """A Guess whose positions have the given distributions."""
+    p = torch.tensor(p, dtype=torch.float32)[None]
+    hollow = torch.ones(p.shape[:2], dtype=torch.bool) if hollow is None else torch.tensor([hollow])
+    return Guess(
+        token=p.argmax(-1),
+        confidence=p.max(-1).values,
+        logits=p.log(),
+        in_block=torch.ones_like(hollow),
+        hollow=hollow,
+        place=torch.arange(p.shape[1])[None],
+        noise=torch.rand(p.shape[:2]),
+    )
+
+
+def chosen(sampler, guess, quota=1):
+    return sampler.select(guess, torch.tensor([quota]))[0].nonzero().squeeze(-1).tolist()
+
+
+SHARP = [[0.5, 0.5, 0.0], [0.6, 0.2, 0.2], [0.55, 0.44, 0.01]]
+
+
+def test_score_rules_by_hand():
+    """Three distributions that the three rules rank differently."""
+    guess = guess_of(SHARP)
+    assert chosen(fs.Confidence(), guess) == [1]  # 0.6 is the largest p
+    assert chosen(fs.Margin(), guess) == [1]  # 0.4 is the largest lead
+    assert chosen(fs.Entropy(), guess) == [0]  # ln 2 is the least entropy
+    assert chosen(fs.Confidence(), guess, 2) == [1, 2]
+    assert chosen(fs.Confidence(), guess_of(SHARP, [True, False, True])) == [2]
+
+
+def test_threshold_by_hand():
+    p = [[0.95, 0.05], [0.7, 0.3], [0.92, 0.08]]
+    assert chosen(fs.Threshold(threshold=0.9), guess_of(p)) == [0, 2]
+    assert chosen(fs.Threshold(threshold=0.99), guess_of(p)) == [0]  # at least one
+    # factor: p_(1) = .95 ≥ 1 − .3/2, p_(2) = .92 ≥ 1 − .3/3, p_(3) = .7 < 1 − .3/4
+    assert chosen(fs.Threshold(factor=0.3), guess_of(p)) == [0, 2]
+    assert chosen(fs.Threshold(factor=0.05), guess_of(p)) == [0]
+
+
+def test_entropy_bound_by_hand():
+    p = [[0.5, 0.5], [0.999, 0.001], [0.99, 0.01], [0.9, 0.1]]
+    h = [-sum(x * math.log(x) for x in row) for row in p]
+    # sorted: 1 (.0079), 2 (.056), 3 (.325), 0 (.693); cumsum − max: 0, .0079, .064, .389
+    assert h[1] < h[2] < h[3] < h[0]
+    assert chosen(fs.EntropyBound(gamma=0.0), guess_of(p)) == [1]
+    assert chosen(fs.EntropyBound(gamma=0.01), guess_of(p)) == [1, 2]
+    assert chosen(fs.EntropyBound(gamma=0.1), guess_of(p)) == [1, 2, 3]
+    assert chosen(fs.EntropyBound(gamma=1.0), guess_of(p)) == [0, 1, 2, 3]
+
+
+def test_position_calibrated_by_hand(tmp_path):
+    """ln C_i − decay·i with C_i = min(−p ln(f + 1e-9), clip), also where the product underflows."""
+    f = np.array([0.5, 0.001])
+    np.save(tmp_path / "f.npy", f)
+    sampler = fs.PositionCalibrated(decay=0.25, clip=10.0, frequencies=tmp_path / "f.npy")
+    p = [[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]]
+    expected = [
+        math.log(min(-q * math.log(f[token] + 1e-9), 10)) - 0.25 * i
+        for i, (q, token) in enumerate([(0.9, 0), (0.8, 1), (0.9, 0)])
+    ]
+    score = sampler.score(guess_of(p))[0]
+    np.testing.assert_allclose(score, expected, rtol=1e-5)
+    far = sampler.score(guess_of([[0.9, 0.1]] * 600))[0]
+    assert torch.isfinite(far).all()
+    assert (far.diff() < 0).all()  # float32 exp(−0.25 i) is 0 from i = 413 on: all equal
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.floats(-5, 5, width=32) | st.just(-math.inf), min_size=1, max_size=12),
+    st.data(),
+)
+def test_best_takes_the_best_of_the_allowed(score, data):
+    among = data.draw(st.lists(st.booleans(), min_size=len(score), max_size=len(score)))
+    count = data.draw(st.integers(0, len(score)))
+    values, allowed = torch.tensor([score]), torch.tensor([among])
+    took = best(values, allowed, torch.tensor([count]))[0]
+    assert not (took & ~allowed[0]).any()
+    assert int(took.sum()) == min(count, sum(among))
+    if took.any() and (allowed[0] & ~took).any():
+        assert values[0][took].min() >= values[0][allowed[0] & ~took].max()
+    assert sorted(ranked(values, allowed)[0].tolist()) == list(range(len(score)))
+
+
+def test_gumbel_draws_follow_the_softmax():
+    from floatscope.decode.draw import sample, stream
+
+    logits = torch.tensor([0.0, 1.0, 2.0]).expand(20000, 3)
+    for temperature in (0.5, 1.0, 2.0):
+        drawn = sample(logits, temperature, stream(0, (1, 2)))
+        share = torch.bincount(drawn, minlength=3) / len(drawn)
+        torch.testing.assert_close(share, (logits[0] / temperature).softmax(-1), atol=0.015, rtol=0)
+
+
+def test_seeds_matter_and_repeat(llada):
+    draw = [
+        llada.generate("Go.", fs.Confidence(length=16, steps=4, temperature=1.0, seed=s)).answer_ids
+        for s in (0, 0, 1)
+    ]
+    assert draw[0] == draw[1] != draw[2]
+
+
+def test_guidance_formula(llada):
+    """u + (s + 1)(c − u), with the prompt masked for u; checked on the first step's choice."""
+    sampler = fs.Confidence(length=4, steps=1, cfg=1.5)
+    one = llada.generate("Hello there", sampler)
+    canvas = torch.from_numpy(one.canvas[:1])
+    start = len(one.prompt.ids)
+    blank = canvas.clone()
+    blank[:, :start] = llada.mask_id
+    c, u = llada.logits(canvas)[0, start:], llada.logits(blank)[0, start:]
+    guided = u + 2.5 * (c - u)
+    guided[:, llada.mask_id] = -torch.inf
+    assert guided.argmax(-1).tolist() == one.answer_ids
+
+
+def test_shifted_logits(models):
+    """Dream: position i is predicted by row i − 1."""
+    model = models["Dream"]
+    one = model.generate("Hello there", fs.Confidence(length=4, steps=1))
+    logits = model.logits(torch.from_numpy(one.canvas[:1]))[0].clone()
+    logits[:, model.mask_id] = -torch.inf
+    start = len(one.prompt.ids)
+    assert logits[start - 1 : -1].argmax(-1).tolist() == one.answer_ids
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_early_stop_at_the_end_token(models, family):
+    """Make the end token the likeliest everywhere: decoding ends at once, with an empty answer."""
+    model = models[family]
+    head = model.net.lm_head.weight
+    kept = head.detach().clone()
+    with torch.no_grad():
+        # The last hidden state is normalised, so its mean direction is a constant bias.
+        head.zero_()
+        norm = model.net.model.norm.weight.detach().clone()
+        model.net.model.norm.weight.zero_()
+    try:
+        with torch.no_grad():
+            logits_all_zero = model.logits(torch.tensor([[1, 2, 3]]))
+        assert float(logits_all_zero.abs().max()) == 0
+        ended = model.end_ids
+        object.__setattr__(model, "end_ids", (0,))  # arg-max of equals is id 0
+        one = model.generate("Hi", sampler_for(model, 8, 8).__class__(length=8))
+        assert one.ended == "eos"
+        assert one.steps == 1
+        assert one.text == ""
+        long = model.generate("Hi", sampler_for(model).__class__(length=8, stop_at_eos=False))
+        assert long.steps == 8
+    finally:
+        object.__setattr__(model, "end_ids", ended)
+        with torch.no_grad():
+            head.copy_(kept)
+            model.net.model.norm.weight.copy_(norm)
+
+
+BAD = {
+    "no steps": (fs.Confidence(length=8, steps=0), "steps = 0"),
+    "no tokens": (fs.Confidence(length=0), "length = 0"),
+    "too many steps": (fs.Confidence(length=8, steps=9), "9 steps for 8 tokens"),
+    "block": (fs.Confidence(length=8, block_length=3), "does not divide"),
+    "too few steps": (fs.Confidence(length=8, steps=1, block_length=4), "1 steps for 2 blocks"),
+    "cold": (fs.Confidence(temperature=-1), "temperature"),
+    "nan": (fs.Confidence(temperature=math.nan), "temperature"),
+    "cfg": (fs.Confidence(cfg=-1), "cfg"),
+    "threshold": (fs.Threshold(threshold=2), "threshold"),
+    "steps of threshold": (fs.Threshold(steps=4), "as many steps as it needs"),
+    "gamma": (fs.EntropyBound(gamma=-1), "gamma"),
+    "decay": (fs.PositionCalibrated(decay=-1), "decay"),
+    "frequencies": (fs.PositionCalibrated(frequencies="nowhere.npy"), "nowhere.npy"),
+    "hold": (fs.Remask(hold=1.5), "hold"),
+    "by": (fs.Remask(by="mood"), "mood"),
+    "causal": (fs.Autoregressive(), "fills masks"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_samplers_say_what_and_what_to_do(llada, name):
+    sampler, words = BAD[name]
+    with pytest.raises(fs.UsageError, match=words.replace("(", r"\(")) as caught:
+        llada.generate("Hi", sampler)
+    assert caught.value.remedy
+
+
+def test_a_denoising_sampler_on_a_causal_model(llama):
+    with pytest.raises(fs.UsageError, match="is autoregressive"):
+        llama.generate("Hi", fs.Confidence())
+
+
+def test_frequencies_of_another_tokenizer(llada, tmp_path):
+    np.save(tmp_path / "f.npy", np.ones(7) / 7)
+    with pytest.raises(fs.UsageError, match="7 frequencies for 264 tokens"):
+        llada.generate("Hi", fs.PositionCalibrated(frequencies=tmp_path / "f.npy"))
+
+
+def test_bad_prompts(llada):
+    for prompt, words in {"": "empty", "   \n": "empty"}.items():
+        with pytest.raises(fs.UsageError, match=words):
+            llada.generate(prompt)
+    with pytest.raises(fs.UsageError, match="exceed the context of 512"):
+        llada.generate("x" * 500)
+    with pytest.raises(fs.UsageError, match="no prompts"):
+        llada.generate([])
+    with pytest.raises(fs.UsageError, match="outside the vocabulary"):
+        llada.generate([[1, 9999]])

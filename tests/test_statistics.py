@@ -1,0 +1,151 @@
+"""blocked against reference on drawn shapes, masks and groups; reference against plain arithmetic."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from floatscope.attention import Labels, View, blocked, reference
+from floatscope.models import Direction, Visibility
+
+
+@st.composite
+def views(draw, with_lse=None):
+    """Any batch the seam can produce: direction, padding, grouped heads, cached rows, groups."""
+    batch = draw(st.integers(1, 3))
+    kv, per_kv = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    keys = draw(st.integers(2, 40))
+    direction = draw(st.sampled_from(list(Direction)))
+    queries = keys if direction is not Direction.CAUSAL else draw(st.integers(1, keys))
+    block = draw(st.integers(1, 8)) if direction is Direction.BLOCK_CAUSAL else None
+    dim = draw(st.sampled_from([4, 8, 16]))
+    padding = torch.tensor([draw(st.integers(0, keys - 1)) for _ in range(batch)])
+    padding[draw(st.integers(0, batch - 1))] = 0
+    n_groups, n_regions = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    spread = draw(st.sampled_from([0.1, 1.0, 3.0]))
+    visible = Visibility(direction, block, padding, queries, keys)
+    real = visible.key_is_real
+    region = torch.randint(0, n_regions, (batch, keys), generator=generator)
+    group = torch.randint(0, n_groups, (batch, queries), generator=generator)
+    view = View(
+        query=torch.randn(batch, kv * per_kv, queries, dim, generator=generator) * spread,
+        key=torch.randn(batch, kv, keys, dim, generator=generator) * spread,
+        scale=dim**-0.5,
+        mask=visible.mask,
+        causal=visible.is_causal and visible.mask is None and queries > 1,
+        visible=visible,
+        labels=Labels(
+            group.masked_fill(~real[:, -queries:], -1),
+            n_groups,
+            region.masked_fill(~real, -1),
+            n_regions,
+        ),
+        state=torch.rand(batch, keys, n_regions, generator=generator),
+    )
+    if draw(st.booleans()) if with_lse is None else with_lse:
+        score = view.query.double() @ reference.expand(view.key, kv * per_kv).double().mT
+        score = (score * view.scale).masked_fill(~reference.may_look(view), -torch.inf)
+        view = View(**{**vars(view), "lse": score.logsumexp(-1).float()})
+    return view
+
+
+def close(found, expected, tolerance=1e-5):
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found.double(), expected.double(), rtol=tolerance, atol=tolerance)
+
+
+@settings(max_examples=150, deadline=None)
+@given(views(), st.sampled_from([64, 4096, 1 << 20]))
+def test_blocked_sums_equal_the_reference(view, block_bytes):
+    """Whatever the block size: also blocks of one query."""
+    before = blocked._BLOCK_BYTES
+    blocked._BLOCK_BYTES = block_bytes
+    try:
+        fast = blocked.sums(view)
+    finally:
+        blocked._BLOCK_BYTES = before
+    slow = reference.sums(view)
+    counted = (view.labels.group >= 0)[:, None, :]
+    close(fast.column_sum, slow.column_sum)
+    # A padding row has no entropy worth comparing: it sees itself alone.
+    close(fast.entropy * counted, slow.entropy * counted)
+    close(fast.region_sum * counted[..., None], slow.region_sum * counted[..., None])
+    close(fast.rolled * counted[:, 0, :, None], slow.rolled * counted[:, 0, :, None])
+
+
+@settings(max_examples=150, deadline=None)
+@given(views())
+def test_closed_form_columns_equal_the_reference(view):
+    fast, slow = blocked.columns(view), reference.columns(view)
+    assert torch.equal(fast.seen, slow.seen)
+    for name in ("score", "cosine", "query_norm"):
+        count = slow.seen[:, None].clamp(min=1)
+        scale = getattr(slow, name).abs().max().clamp_min(1).item()
+        close(getattr(fast, name) / count / scale, getattr(slow, name) / count / scale)
+    close(fast.key_norm, slow.key_norm)
+
+
+def test_column_sums_of_all_groups_count_the_queries():
+    """Every counted row sums to one, so all columns together sum to the number of rows."""
+    visible = Visibility(Direction.BIDIRECTIONAL, None, torch.tensor([2, 0]), 9, 9)
+    group = torch.zeros(2, 9, dtype=torch.long).masked_fill(~visible.key_is_real, -1)
+    view = View(
+        torch.randn(2, 4, 9, 8),
+        torch.randn(2, 2, 9, 8),
+        8**-0.5,
+        visible.mask,
+        False,
+        visible,
+        Labels(group, 1, group, 1),
+    )
+    total = blocked.sums(view).column_sum.sum(-1)
+    torch.testing.assert_close(total, torch.tensor([7.0, 9.0])[:, None, None].expand(2, 1, 4))
+
+
+def test_reference_is_the_definition():
+    """Two keys, scores known by hand: A = softmax([0, ln 3]) = [1/4, 3/4]."""
+    visible = Visibility(Direction.BIDIRECTIONAL, None, torch.tensor([0]), 2, 2)
+    log3 = torch.log(torch.tensor(3.0))
+    one = torch.zeros(1, 2, dtype=torch.long)
+    view = View(
+        query=torch.tensor([[[[1.0], [0.0]]]]),
+        key=torch.tensor([[[[0.0], [float(log3)]]]]),
+        scale=1.0,
+        mask=None,
+        causal=False,
+        visible=visible,
+        labels=Labels(torch.tensor([[0, 1]]), 2, one, 1),
+    )
+    sums = reference.sums(view)
+    expected = torch.tensor([[[[0.25, 0.75]], [[0.5, 0.5]]]]).double()
+    torch.testing.assert_close(sums.column_sum, expected, rtol=1e-7, atol=1e-7)
+    entropy = torch.tensor([[[0.5623351446188083, 0.6931471805599453]]]).double()
+    torch.testing.assert_close(sums.entropy, entropy, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_uniform_null_is_what_zero_scores_give(direction):
+    """The null in closed form against attention whose scores are all equal."""
+    from floatscope import null
+
+    block = 3 if direction is Direction.BLOCK_CAUSAL else None
+    for size in (1, 2, 7, 33):
+        visible = Visibility(direction, block, torch.tensor([0]), size, size)
+        one = torch.zeros(1, size, dtype=torch.long)
+        zero = torch.zeros(1, 1, size, 4)
+        labels = Labels(one, 1, one, 1)
+        causal = visible.is_causal and size > 1
+        view = View(zero, zero, 1.0, visible.mask, causal, visible, labels)
+        mass = reference.sums(view).column_sum[0, 0, 0] / size
+        found = torch.from_numpy(null.uniform(direction, block, size))
+        torch.testing.assert_close(found, mass)
+        seen = null.visible_queries(direction, block, size)
+        assert seen.tolist() == visible.matrix[0].sum(0).tolist()
+
+
+def test_causal_null_of_position_zero_is_harmonic():
+    from floatscope import null
+
+    found = null.uniform(Direction.CAUSAL, None, 100)[0]
+    assert found == pytest.approx(sum(1 / i for i in range(1, 101)) / 100)

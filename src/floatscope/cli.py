@@ -37,15 +37,22 @@ app = typer.Typer(
 out, err = Console(), Console(stderr=True)
 
 
+def _version(wanted: bool) -> bool:
+    if wanted:
+        from importlib.metadata import version
+
+        out.print(f"floatscope {version('floatscope')}")
+        raise typer.Exit
+    return wanted
+
+
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    if version:
-        from importlib.metadata import version as installed
-
-        out.print(f"floatscope {installed('floatscope')}")
-        raise typer.Exit
+    pass
 
 
 @app.command()

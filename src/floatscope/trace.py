@@ -59,7 +59,9 @@ class Trace:
     @property
     def mass(self) -> xr.DataArray:
         """m_j: the share of all attention that key j receives; sums to 1 over keys."""
-        return (self._columns().sum("group", skipna=False) / self._rows().sum("group")).rename("mass")
+        return (self._columns().sum("group", skipna=False) / self._rows().sum("group")).rename(
+            "mass"
+        )
 
     def mass_from(self, *groups: str) -> xr.DataArray:
         """The same from some queries alone, such as mass_from("masked", "revealed")."""
@@ -78,7 +80,9 @@ class Trace:
     @property
     def received(self) -> xr.DataArray:
         """c_j: mean attention from the queries that can see key j."""
-        return (self._columns().sum("group", skipna=False) / self._need("visible")).rename("received")
+        return (self._columns().sum("group", skipna=False) / self._need("visible")).rename(
+            "received"
+        )
 
     @property
     def null(self) -> xr.DataArray:
@@ -139,7 +143,7 @@ class Trace:
         return self._need("column_sum", "mass")
 
     def _rows(self) -> xr.DataArray:
-        return self.data["rows_counted"]
+        return self.data["rows_counted"].astype(np.float32)
 
     def _need(self, name: str, keep: str | None = None) -> xr.DataArray:
         if name not in self.data:
@@ -167,21 +171,21 @@ class Trace:
 
     def __repr__(self) -> str:
         d, info = self.data, self.info
-        sizes = d.sizes
-        head = (
-            f"<floatscope.Trace {info['model']} · {info['sampler']}\n"
-            f"  {self.n_steps} steps ({sizes['step']} kept), {sizes['layer']} layers, "
-            f"{sizes['head']} heads, {sizes['key']} positions "
-            f"({info['prompt_length']} prompt + {sizes['key'] - info['prompt_length']} answer); "
-            f"{readable(self.nbytes)}\n"
-            f"  answer: {self.text!r} ({info['ended']})\n"
-            f"  regions: {', '.join(dict.fromkeys(map(str, d['region'].values)))}\n"
-        )
+        sizes, prompt = d.sizes, int(info["prompt_length"])
         lines = [
-            f"  {name:<14}{readable(array.nbytes):>10}  ({', '.join(map(str, array.dims))})"
-            for name, array in d.data_vars.items()
+            f"<floatscope.Trace {info['model']} · {info['sampler']}",
+            f"  {self.n_steps} steps ({sizes['step']} kept) × {sizes['layer']} layers × "
+            f"{sizes['head']} heads × {sizes['key']} positions "
+            f"({prompt} prompt + {sizes['key'] - prompt} answer), {readable(self.nbytes)}",
+            f"  answer: {self.text!r} ({info['ended']})",
+            f"  regions: {', '.join(dict.fromkeys(map(str, d['region'].values)))}",
         ]
-        return head + "\n".join(lines) + ">"
+        by_dims: dict[str, list[str]] = {}
+        for name in sorted(map(str, d.data_vars)):
+            dims = ", ".join(map(str, d[name].dims))
+            by_dims.setdefault(dims, []).append(f"{name} {readable(d[name].nbytes)}")
+        lines += [f"  ({dims}): {', '.join(names)}" for dims, names in sorted(by_dims.items())]
+        return "\n".join(lines) + ">"
 
 
 def readable(size: float) -> str:

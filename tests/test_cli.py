@@ -1,0 +1,150 @@
+"""The command line as a person uses it: real processes, their output and their exit codes."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import floatscope as fs
+from floatscope import cli
+
+
+def run(*args):
+    """In a process of its own, as a person would."""
+    command = [sys.executable, "-W", "error::UserWarning", "-m", "floatscope.cli", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def inside(monkeypatch, capsys):
+    """The same in this process, which need not import torch again."""
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["floatscope", *map(str, args)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        return SimpleNamespace(
+            returncode=ended.value.code or 0, stdout=printed.out, stderr=printed.err
+        )
+
+    return call
+
+
+def test_trace_prints_and_saves(checkpoints, tmp_path):
+    out = tmp_path / "t.zarr"
+    done = run(
+        "trace",
+        "--model",
+        checkpoints["LLaDA"],
+        "--prompt",
+        "Hello [b]there",
+        "--length",
+        8,
+        "--steps",
+        4,
+        "--out",
+        out,
+        "--keep",
+        "mass,entropy",
+        "--layers",
+        "0:2",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Where attention rests" in done.stdout
+    trace = fs.Trace.load(out)
+    assert trace.n_steps == 4
+    assert trace.data.sizes["layer"] == 2
+    assert "entropy" in trace.data
+    assert "flow" not in trace.data
+
+
+def test_nothing_is_overwritten(checkpoints, tmp_path, inside):
+    (tmp_path / "t.zarr").mkdir()
+    done = inside("trace", "--model", "unused", "--prompt", "x", "--out", tmp_path / "t.zarr")
+    assert done.returncode == 2
+    assert "exists" in done.stderr
+
+
+def test_an_interrupt_is_130(checkpoints, inside, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("floatscope.instrument.load", interrupted)
+    assert inside("trace", "--model", "unused", "--prompt", "x").returncode == 130
+
+
+def test_trace_of_a_file(checkpoints, tmp_path, inside):
+    data = tmp_path / "p.jsonl"
+    data.write_text("\n".join(json.dumps({"prompt": p}) for p in ("one", "two", "three")))
+    done = inside(
+        "trace",
+        "--model",
+        checkpoints["Llama"],
+        "--data",
+        data,
+        "--limit",
+        2,
+        "--length",
+        4,
+        "--out",
+        tmp_path / "traces",
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(p.name for p in (tmp_path / "traces").iterdir()) == ["00000.zarr", "00001.zarr"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["--prompt", ""], 2, "prompt is empty"),
+        ([], 2, "either --prompt or --data"),
+        (["--prompt", "x", "--steps", "0"], 2, "steps = 0"),
+        (["--prompt", "x", "--length", "8", "--steps", "9"], 2, "9 steps for 8 tokens"),
+        (["--prompt", "x", "--block-length", "5"], 2, "does not divide"),
+        (["--prompt", "x", "--sampler", "magic"], 2, "no sampler 'magic'"),
+        (["--prompt", "x", "--sampler", "threshold", "--set", "colour=3"], 2, "no such field"),
+        (["--prompt", "x", "--sampler", "autoregressive"], 2, "fills masks"),
+        (["--prompt", "x", "--keep", "nothing"], 2, "no statistic 'nothing'"),
+        (["--prompt", "x", "--layers", "a:b"], 2, "--layers a:b"),
+        (["--prompt", "x" * 600], 2, "exceed the context"),
+        (["--data", "nowhere.jsonl"], 2, "nowhere.jsonl"),
+        (["--prompt", "x", "--out", "/proc/nope/t.zarr"], 4, "could not be written"),
+    ],
+)
+def test_errors_are_one_line_and_a_code(checkpoints, inside, args, code, words):
+    done = inside("trace", "--model", checkpoints["LLaDA"], *args)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_bad_line_is_named(checkpoints, tmp_path, inside):
+    data = tmp_path / "p.jsonl"
+    data.write_text('{"prompt": "fine"}\n{"prompt": }\n')
+    done = inside("trace", "--model", checkpoints["Llama"], "--data", data)
+    assert done.returncode == 2
+    assert "line 2" in done.stderr
+
+
+def test_a_model_that_is_not_there(inside):
+    done = inside("trace", "--model", "./nowhere", "--prompt", "x")
+    assert done.returncode == 3
+    assert "no such model" in done.stderr
+
+
+def test_models_and_help_and_version(inside):
+    listing = inside("models")
+    assert listing.returncode == 0
+    for name in ("LLaDA", "Dream", "Llama", "Qwen2", "Qwen3", "confidence", "remask"):
+        assert name in listing.stdout
+    text = inside("trace", "--help").stdout
+    assert "Examples" in text
+    assert inside("--version").stdout.startswith("floatscope ")
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys, floatscope.cli; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -27,7 +27,7 @@ demo: $(VENV)/.base ## make a small LLaDA-format checkpoint, trace it, print wha
 
 test: $(VENV)/.test lint ## lint, types, tests, documentation
 	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
-	$(BIN)/mkdocs build --strict --quiet --site-dir .venv/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -38,7 +38,7 @@ bench: $(VENV)/.base ## traced against plain against materialised attention
 	$(BIN)/python bench/overhead.py --json bench/overhead.json
 
 docs: $(VENV)/.test ## build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache

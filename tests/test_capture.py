@@ -218,3 +218,19 @@ def test_progress_counts_every_step(llada):
         progress=lambda d, t: seen.append((d, t)),
     )
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_steps_that_are_never_reached(models):
+    """Sampling may end early: such a trace says so and holds no statistics."""
+    model = models["LLaDA"]
+    with pytest.warns(UserWarning, match="none of the chosen steps was reached"):
+        trace = model.trace("Hi", fs.Threshold(length=8, threshold=0.0), steps=-1)
+    assert trace.n_steps == 1
+    assert trace.data.sizes["step"] == 0
+    with pytest.raises(fs.TraceError, match="kept no column_sum"):
+        _ = trace.mass
+
+
+def test_ids_of_any_integer_type(llada):
+    ids = list(np.array([5, 6, 7]))
+    assert llada.generate(ids, fs.Confidence(length=4, steps=2)).prompt.ids == (5, 6, 7)

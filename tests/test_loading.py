@@ -139,6 +139,10 @@ def test_bf16_llada_rotates_in_float32(checkpoints):
     assert cos.dtype == torch.float32
 
 
+def test_float64(checkpoints):
+    assert fs.load(checkpoints["Dream"], dtype="float64").dtype == torch.float64
+
+
 def test_sharded_checkpoints(tmp_path, models):
     path = tiny.write("LLaDA", tmp_path / "sharded", shards=3)
     assert fs.load(path).fingerprint == models["LLaDA"].fingerprint
@@ -156,6 +160,8 @@ def test_an_already_loaded_network(models, checkpoints):
     assert net.config._attn_implementation == before
     with pytest.raises(fs.ModelError, match="is no Qwen2ForCausalLM"):
         fs.load(net, family="Dream")
+    with pytest.raises(fs.ModelError, match="this network is loaded"):
+        fs.load(net, dtype="bfloat16")
 
 
 def test_an_already_loaded_network_of_another_direction(checkpoints, models):
@@ -301,6 +307,7 @@ def test_variants_that_are_not_a_llama(copy_of):
 
 def test_bad_options(checkpoints):
     refuse("no dtype 'float7'", checkpoints["Llama"], dtype="float7")
+    refuse("no device 'abacus'", checkpoints["Llama"], device="abacus")
     refuse("no direction 'up'", checkpoints["Llama"], direction="up")
     refuse("block", checkpoints["Llama"], direction="block-causal")
     refuse("block", checkpoints["Llama"], block=4)

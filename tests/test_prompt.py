@@ -63,6 +63,12 @@ def test_bad_prompts():
         fs.Prompt.rag("Who?", ["a", "b"], gold=2)
 
 
+def test_reserved_names():
+    for name in ("masked", "revealed", "answer", ""):
+        with pytest.raises(fs.UsageError, match="cannot be called"):
+            fs.Part(name, "text")
+
+
 def test_ids_need_no_tokenizer(checkpoints):
     model = fs.load(checkpoints["Llama"], check=False)
     model.tokenizer = None

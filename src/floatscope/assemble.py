@@ -1,5 +1,6 @@
 """From recorded tensors to one labelled dataset: names, coordinates, nulls; no measuring."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -139,7 +140,13 @@ def assemble(
     # The prompt's regions first, then the two states of the answer.
     order = [*range(2, len(names)), 0, 1]
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
-    for name, steps in recorded.arrays.items():
+    if not kept:
+        warnings.warn(
+            f"none of the chosen steps was reached: decoding ended after {decoding.steps}; "
+            "this trace holds no statistics",
+            stacklevel=2,
+        )
+    for name, steps in recorded.arrays.items() if kept else ():
         array = np.stack([_widen(a, size, _DIMS[name]) for a in steps[: len(kept)]])
         if "source" in _DIMS[name]:
             array = array[..., order, :][..., order]
@@ -149,13 +156,13 @@ def assemble(
         for name in ("column_sum", "rows_counted"):
             dims, array = variables[name]
             variables[name] = (dims, array[:, : len(groups)])
-    for name, rows in recorded.event_arrays.items():
+    for name, rows in recorded.event_arrays.items() if kept else ():
         events = [a for a, e in zip(rows, recorded.events, strict=True) if e[0] < decoding.steps]
         array = np.stack(events) if events else np.zeros((0, *rows[0].shape), rows[0].dtype)
         variables[name] = (_ROW_DIMS[name], array[..., order] if name == "row_flow" else array)
     variables |= _happenings(decoding)
     sizes = [int((decoding.canvas[t] >= 0).sum()) for t in kept]
-    for name, of in (("null", null.uniform), ("visible", null.visible_queries)):
+    for name, of in (("null", null.uniform), ("visible", null.visible_queries)) if kept else ():
         rows_of = [of(model.direction, model.block, n) for n in sizes]
         array = np.stack([_widen(np.asarray(r, np.float32), size, ("key",)) for r in rows_of])
         variables[name] = (("step", "key"), array)
@@ -233,10 +240,11 @@ def _coordinates(
         "token_class": (("step", "key"), np.array(classes, dtype=np.str_).reshape(len(kept), size)),
         "masked": (("step", "key"), masked),
     }
-    if recorded.event_arrays:
+    if recorded.event_arrays and kept:
         for i, name in enumerate(("event_step", "event_position", "event_token")):
             coords[name] = ("event", np.array([e[i] for e in events], dtype=np.int64))
-    used = {"source", "target"} if {"flow", "rollout"} & recorded.arrays.keys() else set()
+    seen = recorded.arrays.keys() if kept else set()
+    used = {"source", "target"} if {"flow", "rollout"} & seen else set()
     used |= {"target"} if "row_flow" in recorded.event_arrays else set()
     if "entropy" not in recorded.arrays:
         coords.pop("query")

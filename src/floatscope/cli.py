@@ -85,6 +85,9 @@ def trace(
         str | None,
         typer.Option(help="Statistics to keep, with commas: mass,entropy,flow,… All by default."),
     ] = None,
+    groups: Annotated[
+        str, typer.Option(help="Query groups: coarse (prompt, masked, revealed) or regions.")
+    ] = "coarse",
     layers: Annotated[str | None, typer.Option(help="`3`, `0,5,11` or `0:4`.")] = None,
     heads: Annotated[str | None, typer.Option(help="Likewise.")] = None,
     keep_steps: Annotated[str | None, typer.Option(help="Which steps to keep, likewise.")] = None,
@@ -99,10 +102,22 @@ def trace(
         typer.Option("--out", help="Save here as zarr: one store, or one a line in a directory."),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
-    batch_size: Annotated[int, typer.Option(help="Prompts decoded together.")] = 8,
-    limit: Annotated[int | None, typer.Option(help="At most so many lines of the data.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts decoded together.")] = 8,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many lines of the data.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     dtype: Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16.")] = "auto",
+    family: Annotated[
+        str | None, typer.Option(help="Read the weights as this family's: see `floatscope models`.")
+    ] = None,
+    direction: Annotated[
+        str | None, typer.Option(help="Of a derived model: causal, bidirectional, block-causal.")
+    ] = None,
+    block: Annotated[int | None, typer.Option(help="Block size of a block-causal model.")] = None,
+    shift: Annotated[
+        int | None, typer.Option(help="Position i is predicted by row i − shift.")
+    ] = None,
     mask_id: Annotated[int | None, typer.Option(help="Where a checkpoint does not say.")] = None,
     check: Annotated[bool, typer.Option(help="Self-check the model after loading.")] = True,
 ) -> None:
@@ -119,10 +134,19 @@ def trace(
     from .show import summary
 
     texts = _texts(prompt, data, limit)
-    if save is not None and save.exists() and not overwrite and data is None:
-        raise UsageError(f"{save} exists", "Choose another --out, or pass --overwrite.")
+    paths = _paths(save, len(texts), single=data is None, overwrite=overwrite)
     with err.status(f"Loading {escape(model)} …"):
-        loaded = instrument.load(model, device=device, dtype=dtype, mask_id=mask_id, check=check)
+        loaded = instrument.load(
+            model,
+            device=device,
+            dtype=dtype,
+            family=family,
+            direction=direction,
+            block=block,
+            shift=shift,
+            mask_id=mask_id,
+            check=check,
+        )
     chosen = _sampler(
         sampler or ("confidence" if loaded.is_diffusion else "autoregressive"),
         {
@@ -144,28 +168,37 @@ def trace(
         TimeRemainingColumn(),
         console=err,
     )
+    batches = range(0, len(texts), batch_size)
     with bar:
-        task = bar.add_task("tracing", total=None)
-        traces = loaded.trace(
-            [Prompt.plain(text, chat=chat) for text in texts],
-            chosen,
-            keep=keep.split(",") if keep else None,
-            layers=_choice(layers, "--layers"),
-            heads=_choice(heads, "--heads"),
-            steps=_choice(keep_steps, "--keep-steps"),
-            dtype=store_dtype,
-            batch_size=batch_size,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    for i, one in enumerate(traces):
-        if save is not None:
-            path = save if data is None else save / f"{i:05d}.zarr"
-            one.save(path, overwrite=overwrite)
-            err.print(f"saved {path}")
-        if len(traces) == 1:
-            out.print(summary(one))
-        else:
-            out.print(f"{i:>5}  {one.n_steps} steps  {escape(one.text)!r}")
+        task = bar.add_task("tracing", total=len(batches) * chosen.n_steps)
+        for number, start in enumerate(batches):
+            before = number * chosen.n_steps
+            traces = loaded.trace(
+                [Prompt.plain(text, chat=chat) for text in texts[start : start + batch_size]],
+                chosen,
+                keep=[name.strip() for name in keep.split(",")] if keep else None,
+                layers=_choice(layers, "--layers"),
+                heads=_choice(heads, "--heads"),
+                steps=_choice(keep_steps, "--keep-steps"),
+                groups=groups,
+                dtype=store_dtype,
+                batch_size=batch_size,
+                progress=lambda done, total, before=before: bar.update(
+                    task, completed=before + done
+                ),
+            )
+            for i, one in enumerate(traces, start):
+                if paths:
+                    one.save(paths[i], overwrite=overwrite)
+                if data is not None:
+                    where = f"  {paths[i]}" if paths else ""
+                    out.print(
+                        f"{i:>5}  {one.n_steps} steps  {escape(repr(one.text))}{escape(where)}"
+                    )
+    if data is None:
+        out.print(summary(traces[0]))
+        if paths:
+            err.print(f"saved {escape(str(paths[0]))}")
 
 
 @app.command()
@@ -219,6 +252,17 @@ def _texts(prompt: str | None, data: Path | None, limit: int | None) -> list[str
     if not texts:
         raise UsageError(f"{data} holds no prompts", "Give one JSON object a line.")
     return texts[:limit]
+
+
+def _paths(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:
+    """Where each trace goes; what is there already is noticed before any work is done."""
+    if save is None:
+        return []
+    paths = [save] if single else [save / f"{i:05d}.zarr" for i in range(count)]
+    there = [path for path in paths if path.exists()]
+    if there and not overwrite:
+        raise UsageError(f"{there[0]} exists", "Choose another --out, or pass --overwrite.")
+    return paths
 
 
 def _sampler(name: str, common: dict[str, Any], options: list[str]) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
@@ -131,12 +132,14 @@ class Model(models.Model):
     ) -> "_Job":
         if batch_size < 1:
             raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
-        several = isinstance(prompts, list | tuple) and not all(isinstance(i, int) for i in prompts)
+        ids = isinstance(prompts, list | tuple) and all(isinstance(i, Integral) for i in prompts)
+        several = isinstance(prompts, list | tuple) and not ids
         if isinstance(prompts, list | tuple) and not prompts:
             raise UsageError("no prompts", "Give at least one.")
         chosen = sampler or (Confidence() if self.is_diffusion else Autoregressive())
         chosen.check(self)
-        encoded = [encode(self, p) for p in (prompts if several else [prompts])]
+        single = [[int(i) for i in prompts]] if ids else [prompts]
+        encoded = [encode(self, p) for p in (prompts if several else single)]
         return _Job(encoded, chosen, several, batch_size, progress)
 
 

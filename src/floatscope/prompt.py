@@ -12,6 +12,7 @@ from .errors import UsageError
 from .models import Model
 
 TEMPLATE = "template"
+RESERVED = ("masked", "revealed", "answer")
 _SENTINEL = "\ue000floatscope\ue000"
 
 
@@ -21,6 +22,13 @@ class Part:
 
     name: str
     text: str
+
+    def __post_init__(self) -> None:
+        if self.name in RESERVED or not self.name:
+            raise UsageError(
+                f"a part cannot be called {self.name!r}",
+                f"{', '.join(RESERVED)} are what an answer's positions are called.",
+            )
 
 
 @dataclass(frozen=True)

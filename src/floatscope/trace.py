@@ -66,7 +66,7 @@ class Trace:
     def mass_from(self, *groups: str) -> xr.DataArray:
         """The same from some queries alone, such as mass_from("masked", "revealed")."""
         known = [str(g) for g in self.data["group"].values]
-        for group in groups:
+        for group in groups or ("",):
             if group not in known:
                 raise TraceError(
                     f"no query group {group!r} in this trace",
@@ -137,7 +137,10 @@ class Trace:
     def rows(self) -> xr.Dataset:
         """One event a reveal: the strongest keys of the row that predicted it, and its region sums."""
         self._need("row_key", "rows")
-        return self.data[["row_key", "row_weight", "row_flow"]]
+        found = self.data[["row_key", "row_weight", "row_flow"]]
+        for name in ("row_weight", "row_flow"):
+            found[name] = self._need(name)
+        return found
 
     def _columns(self) -> xr.DataArray:
         return self._need("column_sum", "mass")

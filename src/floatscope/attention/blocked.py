@@ -22,7 +22,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
     b, h, n_query = view.query.shape[:3]
     n_key = view.key.shape[2]
-    query, key = view.query.float(), view.key.float()
+    query, key = view.query.float().contiguous(), view.key.float().contiguous()
     labels = view.labels
     beside = [labels.in_region] if regions else []
     beside += [] if view.state is None else [view.state.float()]
@@ -35,12 +35,14 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     entropies: list[Tensor] = []
     gathered: list[Tensor] = []
     size = _block_rows(query, n_key)
+    # One block's worth of memory, used again and again while it is in cache.
+    space = query.new_empty(2 if entropy else 1, b * h * size * n_key)
     for start in range(0, n_query, size):
         stop = min(start + size, n_query)
         rows = stop - start
         # Causal: keys after the block's last query get nothing.
         last = n_key - n_query + stop if view.causal else n_key
-        weight, log_weight = _weights(view, query, key, start, stop, last, entropy)
+        weight, log_weight = _weights(view, query, key, start, stop, last, space)
         if log_weight is not None:
             # 0 · −inf is 0 here: hidden keys are set to 0 before the product.
             entropies.append(-log_weight.mul_(weight).sum(-1).view(b, h, rows))
@@ -71,9 +73,9 @@ def _weights(
     start: int,
     stop: int,
     last: int,
-    keep_log: bool,
+    space: Float[Tensor, "n _"],
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention weights of query rows start … stop over keys 0 … last, and their logarithm if asked.
+    """Attention weights of query rows start … stop over keys 0 … last; with room for two, their log.
 
     Both are (b, kv, h/kv, rows, last); the logarithm of a hidden key is 0, not −inf.
     """
@@ -84,19 +86,22 @@ def _weights(
     keys = key[:, :, :last].reshape(b * kv, last, d).mT
     hidden = _hidden(view, start, stop, last)  # broadcasts over (b, kv, h/kv, rows, last), or None
     shape = (b, kv, h // kv, rows, last)
+    room = space[:, : b * h * rows * last]
+    product = room[0].view(b * kv, -1, last)
     if view.lse is not None:
         lse = view.lse[:, :, start:stop].reshape(b * kv, -1, 1)
-        log_weight = torch.baddbmm(lse, part, keys, beta=-1, alpha=view.scale).view(shape)
+        torch.baddbmm(lse, part, keys, beta=-1, alpha=view.scale, out=product)
+        log_weight = product.view(shape)
         if hidden is not None:
             log_weight.masked_fill_(hidden, -torch.inf)
     else:
-        score = torch.bmm(part, keys).mul_(view.scale).view(shape)
+        log_weight = torch.bmm(part, keys, out=product).mul_(view.scale).view(shape)
         if hidden is not None:
-            score.masked_fill_(hidden, -torch.inf)
-        log_weight = score.sub_(score.logsumexp(-1, keepdim=True))
-    if not keep_log:
+            log_weight.masked_fill_(hidden, -torch.inf)
+        log_weight.sub_(log_weight.logsumexp(-1, keepdim=True))
+    if len(room) == 1:
         return log_weight.exp_(), None
-    weight = log_weight.exp()
+    weight = torch.exp(log_weight, out=room[1].view(shape))
     if hidden is not None:
         log_weight.masked_fill_(hidden, 0)
     return weight, log_weight

@@ -1,6 +1,7 @@
 """PositionCalibrated: PC-Sampler, in log space."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,18 @@ from ..models import Model
 from .sampler import Guess, Sampler
 
 _FLOOR = 1e-30
+
+
+@lru_cache(maxsize=4)
+def _read(path: str) -> Float[Tensor, " v"]:
+    """Read once, not at every step."""
+    try:
+        return torch.from_numpy(np.load(path, allow_pickle=False)).double()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"token frequencies cannot be read from {path} ({error})",
+            "Give a .npy file with one share per token.",
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -49,13 +62,7 @@ class PositionCalibrated(Sampler):
     def table(self, vocab_size: int) -> Float[Tensor, " v"]:
         if self.frequencies is None:
             return torch.full((vocab_size,), 1 / vocab_size, dtype=torch.float64)
-        try:
-            return torch.from_numpy(np.load(self.frequencies, allow_pickle=False)).double()
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"token frequencies cannot be read from {self.frequencies} ({error})",
-                "Give a .npy file with one share per token.",
-            ) from error
+        return _read(str(self.frequencies))
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:
         rarity = -(

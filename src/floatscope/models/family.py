@@ -1,6 +1,6 @@
 """A family: how one architecture's checkpoint becomes a transformers network, and what is known of it.
 
-A new family is one file that makes a Family and one line in `models/__init__.py`.
+A new family is one file that makes a Family and one line in `models/registry.py`.
 Nothing here runs a model, and nothing ever runs code that came with a checkpoint.
 """
 
@@ -33,6 +33,7 @@ class Family:
     network: type[PreTrainedModel]
     direction: Direction = Direction.CAUSAL
     shift: int = 1
+    block: int | None = None  # of a block-causal family
     mask_id: int | None = (
         None  # the published checkpoints' id, used when config and tokenizer are silent
     )

@@ -46,13 +46,20 @@ def load(
                 f"a {type(where).__name__} is no {kind.network.__name__}, which {kind.name} is",
                 "Pass the checkpoint's directory or hub id instead.",
             )
+        if dtype != "auto" or device is not None or revision is not None:
+            raise ModelError(
+                "dtype, device and revision are for loading, and this network is loaded",
+                "Leave them out; use network.to(...) before.",
+            )
         net.eval()
     else:
         path = source.locate(where, revision)
         name = str(where)
-        device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = _device(device)
         wanted = _dtype(dtype, device)
         with _quiet():
+            if path.suffix == ".gguf" and family is not None:
+                raise ModelError("a GGUF file names its own family", "Leave family out.")
             if path.suffix == ".gguf":
                 kind, net = _from_gguf(path, wanted)
             else:
@@ -67,6 +74,7 @@ def load(
             f"{name} uses sliding-window attention, which Floatscope does not measure",
             "Set use_sliding_window to false in its config.json if the context fits the window.",
         )
+    block = kind.block if block is None and direction is None else block
     toward = _direction(kind, direction, block)
     return into(
         name=name,
@@ -80,6 +88,18 @@ def load(
         end_ids=special.end_ids(net.config, net.generation_config, tokenizer),
         chat=bool(getattr(tokenizer, "chat_template", None)),
     )
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    try:
+        found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ModelError(
+            f"no device {device!r} here ({str(error).splitlines()[0]})",
+            "Use cpu, or cuda with a GPU.",
+        ) from error
+    return found
 
 
 def _dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:

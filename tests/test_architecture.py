@@ -10,7 +10,7 @@ ROOT = Path(floatscope.__file__).parent
 ORDER = [
     "errors", "choose", "models", "prompt", "decode", "attention", "token_classes", "null",
     "store", "trace", "running", "assemble", "recording", "selfcheck", "instrument", "tasks",
-    "tiny", "show", "cli",
+    "tiny", "show", "options", "cli",
 ]  # fmt: skip
 
 

@@ -5,11 +5,10 @@ Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, pro
 5 a capture that missed a layer; 130 interrupted.
 """
 
-import json
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -24,7 +23,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from .errors import FloatscopeError, UsageError
+from .errors import FloatscopeError
 
 app = typer.Typer(
     name="floatscope",
@@ -57,7 +56,9 @@ def _root(
 
 @app.command()
 def trace(
-    model: Annotated[str, typer.Option(help="A directory, a .gguf file or a hub id.")],
+    model: Annotated[
+        str, typer.Option(help="pair/mdm, pair/arm, a directory, a .gguf file or a hub id.")
+    ],
     prompt: Annotated[str | None, typer.Option(help="The text to start from.")] = None,
     data: Annotated[
         Path | None,
@@ -130,11 +131,12 @@ def trace(
     * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
     """
     from . import instrument
+    from .options import choice_of, paths_for, sampler_of, texts_of
     from .prompt import Prompt
     from .show import summary
 
-    texts = _texts(prompt, data, limit)
-    paths = _paths(save, len(texts), single=data is None, overwrite=overwrite)
+    texts = texts_of(prompt, data, limit)
+    paths = paths_for(save, len(texts), single=data is None, overwrite=overwrite)
     with err.status(f"Loading {escape(model)} …"):
         loaded = instrument.load(
             model,
@@ -147,7 +149,7 @@ def trace(
             mask_id=mask_id,
             check=check,
         )
-    chosen = _sampler(
+    chosen = sampler_of(
         sampler or ("confidence" if loaded.is_diffusion else "autoregressive"),
         {
             "length": length,
@@ -177,9 +179,9 @@ def trace(
                 [Prompt.plain(text, chat=chat) for text in texts[start : start + batch_size]],
                 chosen,
                 keep=[name.strip() for name in keep.split(",")] if keep else None,
-                layers=_choice(layers, "--layers"),
-                heads=_choice(heads, "--heads"),
-                steps=_choice(keep_steps, "--keep-steps"),
+                layers=choice_of(layers, "--layers"),
+                heads=choice_of(heads, "--heads"),
+                steps=choice_of(keep_steps, "--keep-steps"),
                 groups=groups,
                 dtype=store_dtype,
                 batch_size=batch_size,
@@ -205,7 +207,7 @@ def trace(
 def models() -> None:
     """List the model families that can be loaded, and the samplers that decode them."""
     from .decode import SAMPLERS
-    from .models import FAMILIES
+    from .models import FAMILIES, PAIR
 
     table = Table(title="Model families", title_justify="left")
     for name in ("family", "architecture", "attention", "row that predicts i", "for example"):
@@ -214,6 +216,12 @@ def models() -> None:
         row = "i" if family.shift == 0 else f"i − {family.shift}"
         names = ", ".join(family.architectures)
         table.add_row(family.name, names, str(family.direction), row, family.examples)
+    out.print(table)
+    table = Table(title="Embedded models: no GPU, no download", title_justify="left")
+    table.add_column("name")
+    table.add_column("what")
+    for name, what in PAIR.items():
+        table.add_row(name, what)
     out.print(table)
     table = Table(title="Samplers", title_justify="left")
     for name in ("sampler", "rule", "options beside the common ones"):
@@ -224,88 +232,6 @@ def models() -> None:
         rule = (cls.__doc__ or "").strip().splitlines()[0]
         table.add_row(name, escape(rule), escape(", ".join(own)))
     out.print(table)
-
-
-def _texts(prompt: str | None, data: Path | None, limit: int | None) -> list[str]:
-    if (prompt is None) == (data is None):
-        raise UsageError("give a prompt or a data file", "Use either --prompt or --data.")
-    if prompt is not None:
-        return [prompt]
-    assert data is not None
-    texts = []
-    try:
-        lines = data.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{data} cannot be read: {error}", "Check the path.") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            text = json.loads(line)["prompt"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{data}, line {number}: no JSON object with a `prompt` field", "Mend the line."
-            ) from error
-        if not isinstance(text, str) or not text.strip():
-            raise UsageError(f"{data}, line {number}: the prompt is empty", "Mend the line.")
-        texts.append(text)
-    if not texts:
-        raise UsageError(f"{data} holds no prompts", "Give one JSON object a line.")
-    return texts[:limit]
-
-
-def _paths(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:
-    """Where each trace goes; what is there already is noticed before any work is done."""
-    if save is None:
-        return []
-    paths = [save] if single else [save / f"{i:05d}.zarr" for i in range(count)]
-    there = [path for path in paths if path.exists()]
-    if there and not overwrite:
-        raise UsageError(f"{there[0]} exists", "Choose another --out, or pass --overwrite.")
-    return paths
-
-
-def _sampler(name: str, common: dict[str, Any], options: list[str]) -> Any:
-    from .decode import SAMPLERS
-
-    if name not in SAMPLERS:
-        raise UsageError(f"no sampler {name!r}", f"There are: {', '.join(SAMPLERS)}.")
-    cls = SAMPLERS[name]
-    known = {f.name: f for f in fields(cls)}
-    settings = {}
-    for key, value in common.items():
-        if key in known:
-            settings[key] = value
-        elif value:
-            raise UsageError(f"{name} takes no {key}", "Leave it out.")
-    for text in options:
-        key, _, value = text.partition("=")
-        if key not in known or not value:
-            raise UsageError(
-                f"--set {text}: {name} has no such field", f"It has: {', '.join(known)}."
-            )
-        settings[key] = _value(value)
-    return cls(**settings)
-
-
-def _value(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text.lower(), text)
-
-
-def _choice(text: str | None, name: str) -> Any:
-    if text is None:
-        return None
-    try:
-        if ":" in text:
-            return slice(*(int(part) if part else None for part in text.split(":")))
-        return [int(part) for part in text.split(",")]
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{name} {text}", "Write 3, or 0,5,11, or 0:4.") from error
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ FUNCTION_WORDS = frozenset(
     over under again further once here there all any both each few more most other some such
     no not only own same too very can will just should now is am are was were be been being
     have has had having do does did doing would could may might must shall also per via
-    within without upon among toward towards""".split()  # noqa: SIM905
+    within without upon among toward towards""".split()
 )
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import transformers
 
 from ..errors import ModelError
+from . import pair
 from .family import Family
+from .pair import PAIR
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -17,6 +19,8 @@ _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 def locate(where: str | Path, revision: str | None) -> Path:
     """The checkpoint's directory, or its GGUF file, on this machine."""
+    if where in PAIR:
+        return pair.locate(str(where))
     path = Path(where).expanduser()
     if path.is_file():
         if path.suffix == ".gguf":
@@ -31,7 +35,8 @@ def locate(where: str | Path, revision: str | None) -> Path:
         return _from_hub(where, revision)
     raise ModelError(
         f"no such model: {where}",
-        "Give a directory with config.json and *.safetensors, a .gguf file, or a hub id 'owner/name'.",
+        "Give a directory with config.json and *.safetensors, a .gguf file, a hub id 'owner/name', "
+        f"or one of the embedded {' and '.join(PAIR)}.",
     )
 
 

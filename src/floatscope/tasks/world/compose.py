@@ -1,0 +1,226 @@
+"""How the passages of one context are put together, and which questions they answer.
+
+The subject's passage (and, for two hops, the passage it leads to) comes first, then rumours,
+confusable and other distractors, and noise; then all are shuffled and the gold one is put where
+the level wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .generate import Draw, Entity, gossip, tell
+from .schema import OF_KIND, Attribute, Kind
+from .types import Context, Level, Passage, Question
+
+if TYPE_CHECKING:
+    from .generate import World
+
+KINDS: tuple[Kind, ...] = ("person",) * 7 + ("place", "thing", "thing")
+RELATIONS: tuple[Attribute, ...] = tuple(a for kind in OF_KIND for a in OF_KIND[kind] if a.leads_to)
+BY_NAME: dict[tuple[Kind, str], Attribute] = {
+    (a.kind, a.name): a for kind in OF_KIND for a in OF_KIND[kind]
+}
+
+
+class _Builder:
+    """Collects passages with what is needed to ask about them."""
+
+    def __init__(self, world: World, level: Level, draw: Draw, known: bool) -> None:
+        self.world, self.level, self.draw, self.known = world, level, draw, known
+        self.told: list[tuple[Passage, Entity | None]] = []
+        self.chains: list[tuple[Entity, Attribute, Entity, Attribute]] = []
+
+    def settle(self, entity: Entity, attribute: Attribute, answer: str = "any") -> None:
+        if attribute.name not in entity.facts:
+            entity.facts[attribute.name] = self.draw.value(attribute, answer)
+
+    def entity(self, kind: Kind, like: str | None = None, name: str | None = None) -> Entity:
+        if not self.known:
+            return self.draw.entity(kind, like, name)
+        if name is not None:
+            return self.world.by_name[name]
+        for _ in range(200):
+            person = self.draw.pick(self.world.known)
+            if person.name not in self.draw.seen:
+                break
+        self.draw.seen.add(person.name)
+        return person
+
+    def kind(self) -> Kind:
+        return "person" if self.known else self.draw.pick(KINDS)
+
+    def tell(self, entity: Entity, must: Sequence[Attribute] = ()) -> None:
+        """Add a passage about the entity with one to three attributes, `must` among them."""
+        draw = self.draw
+        attributes = list(must)
+        wanted = 1 + int(draw.rng.random() * 3)
+        choices = OF_KIND[entity.kind]
+        for _ in range(6):
+            if len(attributes) >= wanted:
+                break
+            attribute = draw.pick(choices)
+            if attribute not in attributes:
+                attributes.append(attribute)
+        for attribute in attributes:
+            self.settle(entity, attribute)
+        if len(attributes) > 1:
+            draw.rng.shuffle(attributes)
+        self.told.append((tell(entity, attributes, draw), entity))
+
+
+def compose(
+    world: World, level: Level, draw: Draw, *, known: bool, noise: Sequence[str]
+) -> Context:
+    b = _Builder(world, level, draw, known)
+    rng = draw.rng
+    subject, asked = _main(b)
+    for _ in range(level.conflicts):
+        wrong = draw.value(asked)
+        target = b.told[0][1]
+        assert target is not None
+        while wrong == target.facts[asked.name]:
+            wrong = draw.value(asked)
+        b.told.append((gossip(target, asked, wrong, draw), None))
+    people_like = subject if subject.kind == "person" else None
+    distractors = level.passages - len(b.told) - level.noise
+    while distractors > 0:
+        alike = (
+            level.confusable
+            > level.passages - level.noise - level.conflicts - level.hops - distractors
+        )
+        if alike and people_like and not known:
+            entity = b.entity("person", like=people_like.name)
+        else:
+            entity = b.entity(b.kind())
+        same = asked.kind == entity.kind and rng.random() < 0.6
+        must = [asked] if same else []
+        if level.hops == 2 and distractors >= 2 and rng.random() < 0.35:
+            distractors -= _chain(b, entity)
+        else:
+            b.tell(entity, must)
+            distractors -= 1
+    for _ in range(level.noise):
+        b.told.append((Passage(draw.pick(noise), (), "noise"), None))
+    return _ask(b, subject, asked)
+
+
+def _main(b: _Builder) -> tuple[Entity, Attribute]:
+    """The passage (or two) that the first question is about: the gold one is told first."""
+    level, draw = b.level, b.draw
+    if level.hops == 2:
+        person = (
+            b.entity("person")
+            if level.confusable or b.known
+            else b.entity("person" if draw.rng.random() < 0.7 else "thing")
+        )
+        _chain(b, person, level.answer)
+        return person, b.chains[0][3]
+    entity = b.entity("person") if level.confusable else b.entity(b.kind())
+    asked = _attribute(b, entity, level.answer)
+    b.tell(entity, [asked])
+    return entity, asked
+
+
+def _attribute(b: _Builder, entity: Entity, answer: str) -> Attribute:
+    """An attribute of the entity whose value has the length asked for, settled."""
+    while True:
+        attribute = b.draw.pick(OF_KIND[entity.kind])
+        if answer == "any":
+            b.settle(entity, attribute)
+            return attribute
+        words = {
+            "firm": "long",
+            "pet": "long",
+            "person": "long",
+            "river": "short",
+            "year": "short",
+        }.get(attribute.value, answer)
+        if words != answer:
+            continue
+        b.settle(entity, attribute, answer)
+        if (" " in entity.facts[attribute.name]) == (answer == "long"):
+            return attribute
+
+
+def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
+    """Two passages, the first naming the second's subject. Returns how many were told."""
+    options = [
+        r for r in OF_KIND[first.kind] if r.leads_to and (not b.known or r.leads_to == "person")
+    ]
+    if not options:
+        b.tell(first)
+        return 1
+    relation = b.draw.pick(options)
+    assert relation.leads_to is not None
+    b.settle(first, relation)
+    second = b.entity(relation.leads_to, name=first.facts[relation.name])
+    asked = _attribute(b, second, answer)
+    b.tell(second, [asked])
+    b.tell(first, [relation])
+    b.chains.append((first, relation, second, asked))
+    return 2
+
+
+def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
+    """Order the passages and list the questions, the level's own first."""
+    level, rng, draw = b.level, b.draw.rng, b.draw
+    order = list(range(len(b.told)))
+    rng.shuffle(order)
+    if level.gold is not None:
+        at = order.index(0)  # the gold passage was told first
+        order[at], order[level.gold] = order[level.gold], order[at]
+    place = {old: new for new, old in enumerate(order)}
+    passages = tuple(b.told[old][0] for old in order)
+    where = {
+        (f.subject, f.attribute): (place[old], f)
+        for old, (p, _) in enumerate(b.told)
+        for f in p.facts
+        if not f.rumour
+    }
+
+    questions: list[Question] = []
+    for first, relation, second, attribute in b.chains:
+        (bridge, _), (gold, fact) = (
+            where[first.name, relation.name],
+            where[second.name, attribute.name],
+        )
+        phrase = relation.phrase.replace("{n}", first.name)
+        questions.append(
+            Question(
+                b.world.question(draw, attribute, phrase),
+                (fact.value,),
+                first.name,
+                attribute.name,
+                2,
+                gold,
+                fact,
+                (bridge, gold),
+            )
+        )
+    rest: list[Question] = []
+    if level.questions > len(questions) or level.hops == 1:
+        for old, (passage, entity) in enumerate(b.told):
+            for fact in passage.facts if entity is not None else ():
+                attribute = BY_NAME[entity.kind, fact.attribute]  # type: ignore[union-attr]
+                rest.append(
+                    Question(
+                        b.world.question(draw, attribute, fact.subject),
+                        (fact.value,),
+                        fact.subject,
+                        fact.attribute,
+                        1,
+                        place[old],
+                        fact,
+                        (place[old],),
+                    )
+                )
+    if level.hops == 1:
+        main = next(
+            i for i, q in enumerate(rest) if q.subject == subject.name and q.attribute == asked.name
+        )
+        questions.append(rest.pop(main))
+    rng.shuffle(rest)
+    questions = questions[:1] + (questions[1:] + rest if level.questions > 1 else [])
+    return Context(passages, tuple(questions[: level.questions]), b.known)

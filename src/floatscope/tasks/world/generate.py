@@ -1,0 +1,244 @@
+"""The generator: a seeded world of people, places and things, and examples drawn from it.
+
+`World(seed)` owns a fixed population of known people whose facts are in the training text. Every
+other entity is made up for one context: from `train` words for training, from `held` words, which
+no training text contains, for evaluation. The same arguments give the same examples on every
+machine. This module knows nothing of tokens or models.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from . import lexicon as lx
+from .schema import LISTS, OF_KIND, RUMOURS, Attribute, Kind
+from .types import Context, Example, Fact, Level, Passage, Question
+
+PRONOUNS = {"he": ("He", "His"), "she": ("She", "Her")}
+T = TypeVar("T")
+ATTEMPTS = 200  # draws before a value that fits is given up
+
+
+@dataclass(slots=True, eq=False)
+class Entity:
+    """Someone or something with a name; `facts` holds what is settled about it so far."""
+
+    kind: Kind
+    name: str
+    pronouns: tuple[str, str] = ("It", "Its")
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+class Draw:
+    """Random choices for one context; never repeats a name, nor a value within an attribute."""
+
+    __slots__ = ("rng", "seen", "split")
+
+    def __init__(self, rng: random.Random, split: lx.Split) -> None:
+        self.rng, self.split = rng, split
+        self.seen: set[str] = set()
+
+    def pick(self, items: Sequence[T]) -> T:  # faster than rng.choice, which checks more
+        return items[int(self.rng.random() * len(items))]
+
+    def word(self, kind: str) -> str:
+        return self.pick(lx.pool(kind, self.split))
+
+    def name(self, kind: str, like: str | None = None) -> str:
+        """A new name; `like` gives a person whose first name or surname it shares."""
+        for _ in range(ATTEMPTS):
+            if kind == "person":
+                first, last = self.word("first"), self.word("surname")
+                if like is not None:
+                    their_first, their_last = like.split(" ", 1)
+                    if self.rng.random() < 0.5:
+                        first = their_first
+                    else:
+                        last = their_last
+                name = f"{first} {last}"
+            elif kind == "place":
+                name = self.word("place")
+                if self.rng.random() < 0.3:
+                    name = f"{self.pick(lx.PLACE_WORDS)} {name}"
+            elif kind == "firm":
+                name = f"{self.word('firm')} {self.pick(lx.FIRM_WORDS)}"
+            elif kind == "thing":
+                name = f"the {self.word('thing')} {self.pick(lx.THING_WORDS)}"
+            else:
+                name = self.word(kind)
+            if name not in self.seen:
+                self.seen.add(name)
+                return name
+        raise RuntimeError(f"no unused {kind} name in {ATTEMPTS} draws")
+
+    def entity(self, kind: Kind, like: str | None = None, name: str | None = None) -> Entity:
+        name = name or self.name(kind, like)
+        if kind != "person":
+            return Entity(kind, name)
+        return Entity(kind, name, PRONOUNS["she" if len(name) % 2 else "he"])
+
+    def value(self, attribute: Attribute, answer: str = "any") -> str:
+        """A value no other entity of this context has for that attribute."""
+        for _ in range(ATTEMPTS):
+            kind = attribute.value
+            if kind in LISTS:
+                value = self.pick(LISTS[kind])
+            elif kind == "year":
+                value = str(1700 + int(self.rng.random() * 250))
+            elif kind == "pet":
+                value = f"{self.pick(lx.COLOURS)} {self.pick(lx.ANIMALS)}"
+            else:
+                value = self.name(kind)
+            if answer != "any" and (" " in value) != (answer == "long"):
+                continue
+            key = f"{attribute.name}={value}"
+            if key not in self.seen:
+                self.seen.add(key)
+                return value
+        # Closed lists are short: with many passages a repeated value is allowed.
+        return value
+
+
+def tell(entity: Entity, attributes: Sequence[Attribute], draw: Draw) -> Passage:
+    """A passage that states these attributes, the first with the name, later ones by chance."""
+    text, facts = "", []
+    for i, attribute in enumerate(attributes):
+        by_name = i == 0 or draw.rng.random() < 0.6
+        template = draw.pick(attribute.sentences if by_name else attribute.pronoun)
+        start = len(text) + (1 if text else 0)
+        sentence, at = state(template, entity, entity.facts[attribute.name])
+        text = f"{text} {sentence}" if text else sentence
+        value = entity.facts[attribute.name]
+        facts.append(
+            Fact(
+                entity.name,
+                attribute.name,
+                value,
+                (start, start + len(sentence)),
+                (start + at, start + at + len(value)),
+            )
+        )
+    return Passage(text, tuple(facts))
+
+
+def state(template: str, entity: Entity, value: str) -> tuple[str, int]:
+    """The sentence, and where the value starts in it."""
+    they, their = entity.pronouns
+    before, after = template.split("{v}")
+    before = before.replace("{n}", entity.name).replace("{They}", they).replace("{Their}", their)
+    after = after.replace("{n}", entity.name)
+    sentence = f"{before}{value}{after}"
+    return sentence[0].upper() + sentence[1:], len(before)
+
+
+def gossip(entity: Entity, attribute: Attribute, value: str, draw: Draw) -> Passage:
+    """A passage that states a wrong value and says that it is hearsay."""
+    lead = draw.pick(RUMOURS).replace("{s}", "")
+    sentence, at = state(draw.pick(attribute.sentences), entity, value)
+    if sentence.startswith(("The ", "For ")):
+        sentence = sentence[0].lower() + sentence[1:]
+    text, at = lead + sentence, len(lead) + at
+    fact = Fact(entity.name, attribute.name, value, (0, len(text)), (at, at + len(value)), True)
+    return Passage(text, (fact,), "rumour")
+
+
+@dataclass(frozen=True)
+class World:
+    """A seeded world. `known` people are in the training text; all others are made up on demand."""
+
+    seed: int = 0
+    people: int = 300
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.people <= 5000:
+            raise ValueError(f"people = {self.people!r}: give a whole number from 2 to 5000")
+
+    @cached_property
+    def known(self) -> tuple[Entity, ...]:
+        """The known people; every attribute settled, their teachers known people too."""
+        draw = Draw(random.Random(f"known {self.seed}"), "train")
+        people = [draw.entity("person") for _ in range(self.people)]
+        for person in people:
+            others = Draw(draw.rng, "train")  # values may repeat among known people
+            for attribute in OF_KIND["person"]:
+                if attribute.value == "person":
+                    teacher = person
+                    while teacher is person:
+                        teacher = draw.pick(people)
+                    person.facts[attribute.name] = teacher.name
+                else:
+                    person.facts[attribute.name] = others.value(attribute)
+        return tuple(people)
+
+    @cached_property
+    def by_name(self) -> dict[str, Entity]:
+        return {p.name: p for p in self.known}
+
+    def ask_known(self, rng: random.Random) -> Example:
+        """A closed-book question about a known person."""
+        person = rng.choice(self.known)
+        attribute = rng.choice(OF_KIND["person"])
+        text = rng.choice(attribute.questions).replace("{n}", person.name)
+        return Example(
+            text,
+            (),
+            None,
+            (person.facts[attribute.name],),
+            person.name,
+            attribute.name,
+            True,
+            1,
+            (),
+            None,
+        )
+
+    def biography(self, rng: random.Random) -> str:
+        """A few sentences about a known person, as running text."""
+        draw = Draw(rng, "train")
+        attributes = rng.sample(OF_KIND["person"], rng.randint(2, 4))
+        return tell(rng.choice(self.known), attributes, draw).text
+
+    def examples(
+        self, level: Level, n: int, *, seed: int = 0, known: bool = False, noise: Sequence[str] = ()
+    ) -> list[Example]:
+        """`n` examples of unseen (or known) people; the first question of each context."""
+        rng = random.Random(f"examples {self.seed} {seed} {level} {known}")
+        split: lx.Split = "train" if known else "held"
+        return [
+            Example.of(self.context(level, rng, split=split, known=known, noise=noise))
+            for _ in range(n)
+        ]
+
+    def context(
+        self,
+        level: Level,
+        rng: random.Random,
+        *,
+        split: lx.Split = "held",
+        known: bool = False,
+        noise: Sequence[str] = (),
+    ) -> Context:
+        """Passages with questions; the first question is the one the dials speak of."""
+        if level.noise and not noise:
+            raise ValueError(
+                f"noise = {level.noise}: give `noise`, a list of natural passages, "
+                "or set the dial to 0"
+            )
+        if known and level.confusable:
+            raise ValueError(
+                f"confusable = {level.confusable}: known people have the names they "
+                "have; give 0, or unseen people"
+            )
+        from .compose import compose  # the composition of passages has a file of its own
+
+        return compose(self, level, Draw(rng, split), known=known, noise=noise)
+
+    def question(self, draw: Draw, attribute: Attribute, subject: str) -> str:
+        return draw.pick(attribute.questions).replace("{n}", subject)
+
+
+__all__ = ["Draw", "Entity", "Question", "World", "gossip", "tell"]

@@ -1,0 +1,187 @@
+"""What the generator hands out: passages, questions, examples, and the dials that ask for them.
+
+Plain frozen records with character spans; no text is drawn here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from .layout import Parts, prompt_parts
+
+Span = tuple[int, int]  # start and end offsets in characters, end exclusive
+AnswerLength = Literal["any", "short", "long"]
+
+MAX_PASSAGES = 24
+RANGES: dict[str, tuple[int, int]] = {
+    "passages": (1, MAX_PASSAGES),
+    "confusable": (0, MAX_PASSAGES - 1),
+    "hops": (1, 2),
+    "conflicts": (0, 4),
+    "noise": (0, MAX_PASSAGES - 1),
+    "questions": (1, 24),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One statement in a passage; spans are offsets into that passage's text."""
+
+    subject: str
+    attribute: str
+    value: str
+    sentence: Span
+    span: Span  # of the value
+    rumour: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A numbered text of a context: about one entity, a rumour about one, or natural noise."""
+
+    text: str
+    facts: tuple[Fact, ...]
+    kind: Literal["entity", "rumour", "noise"] = "entity"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that one fact of a context answers."""
+
+    text: str
+    answers: tuple[str, ...]
+    subject: str
+    attribute: str
+    hops: int
+    gold: int  # index of the passage that holds the answer
+    fact: Fact  # the statement in that passage
+    evidence: tuple[int, ...]  # passages needed, in the order of the hops; the last is `gold`
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Passages with one or more questions about them."""
+
+    passages: tuple[Passage, ...]
+    questions: tuple[Question, ...]
+    known: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """One question over its passages. Without passages (`closed_book()`), memory alone answers."""
+
+    question: str
+    passages: tuple[Passage, ...]
+    gold: int | None
+    answers: tuple[str, ...]
+    subject: str
+    attribute: str
+    known: bool
+    hops: int
+    evidence: tuple[int, ...]
+    fact: Fact | None
+
+    @classmethod
+    def of(cls, context: Context, index: int = 0) -> Example:
+        q = context.questions[index]
+        return cls(
+            q.text,
+            context.passages,
+            q.gold,
+            q.answers,
+            q.subject,
+            q.attribute,
+            context.known,
+            q.hops,
+            q.evidence,
+            q.fact,
+        )
+
+    @property
+    def gold_sentence(self) -> Span | None:
+        """Offsets of the sentence that answers, in the gold passage's text."""
+        return self.fact.sentence if self.fact else None
+
+    @property
+    def answer_span(self) -> Span | None:
+        """Offsets of the answer in the gold passage's text."""
+        return self.fact.span if self.fact else None
+
+    def closed_book(self) -> Example:
+        """The same question with no passages."""
+        return replace(self, passages=(), gold=None, evidence=(), fact=None)
+
+    def parts(self) -> Parts:
+        """The prompt as (name, text) pairs; see `layout`."""
+        return prompt_parts(self.question, [p.text for p in self.passages])
+
+
+@dataclass(frozen=True)
+class Level:
+    """The dials of a task. Values out of range are refused by name.
+
+    passages: how many texts the prompt holds.  gold: where the answering one stands (from 0;
+    None: anywhere).  confusable: how many distractors share a first or last name with the
+    subject.  hops: 2 asks for an attribute of an entity that another passage names.  conflicts:
+    passages that state another value for the same subject and attribute, marked as rumour or
+    error; the plain statement is the right one.  noise: passages of natural text.  answer:
+    "short" is one word, "long" two or more.  questions: how many questions share the passages.
+    """
+
+    passages: int = 9
+    gold: int | None = None
+    confusable: int = 0
+    hops: int = 1
+    conflicts: int = 0
+    noise: int = 0
+    answer: AnswerLength = "any"
+    questions: int = 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name in RANGES:
+                low, high = RANGES[field.name]
+                value = getattr(self, field.name)
+                if (
+                    isinstance(value, bool)
+                    or not isinstance(value, int)
+                    or not low <= value <= high
+                ):
+                    raise ValueError(
+                        f"{field.name} = {value!r}: give a whole number from {low} to {high}"
+                    )
+        if self.answer not in ("any", "short", "long"):
+            raise ValueError(f"answer = {self.answer!r}: give 'any', 'short' or 'long'")
+        if self.gold is not None and not 0 <= self.gold < self.passages:
+            raise ValueError(
+                f"gold = {self.gold!r}: give None or a whole number from 0 to "
+                f"{self.passages - 1} (passages = {self.passages})"
+            )
+        used = self.hops + self.conflicts + self.noise
+        if used > self.passages:
+            raise ValueError(
+                f"passages = {self.passages}: hops + conflicts + noise already take "
+                f"{used}; give passages from {used} to {MAX_PASSAGES}"
+            )
+        free = self.passages - used
+        if self.confusable > free:
+            raise ValueError(
+                f"confusable = {self.confusable}: give a whole number from 0 to "
+                f"{free}, the distractors that passages = {self.passages} leaves"
+            )
+
+
+LEVELS: dict[str, Level] = {
+    "one": Level(passages=1),
+    "three": Level(passages=3),
+    "nine": Level(passages=9),
+    "many": Level(passages=24),
+    "names": Level(passages=9, confusable=8),
+    "hops": Level(passages=9, hops=2),
+    "conflict": Level(passages=9, conflicts=2),
+    "noise": Level(passages=9, noise=4),
+    "long": Level(passages=9, answer="long"),
+    "hard": Level(passages=24, confusable=12, hops=2, conflicts=3),
+}

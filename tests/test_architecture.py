@@ -7,11 +7,10 @@ import floatscope
 
 ROOT = Path(floatscope.__file__).parent
 # From left to right; a file may import what stands before it, and its own package.
-ORDER = [
-    "errors", "choose", "models", "prompt", "decode", "attention", "token_classes", "null",
-    "store", "trace", "running", "assemble", "recording", "selfcheck", "instrument", "tasks",
-    "tiny", "show", "options", "cli",
-]  # fmt: skip
+ORDER = """
+    errors choose models prompt decode attention token_classes null store trace running assemble
+    recording reading selfcheck instrument tasks measures tiny show options cli
+""".split()
 
 
 def package_of(path):

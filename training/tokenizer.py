@@ -14,9 +14,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from training.common import CONTEXT, SPECIALS, TOKENIZER, VOCAB, load_world
+from training.common import BOS, CONTEXT, SPECIALS, TOKENIZER, VOCAB, load_world
 from training.corpus import documents
 
 
@@ -57,6 +57,15 @@ def train(corpus: Path, *, share: float = 0.25, contexts: int = 4000) -> Tokeniz
         raise RuntimeError(
             f"{tokenizer.get_vocab_size()} tokens learned, {VOCAB} wanted: give more text"
         )
+    return with_beginning(tokenizer)
+
+
+def with_beginning(tokenizer: Tokenizer) -> Tokenizer:
+    """Whoever encodes a text gets the fixed token at position 0 without having to think of it."""
+    special = [(SPECIALS[BOS], BOS)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{SPECIALS[BOS]} $A", special_tokens=special
+    )
     return tokenizer
 
 

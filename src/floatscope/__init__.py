@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from .errors import CaptureError, FloatscopeError, ModelError, TraceError, UsageError
     from .instrument import Model, load
+    from .measures import Absorption, Excess, Robust, Share, ZScore
     from .prompt import Part, Prompt
     from .trace import Trace
 
@@ -44,18 +45,21 @@ _WHERE = {
     ),
     "errors": ("CaptureError", "FloatscopeError", "ModelError", "TraceError", "UsageError"),
     "instrument": ("Model", "load"),
+    "measures": ("Absorption", "Excess", "Robust", "Share", "ZScore"),
     "prompt": ("Part", "Prompt"),
     "trace": ("Trace",),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 __all__ = [
     "STATISTICS",
+    "Absorption",
     "Autoregressive",
     "CaptureError",
     "Confidence",
     "Decoding",
     "Entropy",
     "EntropyBound",
+    "Excess",
     "FloatscopeError",
     "Margin",
     "Model",
@@ -65,11 +69,14 @@ __all__ = [
     "Prompt",
     "Random",
     "Remask",
+    "Robust",
     "Sampler",
+    "Share",
     "Threshold",
     "Trace",
     "TraceError",
     "UsageError",
+    "ZScore",
     "load",
 ]
 

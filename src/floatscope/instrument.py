@@ -6,6 +6,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
@@ -14,6 +15,7 @@ from .choose import Choice
 from .decode import Autoregressive, Confidence, Decoding, Sampler, decode
 from .errors import UsageError
 from .prompt import Encoded, Prompt, PromptLike, encode
+from .reading import reading
 from .recording import Recorder
 from .trace import Trace
 
@@ -126,6 +128,29 @@ class Model(models.Model):
                 decodings = decode(self, batch, job.sampler, recorder, tick)
             found += recorder.traces(decodings)
         return found if job.several else found[0]
+
+    def read(self, finished: Trace | Decoding | PromptLike, **what: Unpack[What]) -> Trace:
+        """One forward over a finished sequence, as papers do that look at no denoising step.
+
+        Takes a trace or a decoding (prompt and answer together), or any prompt; the options of
+        `trace`. The trace has one step, in which nothing changes.
+        """
+        if isinstance(finished, Trace):
+            ids = finished.canvas.values[-1]
+            regions = [str(r) for r in finished.data["region"].values]
+            gold, start = str(finished.info["gold"]) or None, int(finished.info["prompt_length"])
+        elif isinstance(finished, Decoding):
+            ids, prompt = finished.canvas[-1], finished.prompt
+            start = len(prompt.ids)
+            regions = [*prompt.regions, *["answer"] * (len(ids) - start)]
+            gold = prompt.gold
+        else:
+            encoded = encode(self, finished)
+            ids, regions, gold = np.array(encoded.ids), list(encoded.regions), encoded.gold
+            start = len(ids)
+        prompt = Encoded(tuple(int(i) for i in ids[:start]), tuple(regions[:start]), gold)
+        options = {k: v for k, v in what.items() if k not in ("batch_size", "progress")}
+        return reading(self, prompt, [int(i) for i in ids[start:]], **options)
 
     def _job(
         self, prompts: Any, sampler: AnySampler | None, batch_size: int, progress: Progress | None

@@ -1,0 +1,70 @@
+"""Absorption: how much attention rests on anchors, layer by layer."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import xarray as xr
+
+from ..trace import Trace
+from .anchors import Rule, ZScore
+from .figures import band, canvas
+from .measure import Measure
+from .result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Absorption(Measure):
+    """Share of attention on anchors, on position 0 and on the strongest key, and how many anchors.
+
+    Attention Floating (2601.07894) §3. Each share has its null: what uniform attention over the
+    visible keys would give those same keys.
+    """
+
+    rule: Rule = field(default_factory=ZScore)
+    units: ClassVar[dict[str, str]] = {
+        "absorption": "share",
+        "first": "share",
+        "top": "share",
+        "anchors": "keys",
+    }
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        mass = trace.mass if self.rule.per_head else trace.mass.mean("head")
+        null, anchor = trace.null, self.rule(trace)
+        rest = [d for d in mass.dims if d not in ("layer", "key")]  # averaged, after the keys
+        strongest = mass.fillna(-1).argmax("key")
+        found = {
+            "absorption": mass.where(anchor, 0).sum("key"),
+            "absorption_null": null.where(anchor, 0).sum("key"),
+            "first": mass.isel(key=0),
+            "first_null": null.isel(key=0) + 0 * mass.isel(key=0),
+            "top": mass.max("key"),
+            "top_null": null.isel(key=strongest),
+            "anchors": anchor.sum("key"),
+        }
+        return xr.Dataset(
+            {k: v.mean(rest).drop_vars(_LOOSE, errors="ignore") for k, v in found.items()}
+        )
+
+    def plot(self, result: Result) -> "Figure":
+        with canvas(1, 2) as (figure, axes):
+            share, count = axes[0]
+            for i, (name, label) in enumerate(
+                {"absorption": "anchors", "first": "position 0", "top": "strongest key"}.items()
+            ):
+                band(share, result, name, "layer", series=i, label=label)
+            share.set_ylabel("share of attention (dotted: null)")
+            share.set_ylim(bottom=0)
+            share.legend()
+            band(count, result, "anchors", "layer")
+            count.set_ylabel("anchors")
+            count.set_ylim(bottom=0)
+            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+        return figure
+
+
+# Coordinates of a key that was selected away.
+_LOOSE = ("token", "region", "token_class", "masked", "key")

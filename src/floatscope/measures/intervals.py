@@ -1,0 +1,54 @@
+"""Intervals: one place, used by all. A bootstrap over examples, paired where two are compared.
+
+Examples are what was sampled, so examples are what is drawn again; steps, layers and heads of one
+example are not independent and never count as n. One example has no interval: it is NaN.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+DRAWS = 1000
+
+
+def bootstrap(
+    values: Float[np.ndarray, "n *rest"], *, seed: int = 0, draws: int = DRAWS
+) -> tuple[Float[np.ndarray, "*rest"], Float[np.ndarray, "*rest"], Float[np.ndarray, "*rest"]]:
+    """Mean over examples with its 95 % interval, cell by cell; NaN means "does not apply" there."""
+    values = np.asarray(values, dtype=np.float64)
+    n, rest = len(values), values.shape[1:]
+    flat = values.reshape(n, -1)
+    there = ~np.isnan(flat)
+    filled = np.where(there, flat, 0.0)
+    count = there.sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = filled.sum(0) / count
+        if n < 2:
+            low = high = np.full(flat.shape[1], np.nan)
+        else:
+            # How often each example is drawn, (draws, n): one matrix product does all cells at once.
+            weight = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
+            drawn = (weight @ filled) / (weight @ there)
+            low, high = _quantiles(drawn)
+            low, high = (np.where(count > 1, x, np.nan) for x in (low, high))
+    return mean.reshape(rest), low.reshape(rest), high.reshape(rest)
+
+
+def difference(
+    a: Float[np.ndarray, "n *rest"], b: Float[np.ndarray, "n *rest"], *, seed: int = 0
+) -> tuple[Float[np.ndarray, "*rest"], Float[np.ndarray, "*rest"], Float[np.ndarray, "*rest"]]:
+    """a − b over the same examples, paired: what varies between examples alike cancels."""
+    return bootstrap(np.asarray(a, float) - np.asarray(b, float), seed=seed)
+
+
+def _quantiles(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    low, high = np.full(drawn.shape[1], np.nan), np.full(drawn.shape[1], np.nan)
+    some = ~np.isnan(drawn).all(0)
+    if some.any():
+        low[some], high[some] = np.nanquantile(drawn[:, some], [0.025, 0.975], axis=0)
+    return low, high
+
+
+def stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack([np.asarray(a, dtype=np.float64) for a in arrays])

@@ -1,0 +1,43 @@
+"""A measure: a dataclass whose fields are its configuration, from traces to a finding.
+
+Subclasses give `one(trace)`: a dataset of values for one example, `x` and, where there is one, its
+`x_null`. Everything else (many traces, intervals, lifts, tables) is done here, once. A value that
+does not apply is NaN, never a guess; a statistic that was not kept is an error that says which.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import xarray as xr
+
+from ..errors import UsageError
+from ..trace import Trace
+from .result import Result, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One question asked of traces."""
+
+    units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
+
+    def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
+        several = [traces] if isinstance(traces, Trace) else list(traces)
+        models = {str(t.info["model"]) for t in several}
+        if len(models) > 1:
+            raise UsageError(
+                f"traces of different models in one call: {', '.join(sorted(models))}",
+                "Measure each model's traces apart and use compare(...).",
+            )
+        found = [self.one(trace) for trace in several]
+        return summarise(found, self, next(iter(models), ""), self.units)
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        raise TypeError(f"{type(self).__name__} must define one")
+
+    def plot(self, result: Result) -> "Figure":
+        raise TypeError(f"{type(self).__name__} must define plot")

@@ -1,0 +1,135 @@
+"""What a measure returns: a labelled dataset, the same as a tidy table, and a figure.
+
+For every value `x` the dataset holds `x` (mean over examples), `x_low`, `x_high` (95 % interval over
+examples), and where it has one `x_null` and `x_lift` = x / x_null. Units and names are attributes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from ..errors import UsageError
+from .intervals import bootstrap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .measure import Measure
+
+_BESIDE = ("null", "lift", "low", "high")
+
+
+@dataclass(eq=False, repr=False)
+class Result:
+    """A finding. `data` is the dataset; its variables can be read from the result directly."""
+
+    data: xr.Dataset
+    measure: "Measure"
+    examples: xr.Dataset  # the same values example by example, for paired differences
+    model: str = ""
+    values: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "data":
+            raise AttributeError(name)
+        return getattr(self.data, name)
+
+    def __getitem__(self, name: str) -> xr.DataArray:
+        return self.data[name]
+
+    @property
+    def n(self) -> int:
+        return int(self.examples.sizes["example"])
+
+    def table(self) -> pd.DataFrame:
+        """Tidy: one row a value, with null, lift, low, high, unit and n beside it."""
+        frames = []
+        for name in self.values:
+            main = self.data[name]
+            frame = main.rename("mean").to_dataframe().reset_index()
+            keep = [*main.dims, "mean"]
+            frame = frame[[c for c in frame.columns if c in keep]]
+            for beside in _BESIDE:
+                other = self.data.get(f"{name}_{beside}")
+                frame[beside] = (
+                    np.nan
+                    if other is None
+                    else other.broadcast_like(main).transpose(*main.dims).values.ravel()
+                )
+            frame.insert(0, "value", name)
+            frame["unit"] = main.attrs.get("units", "")
+            frames.append(frame)
+        table = pd.concat(frames, ignore_index=True)
+        table.insert(0, "measure", type(self.measure).__name__)
+        table.insert(0, "model", self.model)
+        table["n"] = self.n
+        return table
+
+    def plot(self, **options: Any) -> "Figure":
+        """The measure's figure."""
+        return self.measure.plot(self, **options)
+
+    def save_figure(self, path: str | Path, **options: Any) -> Path:
+        """Draw and write as SVG, PDF or PNG, by the path's ending."""
+        from .figures import save
+
+        return save(self.plot(**options), Path(path))
+
+    def __repr__(self) -> str:
+        lines = [f"<floatscope.Result {self.measure!r} · {self.model} · n = {self.n}"]
+        for name in self.values:
+            array = self.data[name]
+            dims = " × ".join(f"{self.data.sizes[d]} {d}" for d in array.dims) or "one number"
+            unit = array.attrs.get("units", "")
+            lines.append(f"  {name} [{unit}] ({dims}): {_range(self.data, name)}")
+        if self.n == 1:
+            lines.append("  one example: no interval")
+        return "\n".join(lines) + ">"
+
+
+def _range(data: xr.Dataset, name: str) -> str:
+    array = data[name]
+    if array.ndim:
+        return f"{float(array.min()):.3g} … {float(array.max()):.3g}"
+    text = (
+        f"{float(array):.3g} [{float(data[name + '_low']):.3g}, {float(data[name + '_high']):.3g}]"
+    )
+    return text + (f", null {float(data[name + '_null']):.3g}" if f"{name}_null" in data else "")
+
+
+def summarise(
+    examples: Sequence[xr.Dataset], measure: "Measure", model: str, units: dict[str, str]
+) -> Result:
+    """Example by example datasets (values and their `_null`s) → means, intervals, lifts."""
+    if not examples:
+        raise UsageError("no traces", "Give at least one.")
+    together = xr.concat(
+        list(examples), dim="example", join="outer", coords="minimal", compat="override"
+    )
+    values = [str(v) for v in together.data_vars if not str(v).endswith("_null")]
+    data = xr.Dataset(coords={k: v for k, v in together.coords.items() if "example" not in v.dims})
+    for name in values:
+        array = together[name]
+        array = (
+            array.transpose("example", ...)
+            if "example" in array.dims
+            else array.expand_dims("example")
+        )
+        dims = array.dims[1:]
+        mean, low, high = bootstrap(array.values)
+        unit = {"units": units.get(name, "")}
+        data[name] = xr.DataArray(mean, dims=dims, attrs=unit)
+        data[f"{name}_low"] = xr.DataArray(low, dims=dims, attrs=unit)
+        data[f"{name}_high"] = xr.DataArray(high, dims=dims, attrs=unit)
+        if f"{name}_null" in together:
+            null = together[f"{name}_null"]
+            null = null.mean("example") if "example" in null.dims else null
+            data[f"{name}_null"] = null.assign_attrs(unit)
+            data[f"{name}_lift"] = (data[name] / null).assign_attrs({"units": "×"})
+    data.attrs = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
+    return Result(data, measure, together, model, values)

@@ -57,8 +57,8 @@ def test_causal_position_zero_gets_its_share_for_nothing():
     a = np.tril(np.ones((size, size)))
     a = np.broadcast_to(a / a.sum(1, keepdims=True), (1, 1, 1, size, size))
     found = fs.Absorption(rule=fs.Robust())(trace_of(a, causal=True))
-    assert float(found["first"]) == pytest.approx(sum(1 / i for i in range(1, 65)) / 64)
-    assert float(found["first_lift"]) == pytest.approx(1)
+    assert found["first"].item() == pytest.approx(sum(1 / i for i in range(1, 65)) / 64)
+    assert found["first_lift"].item() == pytest.approx(1)
 
 
 def test_defect_excess_on_means_can_never_fire():

@@ -15,6 +15,20 @@ from floatscope.tasks import prompt_of
 from floatscope.tasks.world import LEVELS, World
 
 
+def who_read(trace: fs.Trace, gold: str) -> str:
+    """The head that looked most at the gold passage when the answer's first token was revealed."""
+    start = int(trace.info["prompt_length"])
+    first = trace.rows.sel(event=(trace.data["event_position"] == start)).isel(event=-1)
+    looked = first["row_flow"].sel(target=gold)  # (layer, head)
+    strongest = looked.argmax(["layer", "head"])
+    layer, head = int(strongest["layer"]), int(strongest["head"])
+    share = float((trace.data["region"] == gold).mean())
+    return (
+        f"when it revealed the first word, layer {layer}, head {head} gave the gold passage "
+        f"{float(looked.max()):.0%} of its attention; it is {share:.0%} of the positions"
+    )
+
+
 def main() -> None:
     console = Console()
     example = World().examples(LEVELS["nine"], 1, seed=3)[0]
@@ -31,14 +45,7 @@ def main() -> None:
         trace = model.trace(prompt, sampler)
         took = time.perf_counter() - start
         console.print(summary(trace))
-        reading = trace.flow.isel(step=0).mean("head")
-        source = "masked" if model.is_diffusion else "template"
-        to_gold = reading.sel(source=source, target=prompt.gold).isel(layer=slice(-4, None)).mean()
-        share = float((trace.data["region"] == prompt.gold).mean())
-        console.print(
-            f"in its last four layers, {source} positions give the gold passage {float(to_gold):.1%} "
-            f"of their attention at the first step; it is {share:.1%} of the positions"
-        )
+        console.print(who_read(trace, prompt.gold))
         console.print(f"traced in {took:.1f} s: every head, layer and step\n")
 
 

@@ -1,0 +1,179 @@
+"""Dormancy: which heads rest on anchors, in which domain, and which of them switch.
+
+A head is called dormant by its attention alone: one that reads a single key for good reason looks
+the same. It is not shown here that a dormant head could be removed.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ..errors import UsageError
+from ..trace import Trace
+from .anchors import Rule, ZScore
+from .contrast import by_layer
+from .figures import SHARE_MAP, canvas
+from .intervals import DRAWS
+from .measure import Measure
+from .result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LEVEL = 0.05
+FEW = 10  # below so many examples a bootstrap interval is too narrow
+_ZERO = 1e-6  # differences below are rounding
+
+
+@dataclass(frozen=True)
+class Dormancy(Measure):
+    """Mass on anchors by layer and head, for traces of one domain. After Guo et al. 2410.13835.
+
+    - `mass`: the head's share of attention on anchors, mean over steps; 0 where it has none; null:
+      what uniform attention would give the same keys
+    - `dormant`: share of examples where that exceeds `threshold`; null: where uniform would
+
+    The rule looks at each head by itself: on the head mean, the others would hide one head's sink.
+    """
+
+    threshold: float = 0.3
+    rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
+    units: ClassVar[dict[str, str]] = {"mass": "share", "dormant": "share of examples"}
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        mass, null, anchor = trace.mass, trace.null, self.rule(trace)
+        maps = {
+            "mass": mass.where(anchor, 0).sum("key"),
+            "mass_null": null.where(anchor, 0).sum("key") + 0 * mass.isel(key=0),
+        }
+        found = {k: by_layer(v, keep=("layer", "head")) for k, v in maps.items()}
+        found["dormant"] = (found["mass"] > self.threshold).astype(float)
+        found["dormant_null"] = (found["mass_null"] > self.threshold).astype(float)
+        return xr.Dataset(found)
+
+    def plot(self, result: Result) -> "Figure":
+        with canvas(1, 2) as (figure, axes):
+            left, right = axes[0]
+            _map(left, result.data["mass"], "share of attention on anchors")
+            _map(right, result.data["dormant"], f"share of examples above {self.threshold:g}")
+            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+        return figure
+
+
+def switching(results: Mapping[str, Result], *, seed: int = 0) -> xr.Dataset:
+    """Heads whose mass on anchors differs between domains, for every pair of domains.
+
+    The examples of two domains are other examples, so both are drawn again by themselves.
+    `difference` = first − second with `low` and `high` (95 %, head by head); `switches`: the interval
+    leaves out 0; `sure`: so does one that holds for all heads of the pair at once (the largest of
+    the standardised deviations, by the same draws). Attributes: heads tested, and how many of them
+    would switch by chance alone.
+    """
+    if len(results) < 2:
+        raise UsageError("switching needs at least two domains", "Give {name: result, ...}.")
+    first = next(iter(results.values()))
+    for name, result in results.items():
+        if not isinstance(result.measure, Dormancy) or result.measure != first.measure:
+            raise UsageError(
+                f"{name!r} was measured by {result.measure!r}, not {first.measure!r}",
+                "Measure every domain with the same Dormancy.",
+            )
+        if result.model != first.model or result.mass.shape != first.mass.shape:
+            raise UsageError(
+                f"{name!r} is of {result.model}, {result.mass.shape}, not of {first.model}, "
+                f"{first.mass.shape}",
+                "Compare domains of one model, with the same layers and heads.",
+            )
+        if result.n < 2:
+            raise UsageError(f"{name!r} has one example: no interval", "Give at least two.")
+    fewest = min(result.n for result in results.values())
+    if fewest < FEW:
+        warnings.warn(
+            f"{fewest} examples in a domain: intervals are too narrow below {FEW}, and more than "
+            f"{LEVEL:.0%} of heads will switch by chance",
+            stacklevel=2,
+        )
+    rng = np.random.default_rng(seed)
+    pairs = list(combinations(results, 2))
+    found = [_pair(results[a], results[b], rng) for a, b in pairs]
+    together = xr.concat(found, dim="pair").assign_coords(pair=[f"{a} − {b}" for a, b in pairs])
+    tested = int(together["tested"].sum())
+    together.attrs = {
+        "model": first.model,
+        "measure": repr(first.measure),
+        "tested": tested,
+        "expected_by_chance": LEVEL * tested,
+        "switching": int(together["switches"].sum()),
+        "sure": int(together["sure"].sum()),
+    }
+    return together
+
+
+def _pair(a: Result, b: Result, rng: np.random.Generator) -> xr.Dataset:
+    (mean_a, drawn_a), (mean_b, drawn_b) = _draws(a, rng), _draws(b, rng)
+    difference, drawn = mean_a - mean_b, drawn_a - drawn_b  # deviations from the difference
+    low, high = difference + np.quantile(drawn, [LEVEL / 2, 1 - LEVEL / 2], axis=0)
+    error = drawn.std(0)
+    varies = error > _ZERO
+    worst = abs(drawn[:, varies] / error[varies]).max(1) if varies.any() else np.zeros(1)
+    switches = ((low > 0) | (high < 0)) & (abs(difference) > _ZERO)
+    found = {
+        "difference": difference,
+        "low": low,
+        "high": high,
+        "switches": switches,
+        "sure": switches & (abs(difference) > np.quantile(worst, 1 - LEVEL) * error),
+        "tested": varies | (abs(difference) > _ZERO),
+    }
+    like = a.data["mass"].transpose("layer", "head")
+    return xr.Dataset({k: like.copy(data=v) for k, v in found.items()})
+
+
+def _draws(result: Result, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (layer, head) and the deviations of drawn means, at the variance an unbiased one has."""
+    values = result.examples["mass"].transpose("example", "layer", "head").values.astype(float)
+    n, mean = len(values), values.mean(0)
+    weight = rng.multinomial(n, np.full(n, 1 / n), size=DRAWS) / n
+    drawn = np.tensordot(weight, values, 1) - mean
+    return mean, drawn * np.sqrt(n / (n - 1))
+
+
+def draw_switching(found: xr.Dataset) -> "Figure":
+    """One map a pair: the difference, × on heads that switch, a box round × on those that surely do."""
+    with canvas(1, found.sizes["pair"]) as (figure, axes):
+        limit = max(float(abs(found["difference"]).max()), 0.05)
+        for axis, (name, pair) in zip(axes[0], found.groupby("pair"), strict=True):
+            one = pair.squeeze("pair")
+            _map(axis, one["difference"], f"mass on anchors, {name}", limit=limit)
+            for flag, marker in (("switches", "x"), ("sure", "s")):
+                layer, head = np.nonzero(one[flag].transpose("layer", "head").values)
+                at = one["layer"].values[layer], one["head"].values[head]
+                kind = {"color": "black"} if marker == "x" else {"ec": "black", "fc": "none"}
+                axis.scatter(*at, marker=marker, s=14 if marker == "x" else 34, lw=0.8, **kind)
+        by_chance = f"{found.attrs['switching']} of {found.attrs['tested']} heads switch (×), "
+        by_chance += f"{found.attrs['expected_by_chance']:.1f} expected by chance; "
+        by_chance += f"{found.attrs['sure']} surely (□)"
+        title = f"{found.attrs['model']}: {by_chance}"
+        figure.suptitle(title, fontsize=7, x=0.01, ha="left")
+    return figure
+
+
+def _map(axis: "Axes", values: xr.DataArray, label: str, *, limit: float | None = None) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    grid = values.transpose("head", "layer")
+    low, high, colours = (0, 1, SHARE_MAP) if limit is None else (-limit, limit, "PuOr_r")
+    x, y = grid["layer"].values, grid["head"].values
+    drawn = axis.pcolormesh(x, y, grid.values, vmin=low, vmax=high, cmap=colours)
+    axis.set_xlabel("layer")
+    axis.set_ylabel("head")
+    for side in (axis.xaxis, axis.yaxis):
+        side.set_major_locator(MaxNLocator(integer=True))
+    figure = axis.figure
+    figure.colorbar(drawn, ax=axis, label=label)

@@ -1,0 +1,190 @@
+"""What attention that knows nothing would give, for everything the measures report: one place.
+
+Beside `floatscope.null.uniform` (the null of a key's mass) stand here the nulls of regions: uniform
+attention over the visible keys from region to region, from the row that predicted a token, and
+through all layers (rollout); length share; and columns drawn at random, matched for position or
+not. None of it needs an S×S matrix: uniform attention of row i is the mean over the keys 0 … last_i,
+so a cumulative sum serves causal, bidirectional and block-causal models alike. Nothing here is
+measured: only a trace's regions, masks, direction and lengths are read.
+"""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+
+from ..errors import UsageError
+from ..models import Direction
+from ..null import _last_visible
+from ..trace import Trace
+
+MASKED, REVEALED = "masked", "revealed"
+_ANSWER = "answer"
+
+
+# Where positions stand
+
+
+def last_visible(trace: Trace, size: int) -> Int[np.ndarray, " s"]:
+    """The last key each row sees when `size` positions are there."""
+    info = trace.info
+    return _last_visible(Direction(info["direction"]), int(info["block_size"]) or None, size)
+
+
+def present(trace: Trace, step: int) -> int:
+    """How many positions were there at a step (its number, not its place among the kept)."""
+    return int((trace.canvas.values[step] >= 0).sum())
+
+
+def names(trace: Trace) -> list[str]:
+    """The regions in the order of `flow`: the prompt's, then masked and revealed."""
+    found = dict.fromkeys(str(r) for r in trace.data["region"].values if r != _ANSWER)
+    return [*found, MASKED, REVEALED]
+
+
+def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:
+    """Which region each position present at a step is in: one True in every row."""
+    size = present(trace, step)
+    region = trace.data["region"].values[:size].astype(str)
+    ids, mask = trace.canvas.values[step, :size], int(trace.info["mask_id"])
+    hollow = np.where(ids == mask, MASKED, REVEALED)
+    label = np.where(region == _ANSWER, hollow, region)
+    return label[:, None] == np.array(names(trace))
+
+
+def tokens(trace: Trace) -> Int[np.ndarray, "t r"]:
+    """How many positions each region has at each kept step."""
+    steps = [members(trace, int(t)).sum(0) for t in trace.data["step"].values]
+    return np.stack(steps) if steps else np.zeros((0, len(names(trace))), np.int64)
+
+
+# Uniform attention
+
+
+def spread(
+    state: Float[np.ndarray, "s r"], last: Int[np.ndarray, " s"]
+) -> Float[np.ndarray, "s r"]:
+    """Uniform attention over the visible keys, times `state`: for each row a mean of what it sees."""
+    return np.cumsum(state, axis=0)[last] / (last + 1)[:, None]
+
+
+def flow_null(trace: Trace) -> xr.DataArray:
+    """`trace.flow` under uniform attention: (step, source, target); NaN from an empty region."""
+    found = []
+    for step in trace.data["step"].values:
+        inside = members(trace, int(step)).astype(np.float64)
+        found.append(_from_regions(inside, spread(inside, last_visible(trace, len(inside)))))
+    return _labelled(trace, found, ("step", "source", "target"))
+
+
+def row_null(trace: Trace) -> xr.DataArray:
+    """`row_flow` under uniform attention: (event, target), from the row that predicted each token."""
+    steps, rows = _events(trace)
+    found = np.zeros((len(steps), len(names(trace))))
+    for e, (step, row) in enumerate(zip(steps, rows, strict=True)):
+        inside = members(trace, int(step))
+        reach = last_visible(trace, len(inside))[row] + 1
+        found[e] = inside[:reach].mean(0)
+    return xr.DataArray(found, dims=("event", "target"), coords={"target": names(trace)})
+
+
+def rows_of_events(trace: Trace) -> Int[np.ndarray, " e"]:
+    """The row that predicted each revealed position: its own, or with right-shifted logits the one before."""
+    return _events(trace)[1]
+
+
+def length_share(trace: Trace) -> xr.DataArray:
+    """Share of the positions that each region has: (step, target). A rollout's end, bidirectional."""
+    count = tokens(trace)
+    return _labelled(trace, list(count / count.sum(1, keepdims=True)), ("step", "target"))
+
+
+def rollout_null(trace: Trace) -> xr.DataArray:
+    """`trace.rollout` under uniform attention: (step, layer, source, target).
+
+    The same recursion R_l = ½(Ū + I)R_{l−1}, through all layers below a kept one. A causal row never
+    changes once it is there, so all steps of a causal trace share one pass.
+    """
+    steps = [int(t) for t in trace.data["step"].values]
+    layers = [int(x) for x in trace.data["layer"].values]
+    shared = trace.info["direction"] == str(Direction.CAUSAL) and int(trace.info["mask_id"]) < 0
+    rolled = _roll(trace, max(steps), layers) if shared and steps else None
+    found = []
+    for step in steps:
+        inside = members(trace, step).astype(np.float64)
+        states = _roll(trace, step, layers) if rolled is None else rolled
+        found.append(np.stack([_from_regions(inside, s[: len(inside)]) for s in states]))
+    return _labelled(trace, found, ("step", "layer", "source", "target"))
+
+
+def _roll(trace: Trace, step: int, layers: list[int]) -> list[np.ndarray]:
+    state = members(trace, step).astype(np.float64)
+    last, found = last_visible(trace, len(state)), {}
+    for layer in range(max(layers) + 1):
+        state = (spread(state, last) + state) / 2
+        found[layer] = state
+    return [found[layer] for layer in layers]
+
+
+def _from_regions(inside: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    count = inside.sum(0)[:, None]
+    return inside.T @ rows / np.where(count > 0, count, np.nan)
+
+
+def _events(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    events = trace.rows
+    row = events["event_position"].values - int(trace.info["shift"])
+    return events["event_step"].values, row
+
+
+def _labelled(trace: Trace, found: list[np.ndarray], dims: tuple[str, ...]) -> xr.DataArray:
+    known: dict[str, Any] = {d: trace.data[d].values for d in ("step", "layer") if d in dims}
+    known |= {d: names(trace) for d in ("source", "target") if d in dims}
+    sizes = [len(known[d]) for d in dims]
+    array = np.stack(found) if found else np.zeros(sizes)
+    return xr.DataArray(array, dims=dims, coords=known)
+
+
+# Columns drawn at random
+
+
+def random_keys(
+    k: int, size: int, *, draws: int = 200, seed: int = 0
+) -> Int[np.ndarray, "draws k"]:
+    """`draws` times k different keys out of `size`, each as likely."""
+    if not 0 < k <= size:
+        raise UsageError(f"{k} random keys of {size}", f"k goes from 1 to {size}.")
+    order = np.random.default_rng(seed).random((draws, size)).argsort(1)
+    return order[:, :k]
+
+
+def matched_keys(
+    keys: np.ndarray, size: int, *, width: int = 8, draws: int = 200, seed: int = 0
+) -> Int[np.ndarray, "draws k"]:
+    """For each of `keys` another key near it: within `width` positions, or as near as there is one.
+
+    Never one of `keys` itself and none twice in a draw, so that a control of equal size and place
+    remains when position alone explains a finding.
+    """
+    keys = np.asarray(keys, dtype=np.int64)
+    if 2 * len(keys) > size:
+        raise UsageError(
+            f"no {len(keys)} other keys among {size}", "Match at most half of the keys."
+        )
+    rng, found = np.random.default_rng(seed), np.empty((draws, len(keys)), np.int64)
+    for draw in range(draws):
+        free = np.ones(size, bool)
+        free[keys] = False
+        for i, key in enumerate(keys):
+            left = np.flatnonzero(free)
+            away = abs(left - key)
+            pick = rng.choice(left[away <= max(width, away.min())])
+            found[draw, i], free[pick] = pick, False
+    return found
+
+
+def mass_on(mass: xr.DataArray, keys: Int[np.ndarray, "draws k"]) -> xr.DataArray:
+    """Total mass of each draw's keys: `key` gives way to `draw`. Keys not there yet count nothing."""
+    picked = mass.isel(key=xr.DataArray(keys, dims=("draw", "picked")))
+    return picked.sum("picked").drop_vars("key", errors="ignore")

@@ -1,0 +1,72 @@
+"""Regions as categories that every prompt shares, so that examples can be averaged.
+
+Prompts differ in how many passages they hold and which is gold; what can be averaged is: the gold
+passage, the other passages, the question, the instruction, the template, the answer. This file names
+and counts; it measures nothing. A category that a prompt lacks is NaN, not zero.
+"""
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Bool
+
+from ..trace import Trace
+from .nulls import MASKED, REVEALED, names
+
+GOLD, OTHERS, UNKNOWN = "gold", "other passages", "passages"
+# "passages": those of a prompt that names no gold. "rest": parts with any other name.
+CATEGORIES = (GOLD, OTHERS, UNKNOWN, "question", "instruction", "template", "answer", "rest")
+
+
+def gold_of(trace: Trace) -> str | None:
+    """The gold region, where the trace names one and it has tokens."""
+    gold = str(trace.info.get("gold", ""))
+    return gold if gold and gold in names(trace) else None
+
+
+def passages_of(trace: Trace) -> list[str]:
+    """The passages, in the order in which they stand."""
+    return [n for n in names(trace) if n.startswith("passage ")]
+
+
+def category_of(name: str, gold: str | None) -> str:
+    if name == gold:
+        return GOLD
+    if name.startswith("passage "):
+        return UNKNOWN if gold is None else OTHERS
+    if name in (MASKED, REVEALED):
+        return "answer"
+    return name if name in ("question", "instruction", "template") else "rest"
+
+
+def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
+    """Sums over `target` within each category: `target` becomes `category`, all of them, in order."""
+    gold = gold_of(trace)
+    of = np.array([category_of(str(t), gold) for t in flow["target"].values])
+    parts = []
+    for category in CATEGORIES:
+        here = np.flatnonzero(of == category)
+        part = flow.isel(target=here).sum("target", skipna=False)
+        parts.append(part if len(here) else part * np.nan)
+    return xr.concat(parts, dim=xr.DataArray(list(CATEGORIES), dims="category", name="category"))
+
+
+def stated(traces: list[Trace]) -> str:
+    """How many of the traces name a gold region: a NaN says why."""
+    there = sum(gold_of(t) is not None for t in traces)
+    return f"{there} of {len(traces)} traces name a gold region; the others are NaN there"
+
+
+def written(trace: Trace) -> Bool[np.ndarray, " e"]:
+    """Which reveals belong to the answer's text: all up to its end token, and that one.
+
+    A causal model stops there; a diffusion model fills what is left with the same token, and those
+    rows would outvote the rest. So of the run of one token that ends the answer only the first
+    counts, for both kinds of model alike.
+    """
+    final = trace.canvas.values[-1]
+    final = final[final >= 0][int(trace.info["prompt_length"]) :]
+    position = trace.rows["event_position"].values - int(trace.info["prompt_length"])
+    if not len(final):
+        return np.ones(len(position), bool)
+    differs = np.flatnonzero(final != final[-1])
+    return position <= (differs[-1] + 1 if len(differs) else 0)

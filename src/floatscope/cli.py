@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from .errors import FloatscopeError
+from .errors import FloatscopeError, UsageError
 
 app = typer.Typer(
     name="floatscope",
@@ -98,6 +98,13 @@ def trace(
     chat: Annotated[
         bool | None, typer.Option(help="Use the model's chat template. Default: if it has one.")
     ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="Measures to print, with commas: see `floatscope measures`."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Draw each measure into this folder, as SVG.")
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option("--out", help="Save here as zarr: one store, or one a line in a directory."),
@@ -131,11 +138,14 @@ def trace(
     * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
     """
     from . import instrument
-    from .options import choice_of, paths_for, sampler_of, texts_of
+    from .options import choice_of, measures_of, paths_for, sampler_of, texts_of
     from .prompt import Prompt
     from .show import summary
 
     texts = texts_of(prompt, data, limit)
+    wanted = measures_of(measure)
+    if figures is not None and not wanted:
+        raise UsageError("--figures draws measures", "Name some with --measure.")
     paths = paths_for(save, len(texts), single=data is None, overwrite=overwrite)
     with err.status(f"Loading {escape(model)} …"):
         loaded = instrument.load(
@@ -170,7 +180,7 @@ def trace(
         TimeRemainingColumn(),
         console=err,
     )
-    batches = range(0, len(texts), batch_size)
+    batches, every = range(0, len(texts), batch_size), []
     with bar:
         task = bar.add_task("tracing", total=len(batches) * chosen.n_steps)
         for number, start in enumerate(batches):
@@ -189,6 +199,7 @@ def trace(
                     task, completed=before + done
                 ),
             )
+            every += traces if wanted else []
             for i, one in enumerate(traces, start):
                 if paths:
                     one.save(paths[i], overwrite=overwrite)
@@ -201,6 +212,26 @@ def trace(
         out.print(summary(traces[0]))
         if paths:
             err.print(f"saved {escape(str(paths[0]))}")
+    for name, one_measure in wanted.items():
+        result = one_measure(every)
+        out.print(escape(repr(result)))
+        if figures is not None:
+            figures.mkdir(parents=True, exist_ok=True)
+            err.print(f"drew {escape(str(result.save_figure(figures / f'{name}.svg')))}")
+
+
+@app.command()
+def measures() -> None:
+    """List the measures: what each asks of a trace."""
+    from .measures import MEASURES
+
+    table = Table(title="Measures", title_justify="left")
+    for column in ("measure", "what it says", "options"):
+        table.add_column(column)
+    for name, cls in MEASURES.items():
+        own = [f.name for f in fields(cls)]
+        table.add_row(name, escape((cls.__doc__ or "").strip().splitlines()[0]), ", ".join(own))
+    out.print(table)
 
 
 @app.command()

@@ -69,6 +69,19 @@ def sampler_of(name: str, common: dict[str, Any], options: list[str]) -> Any:
     return cls(**settings)
 
 
+def measures_of(text: str | None) -> dict[str, Any]:
+    """Measures by name, each with its default configuration."""
+    if not text:
+        return {}
+    from .measures import MEASURES
+
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in MEASURES:
+            raise UsageError(f"no measure {name!r}", f"There are: {', '.join(MEASURES)}.")
+    return {name: MEASURES[name]() for name in names}
+
+
 def value_of(text: str) -> Any:
     for kind in (int, float):
         try:

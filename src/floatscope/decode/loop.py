@@ -104,8 +104,8 @@ def denoise(
         if sampler.cfg:
             blank = now.clone()
             blank[:, :prompt_end] = model.mask_id
-            blind = model.predict(blank, lo, hi, visible)
-            logits = blind + (sampler.cfg + 1) * (logits - blind)
+            blind = model.predict(blank, lo, hi, visible).float()
+            logits = blind + (sampler.cfg + 1) * (logits.float() - blind)
         guess = _guess(model, sampler, state, logits, starts, width, [rows[b] for b in active])
         first = rows[active[0]]  # a fixed schedule is the same for all rows
         steps = sampler.block_steps(first.block)

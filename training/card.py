@@ -118,6 +118,7 @@ def answers(folder: Path) -> str:
         if "9 passages" in suite and one["exact_match"] < 0.95
     ]
     lines += ["", f"Below 95 % among nine passages: {'; '.join(low) or 'none'}."]
+    lines += positions(folder)
     results = read(folder, "results.json")
     lines += [
         "",
@@ -148,6 +149,23 @@ def answers(folder: Path) -> str:
         lines.append(f"> {NAMES[m].split(' ')[0]}: *{given.strip()}* {written.strip()}")
         lines.append(">")
     return "\n".join(lines[:-1]) + "\n"
+
+
+def positions(folder: Path) -> list[str]:
+    """The nine gold positions again, on fresh questions, with narrow intervals."""
+    found = read(folder, "positions.json")
+    lines = [
+        "",
+        f"The same nine positions on fresh questions, n = {found['mdm'][0]['n']:,} each:",
+        "",
+        "| gold | diffusion | autoregressive |",
+        "|---|---|---|",
+    ]
+    for one, other in zip(found["mdm"], found["arm"], strict=True):
+        lines.append(
+            f"| {one['gold']} | {percent(one, 'exact_match')} | {percent(other, 'exact_match')} |"
+        )
+    return lines
 
 
 def attention(folder: Path) -> str:

@@ -71,9 +71,10 @@ def switching(results: Mapping[str, Result], *, seed: int = 0) -> xr.Dataset:
 
     The examples of two domains are other examples, so both are drawn again by themselves.
     `difference` = first − second with `low` and `high` (95 %, head by head); `switches`: the interval
-    leaves out 0; `sure`: so does one that holds for all heads of the pair at once (the largest of
-    the standardised deviations, by the same draws). Attributes: heads tested, and how many of them
-    would switch by chance alone.
+    leaves out 0; `joint`: so does one that holds for all heads of the pair at once (from the largest
+    standardised deviation of each draw). `null_difference`: what the domains' lengths alone do under
+    uniform attention. Attributes: how many heads were tested, how many switch, and how many would by
+    chance alone.
     """
     if len(results) < 2:
         raise UsageError("switching needs at least two domains", "Give {name: result, ...}.")
@@ -110,7 +111,7 @@ def switching(results: Mapping[str, Result], *, seed: int = 0) -> xr.Dataset:
         "tested": tested,
         "expected_by_chance": LEVEL * tested,
         "switching": int(together["switches"].sum()),
-        "sure": int(together["sure"].sum()),
+        "joint": int(together["joint"].sum()),
     }
     return together
 
@@ -128,7 +129,10 @@ def _pair(a: Result, b: Result, rng: np.random.Generator) -> xr.Dataset:
         "low": low,
         "high": high,
         "switches": switches,
-        "sure": switches & (abs(difference) > np.quantile(worst, 1 - LEVEL) * error),
+        "joint": switches & (abs(difference) > np.quantile(worst, 1 - LEVEL) * error),
+        "null_difference": (a.data["mass_null"] - b.data["mass_null"])
+        .transpose("layer", "head")
+        .values,
         "tested": varies | (abs(difference) > _ZERO),
     }
     like = a.data["mass"].transpose("layer", "head")
@@ -145,22 +149,27 @@ def _draws(result: Result, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
 
 
 def draw_switching(found: xr.Dataset) -> "Figure":
-    """One map a pair: the difference, × on heads that switch, a box round × on those that surely do."""
-    with canvas(1, found.sizes["pair"]) as (figure, axes):
+    """One map a pair: + or − on heads that switch, boxed where that holds for all heads at once."""
+    with canvas(1, found.sizes["pair"], width=3.8, height=2.6) as (figure, axes):
         limit = max(float(abs(found["difference"]).max()), 0.05)
-        for axis, (name, pair) in zip(axes[0], found.groupby("pair"), strict=True):
-            one = pair.squeeze("pair")
-            _map(axis, one["difference"], f"mass on anchors, {name}", limit=limit)
-            for flag, marker in (("switches", "x"), ("sure", "s")):
-                layer, head = np.nonzero(one[flag].transpose("layer", "head").values)
+        for axis, name in zip(axes[0], found["pair"].values, strict=True):
+            one = found.sel(pair=name).transpose("layer", "head")
+            _map(axis, one["difference"], "difference of mass on anchors", limit=limit)
+            axis.set_title(str(name))
+            more, switches = one["difference"].values > 0, one["switches"].values
+            marks = {"+": switches & more, "_": switches & ~more, "s": one["joint"].values}
+            for marker, there in marks.items():
+                layer, head = np.nonzero(there)
                 at = one["layer"].values[layer], one["head"].values[head]
-                kind = {"color": "black"} if marker == "x" else {"ec": "black", "fc": "none"}
-                axis.scatter(*at, marker=marker, s=14 if marker == "x" else 34, lw=0.8, **kind)
-        by_chance = f"{found.attrs['switching']} of {found.attrs['tested']} heads switch (×), "
-        by_chance += f"{found.attrs['expected_by_chance']:.1f} expected by chance; "
-        by_chance += f"{found.attrs['sure']} surely (□)"
-        title = f"{found.attrs['model']}: {by_chance}"
-        figure.suptitle(title, fontsize=7, x=0.01, ha="left")
+                face = "none" if marker == "s" else "black"
+                size = 40 if marker == "s" else 16
+                axis.plot(*at, ls="", marker=marker, ms=size**0.5, mec="black", mfc=face, mew=0.7)
+        facts = found.attrs
+        title = (
+            f"{facts['model']}: {facts['switching']} of {facts['tested']} heads switch (+ −),\n"
+            f"{facts['expected_by_chance']:.1f} expected by chance; {facts['joint']} over all heads at once (□)"
+        )
+        figure.suptitle(title, fontsize=8, x=0.01, ha="left")
     return figure
 
 

@@ -51,13 +51,12 @@ class AttentionEntropy(Measure):
     def plot(self, result: Result) -> "Figure":
         with canvas(1, 2) as (figure, axes):
             lines, heads = axes[0]
-            band(lines, result, "entropy", "layer", label="all rows")
-            for i, name in enumerate(ROWS, start=1):
+            for i, name in enumerate(ROWS):
                 if result.data[name].notnull().any():
-                    band(lines, result, name, "layer", series=i, label=f"{name} rows")
+                    band(lines, result, name, "layer", series=i, label=name)
             lines.set_ylim(0, 1.05)
-            lines.set_ylabel("row entropy / uniform (dotted: null)")
-            lines.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+            lines.set_ylabel("entropy / uniform")
+            lines.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, handlelength=1.6)
             lines.xaxis.get_major_locator().set_params(integer=True)
             grid = result.data["by_head"].transpose("head", "layer")
             layer, head = grid["layer"].values, grid["head"].values
@@ -66,8 +65,13 @@ class AttentionEntropy(Measure):
             heads.set_ylabel("head")
             for axis in (heads.xaxis, heads.yaxis):
                 axis.get_major_locator().set_params(integer=True)
-            figure.colorbar(drawn, ax=heads, label="row entropy / uniform")
-            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+            figure.colorbar(drawn, ax=heads, label="entropy / uniform")
+            figure.suptitle(
+                f"{result.model}, n = {result.n}: rows, by kind and by head (dotted: null)",
+                fontsize=8,
+                x=0.01,
+                ha="left",
+            )
         return figure
 
 

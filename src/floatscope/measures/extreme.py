@@ -32,11 +32,12 @@ class ExtremeTokens(Measure):
     - `gap` = mean score at anchors − mean at the others, in q·k without the 1/√d scale; null 0
     - `found`: share of steps (and heads, for a rule per head) where the rule found an anchor
 
+    Values and scores belong to a head, so the rule looks at each head by default.
     Ratios are averaged over steps and heads in logarithms, so that half and double cancel.
     `fallback`: where the rule finds no anchor, the key that receives most stands in; else NaN.
     """
 
-    rule: Rule = field(default_factory=ZScore)
+    rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
     units: ClassVar[dict[str, str]] = {"drain": "×", "peak": "×", "gap": "q·k", "found": "share"}
 
@@ -60,18 +61,21 @@ class ExtremeTokens(Measure):
     def plot(self, result: Result) -> "Figure":
         with canvas(1, 3, width=2.5) as (figure, axes):
             names = {
-                "drain": "value norm, anchor / others",
-                "peak": "residual norm, anchor / others",
-                "gap": "score, anchor − others (q·k)",
+                "drain": "value norm, ratio",
+                "peak": "residual norm, ratio",
+                "gap": "score gap (q·k)",
             }
             for i, (axis, (name, label)) in enumerate(zip(axes[0], names.items(), strict=True)):
                 band(axis, result, name, "layer", series=i)
-                axis.set_ylabel(f"{label}")
+                axis.set_ylabel(label)
                 axis.xaxis.get_major_locator().set_params(integer=True)
                 if name != "gap":
                     _ratio_axis(axis, result, name)
             figure.suptitle(
-                f"{result.model}, n = {result.n} (dotted: null)", fontsize=8, x=0.01, ha="left"
+                f"{result.model}, n = {result.n}: anchors against the others (dotted: null)",
+                fontsize=8,
+                x=0.01,
+                ha="left",
             )
         return figure
 
@@ -88,14 +92,15 @@ def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.DataArray:
 
 def _ratio_axis(axis: "Axes", result: Result, name: str) -> None:
     """Logarithmic, plain numbers, 1 always in sight."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import NullLocator
 
     values = np.concatenate([result.data[n].values for n in (name, f"{name}_low", f"{name}_high")])
     values = values[np.isfinite(values) & (values > 0)]
-    low, high = min(1.0, *values, 0.8), max(1.0, *values, 1.25)
+    low, high = min([0.8, *values]) / 1.1, max([1.25, *values]) * 1.1
     axis.set_yscale("log")
-    axis.set_ylim(low / 1.1, high * 1.1)
-    wide = high / low > 30
-    axis.yaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_ylim(low, high)
+    fine = (1, 2, 5) if high / low > 5 else (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8)
+    every = (1,) if high / low > 100 else fine
+    ticks = [m * 10.0**e for e in range(-6, 7) for m in every if low <= m * 10.0**e <= high]
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.yaxis.set_minor_locator(NullLocator())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FLAT = 1e-6  # a spread below this share of the largest value is rounding
-_CANCEL = 0.1  # parts that cancel to less than this share of their sizes have no share
+_CANCEL = 0.5  # parts that cancel to less than this share of their sizes have no share
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,22 @@ class Geometry(Measure):
     """Anchors minus the rest in score, cosine and norm product, and the parts of their advantage.
 
     Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All
-    of it is computed inside a head and averaged over steps and heads, also where the rule looks at
-    the head mean. With n = ‖q‖·‖k‖, c = cosine, a = mean over anchors, o = mean over the others:
+    of it is computed inside a head and averaged over steps and heads. So the rule looks at each head
+    by default: an anchor of the head mean may be one head's, and lose in all others. With
+    n = ‖q‖·‖k‖, c = cosine, a = mean over anchors, o = mean over the others:
 
     - `score`, `cosine`, `norms`: (a − o) / standard deviation over keys; null 0
     - `angle` = ½(c_a − c_o)(n_a + n_o), `norm` = ½(n_a − n_o)(c_a + c_o), which sum to
       n_a·c_a − n_o·c_o; `remainder` = score_a − score_o less that sum: what means cannot see
     - `angle_share` = angle / (angle + norm); above 1 where the norm works against the anchor; NaN
-      where that sum is not an advantage, or where the two cancel
+      where that sum is not an advantage, or where the two cancel by more than half: within −½ … 1½
     - `key_rank`: share of the other keys whose norm is smaller than the anchor's (ties half); null ½
     - `found`: share of steps (and heads, for a rule per head) where the rule found an anchor
 
     `fallback`: where the rule finds none, the key that receives most stands in; without it, NaN.
     """
 
-    rule: Rule = field(default_factory=ZScore)
+    rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
     units: ClassVar[dict[str, str]] = {
         "score": "standard deviations",
@@ -87,25 +88,32 @@ class Geometry(Measure):
         return xr.Dataset({**values, **nulls, "key_rank_null": 0.5 + 0 * values["found"]})
 
     def plot(self, result: Result) -> "Figure":
-        with canvas(1, 3, width=2.6) as (figure, axes):
+        with canvas(1, 3, width=2.9, height=2.5) as (figure, axes):
             trio, parts, share = axes[0]
             for i, (name, label) in enumerate(
-                {"score": "score", "cosine": "cosine", "norms": "‖q‖·‖k‖"}.items()
+                {"score": "score", "cosine": "cosine", "norms": "norms"}.items()
             ):
                 band(trio, result, name, "layer", series=i, label=label)
-            trio.set_ylabel("anchors − rest (standard deviations)")
+            trio.set_ylabel("anchors − rest (std. dev.)")
             for i, (name, label) in enumerate(
                 {"angle": "angle", "norm": "norm", "remainder": "remainder"}.items()
             ):
                 band(parts, result, name, "layer", series=i, label=label)
-            parts.set_ylabel("part of the score advantage (q·k)")
-            band(share, result, "angle_share", "layer", label="angle's share")
+            parts.set_ylabel("part of the advantage (q·k)")
+            band(share, result, "angle_share", "layer", label="angle share")
             band(share, result, "key_rank", "layer", series=1, label="key norm rank")
-            share.set_ylabel("share (dotted: null of the rank)")
+            share.set_ylabel("share")
             share.set_ylim(bottom=min(0, share.get_ylim()[0]))
             for axis in axes[0]:
                 # Above the axes: no line is ever covered.
-                axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, handlelength=1.6)
+                axis.legend(
+                    loc="lower left",
+                    bbox_to_anchor=(0, 1),
+                    fontsize=7,
+                    ncols=3,
+                    handlelength=1.5,
+                    columnspacing=0.8,
+                )
                 axis.xaxis.get_major_locator().set_params(integer=True)
             figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
         return figure

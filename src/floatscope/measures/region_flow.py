@@ -16,7 +16,7 @@ from ..trace import Trace
 from .figures import LIFT_MAP, band, canvas
 from .measure import Measure
 from .nulls import flow_null, names, row_null, tokens
-from .regions import CATEGORIES, by_category, gold_of, passages_of, stated, written
+from .regions import CATEGORIES, SERIES, by_category, gold_of, passages_of, stated, written
 from .result import Result
 
 if TYPE_CHECKING:
@@ -100,9 +100,7 @@ class RegionFlow(Measure):
             raise UsageError(f"no region {unknown[0]!r}", f"This trace has: {', '.join(known)}.")
         at = list(self.source)
         flow = trace.flow.mean("head").sel(source=at)
-        null = flow_null(trace).sel(source=at) + 0 * flow.isel(source=0, target=0, drop=True).fillna(
-            0
-        )
+        null = flow_null(trace).sel(source=at).expand_dims(layer=flow["layer"].values)
         weight = xr.DataArray(
             tokens(trace)[:, [known.index(s) for s in at]], dims=("step", "source")
         )
@@ -121,12 +119,14 @@ class RegionFlow(Measure):
                 part = Result(
                     result.data.sel(category=category), self, result.examples, result.model
                 )
-                band(share, part, "flow", "layer", series=i, label=category)
+                band(share, part, "flow", "layer", series=SERIES[i], label=category)
             share.set_ylabel("share of attention (dotted: null)")
             share.set_ylim(0, 1)
-            share.legend(ncols=2, fontsize=6, loc="upper right")
+            share.set_title("answer → region")
+            lift.set_title("per gold token / per token of all passages")
+            share.legend(ncols=3, fontsize=5.5, loc="upper right", columnspacing=1)
             band(lift, result, "gold_lift", "layer", label="gold")
-            lift.set_ylabel("gold per token / all passages per token")
+            lift.set_ylabel("gold lift (dotted: null)")
             lift.set_ylim(bottom=0)
             if not result["gold_lift"].notnull().any():
                 lift.text(
@@ -138,7 +138,7 @@ class RegionFlow(Measure):
                 )
             if mapped:
                 _map(figure, axes[0][2], result)
-            note = f"answer → regions ({self.rows} rows) · {result.model}, n = {result.n}"
+            note = f"{result.model}, n = {result.n}, {self.rows} rows"
             figure.suptitle(note, fontsize=8, x=0.01, ha="left")
         return figure
 
@@ -158,7 +158,8 @@ def _map(figure: Any, axis: Any, result: Result) -> None:
     image = axis.pcolormesh(
         lift["layer"], lift["place"], lift, cmap=LIFT_MAP, norm=LogNorm(1 / top, top)
     )
+    axis.set_title("answer → passage, by place")
     axis.set_xlabel("layer")
-    axis.set_ylabel("passage (place in the prompt)")
+    axis.set_ylabel("passage")
     axis.set_yticks(lift["place"].values)
     figure.colorbar(image, ax=axis, label="lift over uniform attention")

@@ -16,6 +16,8 @@ GOLD, OTHERS, UNKNOWN = "gold", "other passages", "passages"
 # "passages": those of a prompt that names no gold. "rest": parts with any other name.
 CATEGORIES = (GOLD, OTHERS, UNKNOWN, "question", "instruction", "template", "answer", "rest")
 
+SERIES = (0, 1, 2, 4, 5, 6, 8, 9)  # how figures draw them: none dotted, as nulls are
+
 
 def gold_of(trace: Trace) -> str | None:
     """The gold region, where the trace names one and it has tokens."""

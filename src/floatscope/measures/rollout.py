@@ -18,7 +18,7 @@ from ..trace import Trace
 from .figures import COLOURS, LINES, band, canvas
 from .measure import Measure
 from .nulls import names, rollout_null, tokens
-from .regions import CATEGORIES, by_category, stated
+from .regions import CATEGORIES, SERIES, by_category, stated
 from .result import Result
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Rollout(Measure):
     def _answer(self, array: xr.DataArray, count: np.ndarray, known: list[str]) -> xr.DataArray:
         unknown = [s for s in self.source if s not in known]
         if unknown or not self.source:
-            raise UsageError(f"no region {unknown or ''}", f"This trace has: {', '.join(known)}.")
+            raise UsageError(
+                f"no region {(*unknown, '')[0]!r}", f"This trace has: {', '.join(known)}."
+            )
         at = [known.index(s) for s in self.source]
         weight = xr.DataArray(count[:, at], dims=("step", "source"))
         total = weight.sum("source")
@@ -77,7 +79,7 @@ class Rollout(Measure):
             measured, nothing, apart = axes[0]
             layers = result["layer"].values
             shown = [c for c in CATEGORIES if result["rollout"].sel(category=c).notnull().any()]
-            for i, category in enumerate(shown):
+            for i, category in zip(SERIES, shown, strict=False):
                 part = result.data.sel(category=category).drop_vars("rollout_null")
                 band(measured, Result(part, self, result.examples), "rollout", "layer", series=i)
                 colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
@@ -85,14 +87,14 @@ class Rollout(Measure):
                 nothing.plot(layers, null, color=colour, linestyle=line, label=category)
             nothing.legend(ncols=2, fontsize=6)
             nothing.set_xlabel("layer")
-            measured.set_ylabel("rollout from the answer, share")
-            measured.set_title("measured")
-            nothing.set_title("null: uniform attention")
+            measured.set_ylabel("share")
+            measured.set_title("rollout from the answer")
+            nothing.set_title("its null: uniform attention")
             for axis in (measured, nothing):
                 axis.set_ylim(0, 1)
             band(apart, result, "distinctness", "layer")
-            apart.set_title("distinctness of source rows (dotted: null)")
-            apart.set_ylabel("total variation between regions")
+            apart.set_title("between source regions (dotted: null)")
+            apart.set_ylabel("total variation")
             apart.set_ylim(0, 1)
             figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
         return figure

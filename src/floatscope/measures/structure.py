@@ -85,7 +85,7 @@ class Structure(Measure):
             line.set_yscale("log")
             line.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
             line.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "25" else "")
-            line.set_ylabel("structural / content lift (dotted: 1)")
+            line.set_ylabel("structural / content lift")
             line.xaxis.get_major_locator().set_params(integer=True)
             trend, low, high = (float(result.data[f"trend{x}"]) for x in ("", "_low", "_high"))
             interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"

@@ -1,0 +1,79 @@
+"""Chance levels for sets of anchors and for the strongest key: what random attention would show.
+
+Two independent states of random attention, and their a and b strongest keys. Where every query sees
+every key, keys are exchangeable and everything is exact (hypergeometric). Where they are not (causal,
+block-causal), early keys receive more for nothing and late keys are means of few rows, so the same
+keys come back by chance: there the states are simulated with a fixed seed. No models and no traces
+here, only numbers.
+"""
+
+from functools import lru_cache
+from math import exp, lgamma
+from typing import Any
+
+import numpy as np
+
+DRAWS = 256
+_MEDIAN_OF_SQUARE = 0.4549  # of a standard normal variable
+
+
+def profile(visible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean received attention of each key when uniform, and its variance per unit of row noise.
+
+    `visible` counts the queries that see each key, and every query sees a prefix of the keys (causal,
+    block-causal, bidirectional), so the counts say how many queries see how many keys.
+    """
+    n = np.arange(1, len(visible) + 1)
+    leaving = visible - np.append(visible[1:], 0)  # queries whose last visible key is this one
+    mean = np.cumsum((leaving / n)[::-1])[::-1] / visible
+    variance = np.cumsum((leaving / n**2)[::-1])[::-1] / visible**2
+    return mean, variance
+
+
+@lru_cache(maxsize=100_000)
+def exact_jaccard(a: int, b: int, n: int) -> float:
+    """E[I / (a + b − I)] for two random sets of sizes a and b among n keys; NaN for two empty sets."""
+    if a + b == 0:
+        return float("nan")
+
+    def ln(top: int, k: int) -> float:
+        return lgamma(top + 1) - lgamma(k + 1) - lgamma(top - k + 1)
+
+    return sum(
+        exp(ln(a, k) + ln(n - a, b - k) - ln(n, b)) * k / (a + b - k)
+        for k in range(max(1, a + b - n), min(a, b) + 1)
+    )
+
+
+class Chance:
+    """For one set of keys: `visible` (n,) and, to judge the noise of a row, `received` (states, n)."""
+
+    def __init__(self, visible: np.ndarray, received: np.ndarray) -> None:
+        there = visible > 0  # NaN: a key that is not there
+        visible, received = visible[there], received[..., there]
+        self.n = n = len(visible)
+        self._known: dict[tuple[int, int], tuple[float, float]] = {}
+        self._ranks: Any = None
+        if n and (visible == visible[0]).all():
+            self.stay, self.displacement = 1 / n, (n * n - 1) / (3 * n)
+            return
+        mean, variance = profile(visible)
+        # The spread of the usual key, so that anchors themselves do not count as noise.
+        noise = np.nanmedian((received - mean) ** 2 / variance) / _MEDIAN_OF_SQUARE
+        spread = np.sqrt(np.log1p(noise * variance / mean**2))
+        normal = np.random.default_rng(0).standard_normal((2, DRAWS, n))
+        order = np.argsort(-(np.log(mean) + spread * normal - spread**2 / 2), axis=-1)
+        self._ranks = np.argsort(order, axis=-1)
+        one, two = order[..., 0]
+        self.stay, self.displacement = float((one == two).mean()), float(abs(one - two).mean())
+
+    def pair(self, a: int, b: int) -> tuple[float, float]:
+        """Expected Jaccard and expected overlap of the a and b strongest keys of two states."""
+        if (a, b) not in self._known:
+            if self._ranks is None:
+                self._known[a, b] = exact_jaccard(a, b, self.n), a * b / self.n
+            else:
+                shared = ((self._ranks[0] < a) & (self._ranks[1] < b)).sum(-1)
+                jaccard = (shared / (a + b - shared)).mean() if a + b else np.nan
+                self._known[a, b] = float(jaccard), float(shared.mean())
+        return self._known[a, b]

@@ -32,8 +32,7 @@ def test_left_to_right_and_back():
     assert found["left_to_right"].item() == pytest.approx(1)
     assert found["boundary"].item() == pytest.approx(0)
     assert found["left_to_right_null"].item() == 0
-    assert found["map"].sel(time=0.5).values[:5].tolist() == [1] * 5
-    assert found["map"].sel(time=0.5).values[5:].tolist() == [0] * 5
+    np.testing.assert_allclose(found["map"].sel(time=0.5), [1] * 5 + [0] * 5, atol=1e-9)
     np.testing.assert_allclose(found["map_null"], np.arange(11) / 10)
     back = DecodingOrder()(revealed(list(range(20))[::-1]))
     assert back["left_to_right"].item() == pytest.approx(-1)
@@ -59,7 +58,9 @@ def test_blocks_are_in_the_null():
     order = [np.concatenate([rng.permutation(5) + 5 * b for b in range(4)]) for _ in range(30)]
     found = DecodingOrder()([revealed(o, block=5) for o in order])
     assert found["left_to_right"] > 0.8
-    assert found["left_to_right_low"] < found["left_to_right_null"] < found["left_to_right_high"]
+    # ranks vary by 24/12 within a block of 5 and by 399/12 in all 20
+    assert found["left_to_right_null"].item() == pytest.approx(1 - 24 / 399)
+    assert found["left_to_right"].item() == pytest.approx(1 - 24 / 399, abs=0.01)
     forced = DecodingOrder()(revealed(range(10), block=1))
     assert forced["left_to_right"].item() == pytest.approx(forced["left_to_right_null"].item())
 

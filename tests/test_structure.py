@@ -94,17 +94,21 @@ def test_missing_statistics_are_named():
         Structure()(trace)
 
 
-@pytest.mark.parametrize("layers", [3, 20])
-def test_tidy_and_drawn(tmp_path, layers):
+def three(layers):
     ratios = (1.5, 2.0, 2.5)
-    several = [
-        weighted(np.where(KINDS == "punctuation", r, 1.0)[None].repeat(layers, 0)) for r in ratios
-    ]
-    found = Structure()(several)
-    table = found.table()
+    weights = [np.where(KINDS == "punctuation", r, 1.0)[None].repeat(layers, 0) for r in ratios]
+    return Structure()([weighted(w) for w in weights])
+
+
+@pytest.mark.parametrize("layers", [1, 3, 20])
+def test_drawn(tmp_path, layers):
+    for ending in ("svg", "pdf"):
+        assert three(layers).save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+
+
+def test_tidy():
+    table = three(3).table()
     row = table[(table["value"] == "index") & (table["layer"] == 1)].iloc[0]
     assert row["mean"] == pytest.approx(2) and row["null"] == 1 and row["low"] < 2 < row["high"]
     assert set(table["token_class"].dropna()) == set(SHOWN)
     assert (table["value"] == "trend").sum() == 1
-    for ending in ("svg", "pdf"):
-        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVEL = 0.05
+_Z = 1.96  # its normal quantile
 FEW = 10  # below so many examples a bootstrap interval is too narrow
 _ZERO = 1e-6  # differences below are rounding
 
@@ -119,17 +120,21 @@ def switching(results: Mapping[str, Result], *, seed: int = 0) -> xr.Dataset:
 def _pair(a: Result, b: Result, rng: np.random.Generator) -> xr.Dataset:
     (mean_a, drawn_a), (mean_b, drawn_b) = _draws(a, rng), _draws(b, rng)
     difference, drawn = mean_a - mean_b, drawn_a - drawn_b  # deviations from the difference
-    low, high = difference + np.quantile(drawn, [LEVEL / 2, 1 - LEVEL / 2], axis=0)
+    free = a.n + b.n - 2
+    edges = np.quantile(drawn, [LEVEL / 2, 1 - LEVEL / 2], axis=0) * _wider(_Z, free)
+    low, high = difference + edges
     error = drawn.std(0)
     varies = error > _ZERO
     worst = abs(drawn[:, varies] / error[varies]).max(1) if varies.any() else np.zeros(1)
+    largest = float(np.quantile(worst, 1 - LEVEL))
+    largest *= _wider(largest, free)
     switches = ((low > 0) | (high < 0)) & (abs(difference) > _ZERO)
     found = {
         "difference": difference,
         "low": low,
         "high": high,
         "switches": switches,
-        "joint": switches & (abs(difference) > np.quantile(worst, 1 - LEVEL) * error),
+        "joint": switches & (abs(difference) > largest * error),
         "null_difference": (a.data["mass_null"] - b.data["mass_null"])
         .transpose("layer", "head")
         .values,
@@ -137,6 +142,11 @@ def _pair(a: Result, b: Result, rng: np.random.Generator) -> xr.Dataset:
     }
     like = a.data["mass"].transpose("layer", "head")
     return xr.Dataset({k: like.copy(data=v) for k, v in found.items()})
+
+
+def _wider(z: float, free: int) -> float:
+    """A bootstrap of few examples has normal tails: about t's quantile over the normal's."""
+    return 1 + (z**2 + 1) / (4 * free)
 
 
 def _draws(result: Result, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -167,7 +177,8 @@ def draw_switching(found: xr.Dataset) -> "Figure":
         facts = found.attrs
         title = (
             f"{facts['model']}: {facts['switching']} of {facts['tested']} heads switch (+ −),\n"
-            f"{facts['expected_by_chance']:.1f} expected by chance; {facts['joint']} over all heads at once (□)"
+            f"{facts['expected_by_chance']:.1f} expected by chance; "
+            f"{facts['joint']} over all heads at once (□)"
         )
         figure.suptitle(title, fontsize=8, x=0.01, ha="left")
     return figure

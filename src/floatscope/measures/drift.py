@@ -6,7 +6,7 @@ how much attention they hold is Absorption.
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -39,7 +39,7 @@ class Drift(Measure):
     """
 
     rule: Rule = field(default_factory=ZScore)
-    over: Literal["step", "layer"] = "step"
+    over: str = "step"  # or "layer"
     units: ClassVar[dict[str, str]] = {
         "persistence": "Jaccard",
         "floating": "1 − Jaccard",

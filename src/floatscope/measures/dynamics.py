@@ -76,6 +76,7 @@ class Dynamics(Measure):
             regions.set_yticks(range(len(names)), names)
             regions.invert_yaxis()
             regions.set_xscale("log")
+            regions.tick_params(axis="x", which="minor", labelbottom=False)
             regions.set_xlabel("rise / mean over all keys")
             regions.legend(loc="lower left", bbox_to_anchor=(-0.1, 1), ncols=2, borderpad=0)
             for axis in (layers, steps):

@@ -56,7 +56,7 @@ class AttentionEntropy(Measure):
                     band(lines, result, name, "layer", series=i, label=name)
             lines.set_ylim(0, 1.05)
             lines.set_ylabel("entropy / uniform")
-            lines.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, handlelength=1.6)
+            lines.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, handlelength=2.4)
             lines.xaxis.get_major_locator().set_params(integer=True)
             grid = result.data["by_head"].transpose("head", "layer")
             layer, head = grid["layer"].values, grid["head"].values

@@ -111,7 +111,7 @@ class Geometry(Measure):
                     bbox_to_anchor=(0, 1),
                     fontsize=7,
                     ncols=3,
-                    handlelength=1.5,
+                    handlelength=2.4,
                     columnspacing=0.8,
                 )
                 axis.xaxis.get_major_locator().set_params(integer=True)

@@ -44,12 +44,11 @@ def names(trace: Trace) -> list[str]:
 
 
 def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:
-    """Which region each position present at a step is in: one True in every row."""
+    """Which region each position present at a kept step is in: one True in every row."""
     size = present(trace, step)
     region = trace.data["region"].values[:size].astype(str)
-    ids, mask = trace.canvas.values[step, :size], int(trace.info["mask_id"])
-    hollow = np.where(ids == mask, MASKED, REVEALED)
-    label = np.where(region == _ANSWER, hollow, region)
+    masked = trace.data["masked"].sel(step=step).values[:size]
+    label = np.where(region == _ANSWER, np.where(masked, MASKED, REVEALED), region)
     return label[:, None] == np.array(names(trace))
 
 
@@ -108,7 +107,7 @@ def rollout_null(trace: Trace) -> xr.DataArray:
     """
     steps = [int(t) for t in trace.data["step"].values]
     layers = [int(x) for x in trace.data["layer"].values]
-    shared = trace.info["direction"] == str(Direction.CAUSAL) and int(trace.info["mask_id"]) < 0
+    shared = trace.info["direction"] == str(Direction.CAUSAL) and not trace.data["masked"].any()
     rolled = _roll(trace, max(steps), layers) if shared and steps else None
     found = []
     for step in steps:

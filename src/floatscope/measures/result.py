@@ -51,9 +51,11 @@ class Result:
         frames = []
         for name in self.values:
             main = self.data[name]
-            frame = main.rename("mean").to_dataframe().reset_index()
-            keep = [*main.dims, "mean"]
-            frame = frame[[c for c in frame.columns if c in keep]]
+            if main.ndim:
+                frame = main.rename("mean").to_dataframe().reset_index()
+                frame = frame[[c for c in frame.columns if c in (*main.dims, "mean")]]
+            else:
+                frame = pd.DataFrame({"mean": [main.item()]})
             for beside in _BESIDE:
                 other = self.data.get(f"{name}_{beside}")
                 frame[beside] = (
@@ -130,6 +132,7 @@ def summarise(
             null = together[f"{name}_null"]
             null = null.mean("example") if "example" in null.dims else null
             data[f"{name}_null"] = null.assign_attrs(unit)
-            data[f"{name}_lift"] = (data[name] / null).assign_attrs({"units": "×"})
+            # A difference has null 0, and no lift.
+            data[f"{name}_lift"] = (data[name] / null.where(null != 0)).assign_attrs({"units": "×"})
     data.attrs = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
     return Result(data, measure, together, model, values)

@@ -51,7 +51,7 @@ class Rollout(Measure):
 
     def one(self, trace: Trace) -> xr.Dataset:
         rolled, null, count = trace.rollout, rollout_null(trace), tokens(trace)
-        found = {}
+        found: dict[str, xr.DataArray] = {}
         for end, array in (("", rolled), ("_null", null)):
             answer = by_category(self._answer(array, count, names(trace)), trace)
             answer = answer.transpose("layer", "category")

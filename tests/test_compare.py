@@ -1,0 +1,119 @@
+"""compare: aligned by depth and by name, refused with the reason, paired and not."""
+
+import numpy as np
+import pytest
+from planted import random_attention, trace_of
+from test_absorption import sink
+from test_region_flow import SIZE, double, planted
+from test_retrieval import copying, traced
+
+import floatscope as fs
+from floatscope.measures.compare import compare, independent
+from floatscope.measures.region_flow import RegionFlow
+from floatscope.measures.retrieval import RetrievalHeads
+
+
+def sinks(shares, layers=3, model="a", size=40):
+    """The share of the sink grows with depth from 0 to `share`."""
+    found = []
+    for share in shares:
+        a = sink(size, 7, 0.5, layers=layers)
+        for layer, s in enumerate(np.linspace(0.3, share, layers)):
+            a[:, layer] = sink(size, 7, s, layers=1)[:, 0]
+        found.append(trace_of(a, model=model))
+    return fs.Absorption()(found)
+
+
+def test_side_by_side_with_the_difference():
+    a, b = sinks([0.6, 0.7, 0.8]), sinks([0.4, 0.5, 0.6], model="b")
+    found = compare(a, b, paired=True)
+    assert list(found["model"].values) == ["a", "b"]
+    np.testing.assert_allclose(found["top"].sel(model="a"), a["top"])
+    np.testing.assert_allclose(found["top_null"].sel(model="b"), 1 / 40)
+    np.testing.assert_allclose(found["top_difference"].sel(versus="b"), [0, 0.1, 0.2], atol=1e-9)
+    last = found.data.sel(versus="b", depth=1)
+    assert float(last["top_difference_low"]) == pytest.approx(0.2)  # every pair differs by 0.2
+    assert float(last["top_difference_high"]) == pytest.approx(0.2)
+    apart = compare(a, b).data.sel(versus="b", depth=1)
+    assert float(apart["top_difference_low"]) < 0.15 < 0.25 < float(apart["top_difference_high"])
+    assert "independent" in compare(a, b).data.attrs["interval"]
+
+
+def test_independent_intervals_cover():
+    rng = np.random.default_rng(0)
+    inside = 0
+    for trial in range(200):
+        a, b = rng.normal(1, 1, (20, 1)), rng.normal(0.5, 2, (30, 1))
+        _, low, high = independent(a, b, seed=trial)
+        inside += bool(low[0] <= 0.5 <= high[0])
+    assert 0.88 <= inside / 200 <= 0.99
+    assert np.isnan(independent(rng.normal(0, 1, (1, 2)), rng.normal(0, 1, (5, 2)))[1]).all()
+
+
+def test_different_layer_counts_are_aligned_by_depth():
+    """Linear in depth, so interpolation onto the smaller model's layers is exact."""
+    found = compare(sinks([0.6, 0.7], layers=3), sinks([0.6, 0.7], layers=6, model="b"))
+    np.testing.assert_allclose(found["depth"], [0, 0.5, 1])
+    np.testing.assert_allclose(found["top_difference"].sel(versus="b"), 0, atol=1e-9)
+
+
+def test_more_than_two_and_labels():
+    found = compare(*(sinks([0.5, 0.6], model="a") for _ in range(3)))
+    assert list(found["model"].values) == ["a", "a (2)", "a (3)"]
+    assert found["top_difference"].sizes["versus"] == 2
+    named = compare(sinks([0.5, 0.6]), sinks([0.5, 0.6]), labels=["clean", "noisy"])
+    assert list(named["versus"].values) == ["noisy"]
+
+
+def test_names_without_a_counterpart_are_left_out_and_listed():
+    three = RegionFlow()([planted(double("passage 2"))] * 2)
+    two_regions = ["passage 1"] * 4 + ["passage 2"] * 2 + ["question"] * 2 + ["answer"] * 2
+    two = RegionFlow()([planted(np.ones(10), regions=two_regions)] * 2)
+    found = compare(three, two)
+    assert list(found["place"].values) == [1, 2]
+    assert "passage: place 3" in found.data.attrs["left_out"]
+    np.testing.assert_allclose(found["gold_lift_difference"], 18 / 11 - 1)
+
+
+def test_heads_of_different_models_do_not_correspond():
+    a = RetrievalHeads()([traced(copying([8, 10, 5]))] * 2)
+    b = RetrievalHeads()([traced(copying([8, 10, 5]), model="b")] * 2)
+    assert "head" not in compare(a, b)["copy"].dims
+    left = compare(a, b).data.attrs["left_out"]
+    assert "heads (of different models" in left and "heads: not in all, or not a mean" in left
+    assert "head" in compare(a, a)["copy"].dims
+
+
+def test_tidy_and_drawn(tmp_path):
+    found = compare(sinks([0.6, 0.7]), sinks([0.4, 0.5], model="b"))
+    table = found.table()
+    assert {"measure", "model", "value", "depth", "mean", "null", "low", "high"} <= set(table)
+    assert {"top", "top_difference"} <= set(table["value"])
+    for ending in ("svg", "pdf"):
+        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+    axes = compare(*[RegionFlow()([planted(np.ones(SIZE))] * 2)] * 2).plot("flow").axes
+    shown = [axis.get_ylim() for axis in axes if axis.axison]
+    assert len(set(shown)) == 1  # one scale
+    assert "left out: nothing" in repr(found)
+
+
+def test_refusals():
+    a, b = sinks([0.6, 0.7]), sinks([0.4, 0.5], model="b")
+    rng = np.random.default_rng(0)
+    trace = trace_of(random_attention(rng, 1, 3, 1, 40))
+    with pytest.raises(fs.UsageError, match="different measures: Absorption and RegionFlow"):
+        compare(a, RegionFlow()(planted(np.ones(SIZE))))
+    with pytest.raises(fs.UsageError, match="configured differently: rule"):
+        compare(a, fs.Absorption(rule=fs.Robust())(trace))
+    with pytest.raises(fs.UsageError, match="2 and 3 examples"):
+        compare(a, sinks([0.5, 0.6, 0.7]), paired=True)
+    with pytest.raises(fs.UsageError, match="two or more"):
+        compare(a)
+    with pytest.raises(fs.UsageError, match="1 different labels for 2"):
+        compare(a, b, labels=["x", "x"])
+    with pytest.raises(fs.UsageError, match="one layer has no relative depth"):
+        compare(a, sinks([0.5, 0.6], layers=1))
+    nine = [f"passage {i}" for i in range(1, 10)] + ["question", "answer", "answer"]
+    many = RegionFlow()([planted(np.ones(12), regions=nine)] * 2)
+    with pytest.raises(fs.UsageError, match="nothing to draw of passage"):
+        compare(many, many).plot("passage")

@@ -8,7 +8,7 @@ from test_region_flow import SIZE, double, planted
 from test_retrieval import copying, traced
 
 import floatscope as fs
-from floatscope.measures.compare import compare, independent
+from floatscope.measures.comparing import compare, independent
 from floatscope.measures.region_flow import RegionFlow
 from floatscope.measures.retrieval import RetrievalHeads
 

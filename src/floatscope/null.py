@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from .models import Direction
 
 
-def _last_visible(direction: Direction, block: int | None, size: int) -> Int[np.ndarray, " s"]:
+def last_visible(direction: Direction, block: int | None, size: int) -> Int[np.ndarray, " s"]:
     rows = np.arange(size)
     if direction is Direction.CAUSAL:
         return rows
@@ -18,7 +18,7 @@ def _last_visible(direction: Direction, block: int | None, size: int) -> Int[np.
 
 def visible_queries(direction: Direction, block: int | None, size: int) -> Int[np.ndarray, " s"]:
     """|V_j|: how many queries see each key."""
-    last = _last_visible(direction, block, size)
+    last = last_visible(direction, block, size)
     return size - np.searchsorted(last, np.arange(size))
 
 
@@ -27,7 +27,7 @@ def uniform(direction: Direction, block: int | None, size: int) -> Float[np.ndar
 
     Bidirectional: 1/S. Causal: (1/S)·Σ_{i≥j} 1/(i+1), so that position 0 gets H_S/S for nothing.
     """
-    last = _last_visible(direction, block, size)
+    last = last_visible(direction, block, size)
     share = 1.0 / (last + 1)  # of each query, to each of its keys
     suffix = np.concatenate([np.cumsum(share[::-1])[::-1], [0.0]])
     return suffix[np.searchsorted(last, np.arange(size))] / size

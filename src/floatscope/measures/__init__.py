@@ -3,7 +3,7 @@
 from .absorption import Absorption
 from .agreement import Agreement, perturbation
 from .anchors import RULES, Excess, Robust, Rule, Share, ZScore
-from .compare import compare
+from .comparing import compare
 from .dispersion import Dispersion
 from .dormancy import Dormancy, switching
 from .drift import Drift

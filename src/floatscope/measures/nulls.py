@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from ..errors import UsageError
 from ..models import Direction
-from ..null import _last_visible
+from ..null import last_visible as last_of
 from ..trace import Trace
 
 MASKED, REVEALED = "masked", "revealed"
@@ -29,7 +29,7 @@ _ANSWER = "answer"
 def last_visible(trace: Trace, size: int) -> Int[np.ndarray, " s"]:
     """The last key each row sees when `size` positions are there."""
     info = trace.info
-    return _last_visible(Direction(info["direction"]), int(info["block_size"]) or None, size)
+    return last_of(Direction(info["direction"]), int(info["block_size"]) or None, size)
 
 
 def present(trace: Trace, step: int) -> int:

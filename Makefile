@@ -36,6 +36,8 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.base ## traced against plain against materialised attention
 	$(BIN)/python bench/overhead.py --json bench/overhead.json
+	$(BIN)/python bench/measures.py
+	$(BIN)/python -m training.measure --only time
 
 docs: $(VENV)/.test ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -142,3 +142,25 @@ def test_refusals(llada):
         Drift(over="head")
     with pytest.raises(fs.UsageError, match="0 ≤ at ≤ 1"):
         Dispersion(at=2)
+
+
+def test_the_heat_map_marks_what_was_planted(tmp_path):
+    """An anchor that moves one key a step stands on the diagonal of the picture."""
+    from floatscope.measures import heatmap
+    from floatscope.measures.figures import save
+
+    size, steps = 30, 6
+    a = np.full((steps, 2, 2, size, size), 0.3 / (size - 1))
+    for t in range(steps):
+        a[t, ..., 4 + t] = 0.7
+    trace = trace_of(a)
+    figure = heatmap(trace, layer=1)
+    axis = figure.axes[0]
+    anchors = next(line for line in axis.lines if line.get_label() == "anchor")
+    assert anchors.get_xdata().tolist() == [4 + t for t in range(steps)]
+    assert anchors.get_ydata().tolist() == list(range(steps))
+    for ending in ("svg", "pdf"):
+        assert save(figure, tmp_path / f"h.{ending}").stat().st_size > 2000
+    heatmap(trace, lift=True)
+    with pytest.raises(fs.UsageError, match="no layer 9"):
+        heatmap(trace, layer=9)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Structure,
         ZScore,
         compare,
+        heatmap,
         perturbation,
         switching,
     )
@@ -89,6 +90,7 @@ _WHERE = {
         "Structure",
         "ZScore",
         "compare",
+        "heatmap",
         "perturbation",
         "switching",
     ),
@@ -138,6 +140,7 @@ __all__ = [
     "UsageError",
     "ZScore",
     "compare",
+    "heatmap",
     "load",
     "perturbation",
     "switching",

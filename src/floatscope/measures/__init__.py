@@ -13,6 +13,7 @@ from .extreme import ExtremeTokens
 from .geometry import Geometry
 from .measure import Measure
 from .order import DecodingOrder
+from .picture import heatmap
 from .region_flow import RegionFlow
 from .result import Result
 from .retrieval import RetrievalHeads
@@ -61,6 +62,7 @@ __all__ = [
     "Structure",
     "ZScore",
     "compare",
+    "heatmap",
     "perturbation",
     "switching",
 ]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .decode import Decoding, Sampler, State
 from .errors import UsageError
@@ -22,8 +23,14 @@ class Read(Sampler):
         return f"read({self.length} answer tokens)"
 
 
+def _hollow(canvas: Tensor, start: int, mask_id: int | None) -> Tensor:
+    hollow = canvas == (-1 if mask_id is None else mask_id)
+    hollow[:, :start] = False
+    return hollow
+
+
 def reading(model: Model, prompt: Encoded, answer: list[int], **options: Any) -> Trace:
-    """The trace of prompt and answer together; the answer counts as revealed."""
+    """The trace of prompt and answer together; masks that an early end left over count as masked."""
     size = len(prompt.ids) + len(answer)
     if size > model.context:
         raise UsageError(
@@ -37,7 +44,7 @@ def reading(model: Model, prompt: Encoded, answer: list[int], **options: Any) ->
         step=0,
         rows=[0],
         canvas=canvas,
-        hollow=torch.zeros_like(canvas, dtype=torch.bool),
+        hollow=_hollow(canvas, len(prompt.ids), model.mask_id),
         visible=model.visibility(size, size, torch.zeros(1, dtype=torch.long, device=model.device)),
         prompt_end=len(prompt.ids),
         window=(size, size),

@@ -149,6 +149,16 @@ class Trace:
         return self.data["rows_counted"].astype(np.float32)
 
     def _need(self, name: str, keep: str | None = None) -> xr.DataArray:
+        if name not in self.data and not self.data.sizes["step"]:
+            raise TraceError(
+                f"this trace holds no statistics: decoding ended after {self.n_steps} steps",
+                "None of the chosen steps was reached: choose earlier ones.",
+            )
+        if name == "row_key" and name not in self.data and self.info["ended"] == "read":
+            raise TraceError(
+                "a finished sequence that was read reveals nothing, so it has no rows",
+                "Measure the trace of the decoding itself.",
+            )
         if name not in self.data:
             raise TraceError(
                 f"this trace kept no {name}", f"Trace with keep including {keep or name!r}."

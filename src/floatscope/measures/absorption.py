@@ -20,7 +20,8 @@ class Absorption(Measure):
     """Share of attention on anchors, on position 0 and on the strongest key, and how many anchors.
 
     Attention Floating (2601.07894) §3. Each share has its null: what uniform attention over the
-    visible keys would give those same keys.
+    visible keys would give those same keys. The strongest key and the anchors are chosen for what they
+    receive, so their lift is a little above 1 even on random attention (1.1–1.2 at 32–128 keys).
     """
 
     rule: Rule = field(default_factory=ZScore)
@@ -44,10 +45,19 @@ class Absorption(Measure):
             "top": mass.max("key"),
             "top_null": null.isel(key=strongest),
             "anchors": anchor.sum("key"),
+            "anchors_null": self._by_chance(trace, mass),
         }
         return xr.Dataset(
             {k: v.mean(rest).drop_vars(_LOOSE, errors="ignore") for k, v in found.items()}
         )
+
+    def _by_chance(self, trace: Trace, mass: xr.DataArray) -> xr.DataArray:
+        """How many keys the rule flags under uniform attention: a causal one favours the first."""
+        rows = trace.data["rows_counted"].sum("group")
+        received = trace.null * rows / trace.data["visible"]
+        uneven = received.max("key") - received.min("key") > 1e-6 * received.max("key")
+        found = self.rule.passes(received, received.notnull().sum("key")) & received.notnull()
+        return (found.sum("key") * uneven) + 0 * mass.isel(key=0)
 
     def plot(self, result: Result) -> "Figure":
         with canvas(1, 2) as (figure, axes):

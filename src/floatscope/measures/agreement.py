@@ -143,7 +143,12 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         length = np.linalg.norm(u, axis=-1) * np.linalg.norm(v, axis=-1)
         coords = {"layer": one.data["layer"].values, "head": one.data["head"].values}
         cosine = (u * v).sum(-1) / length
-        null = u.mean(-1) * v.mean(-1) * u.shape[-1] / length
+        # What each key gets for nothing is no likeness: lifts are dealt out, not values.
+        base = _uniform_received(one)
+        base = base if by_key else base.groupby("region").mean("key").sel(region=shared)
+        free = base.fillna(0).values.astype(float)
+        lift = [np.nanmean(w / np.where(free > 0, free, np.nan), axis=-1) for w in (u, v)]
+        null = lift[0] * lift[1] * (free**2).sum() / length
         found.append(
             xr.Dataset(
                 {
@@ -155,6 +160,12 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         )
     measure = Perturbation(by="key" if by_key else "region")
     return summarise(found, measure, next(iter(models), ""), measure.units)
+
+
+def _uniform_received(trace: Trace) -> xr.DataArray:
+    """Attention received by each key if every query spread its own evenly, mean over steps."""
+    rows = trace.data["rows_counted"].sum("group")
+    return (trace.null * rows / trace.data["visible"]).mean("step")
 
 
 def _pairs(received: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -33,7 +33,13 @@ def profile(visible: np.ndarray, noise: float = 0.0) -> tuple[np.ndarray, np.nda
 
 
 def noise_of(visible: np.ndarray, received: np.ndarray) -> float:
-    """The noise at which the usual key is as far from its mean as it is; anchors weigh nothing."""
+    """The noise at which the usual key is as far from its mean as it is; anchors weigh nothing.
+
+    An anchor also takes from all others, which is no noise: their common loss is put back first.
+    """
+    expected, _ = profile(visible)
+    relative = received / expected
+    received = expected * relative / np.nanmedian(relative, axis=-1, keepdims=True)
     noise = 1.0
     for _ in range(5):
         mean, variance = profile(visible, noise)
@@ -66,6 +72,7 @@ class Chance:
         self.n = n = len(visible)
         self._known: dict[tuple[int, int], tuple[float, float]] = {}
         self._ranks: Any = None
+        self._tops: Any = None
         if n and (visible == visible[0]).all():
             self.stay, self.displacement = 1 / n, (n * n - 1) / (3 * n)
             return
@@ -74,8 +81,25 @@ class Chance:
         normal = np.random.default_rng(0).standard_normal((2, DRAWS, n))
         order = np.argsort(-(np.log(mean) + spread * normal - spread**2 / 2), axis=-1)
         self._ranks = np.argsort(order, axis=-1)
-        one, two = order[..., 0]
+        one, two = self._tops = order[..., 0]
         self.stay, self.displacement = float((one == two).mean()), float(abs(one - two).mean())
+
+    @property
+    def first(self) -> float:
+        """How often the strongest key is the first one."""
+        return 1 / self.n if self._tops is None else float((self._tops == 0).mean())
+
+    @property
+    def position(self) -> float:
+        """Mean position of the strongest key, as a share of the length."""
+        return 0.5 if self._tops is None else float(self._tops.mean() / max(self.n - 1, 1))
+
+    def histogram(self, bins: int) -> np.ndarray:
+        """Where the strongest key falls, as shares of `bins` equal parts of the length."""
+        if self._tops is None:
+            return np.full(bins, 1 / bins)
+        place = np.minimum(self._tops.ravel() / max(self.n - 1, 1) * bins, bins - 1).astype(int)
+        return np.bincount(place, minlength=bins) / place.size
 
     def pair(self, a: int, b: int) -> tuple[float, float]:
         """Expected Jaccard and expected overlap of the a and b strongest keys of two states."""

@@ -50,7 +50,13 @@ def compare(
                 np.stack([b[i] for b in boots]), coords, dims, attrs=units
             )
         if all(f"{name}_null" in r.examples for r in results):
-            nulls = aligned([r.examples[f"{name}_null"] for r in results], results, [], name)
+            whole = [
+                r.examples[f"{name}_null"]
+                .broadcast_like(r.examples[name])
+                .transpose(*r.examples[name].dims)
+                for r in results
+            ]
+            nulls = aligned(whole, results, [], name)
             means = [bootstrap(p.values)[0] for p in nulls or []]
             together[f"{name}_null"] = xr.DataArray(np.stack(means), coords, dims, attrs=units)
         between = difference if paired else independent
@@ -75,7 +81,7 @@ def independent(
     a: np.ndarray, b: np.ndarray, *, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean a − mean b, each drawn again on its own; NaN limits where either has one example."""
-    mean = bootstrap(a)[0] - bootstrap(b)[0]
+    mean = np.asarray(bootstrap(a)[0] - bootstrap(b)[0])
     rng, drawn = np.random.default_rng(seed), np.zeros((DRAWS, mean.size))
     several = np.ones(mean.size, bool)
     with np.errstate(invalid="ignore", divide="ignore"):

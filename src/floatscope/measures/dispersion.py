@@ -12,6 +12,7 @@ import xarray as xr
 
 from ..errors import UsageError
 from ..trace import Trace
+from .chance import Chance
 from .figures import band, canvas
 from .intervals import DRAWS
 from .measure import Measure
@@ -49,7 +50,8 @@ class Dispersion(Measure):
             )
 
     def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
-        result = super().__call__(traces)
+        several = [traces] if isinstance(traces, Trace) else list(traces)
+        result = super().__call__(several)
         place = result.examples["position"].transpose("example", "layer").values
         place = np.minimum((place * self.bins).astype(int), self.bins - 1)
         data, rng, n = result.data, np.random.default_rng(0), len(place)
@@ -58,7 +60,8 @@ class Dispersion(Measure):
         weight = rng.multinomial(n, np.full(n, 1 / n), size=DRAWS)
         drawn = _entropy(np.einsum("de,elb->dlb", weight, there), n)
         low, high = np.quantile(drawn - drawn.mean(0), [0.025, 0.975], axis=0) + value
-        null = _entropy(rng.multinomial(n, np.full(self.bins, 1 / self.bins), size=DRAWS), n).mean()
+        chance = np.mean([self._chance(t).histogram(self.bins) for t in several], axis=0)
+        null = _entropy(rng.multinomial(n, chance / chance.sum(), size=DRAWS), n).mean()
         unit = {"units": self.units["dispersion"]}
         for end, array in {"": value, "_low": low.clip(0, 1), "_high": high.clip(0, 1)}.items():
             data[f"dispersion{end}"] = xr.DataArray(array, dims="layer", attrs=unit)
@@ -67,17 +70,26 @@ class Dispersion(Measure):
         result.values.append("dispersion")
         return result
 
+    def _step(self, trace: Trace) -> int:
+        return round(self.at * (trace.data.sizes["step"] - 1))
+
+    def _chance(self, trace: Trace) -> Chance:
+        """Random attention of this trace's direction: a causal one favours the first keys."""
+        at = {"step": self._step(trace)}
+        received = trace.received.isel(at).mean("head").transpose("layer", "key").values
+        return Chance(np.nan_to_num(trace.data["visible"].isel(at).values), received)
+
     def one(self, trace: Trace) -> xr.Dataset:
-        step = round(self.at * (trace.data.sizes["step"] - 1))
-        received = trace.received.isel(step=step).mean("head")
+        received = trace.received.isel(step=self._step(trace)).mean("head")
         size = int(received.notnull().any("layer").sum())
         top = received.fillna(-1).argmax("key").drop_vars("step")
+        chance = self._chance(trace)
         return xr.Dataset(
             {
                 "position": top / max(size - 1, 1),
-                "position_null": 0.5,
+                "position_null": chance.position,
                 "first": (top == 0).astype(float),
-                "first_null": 1 / size,
+                "first_null": chance.first,
             }
         )
 

@@ -27,6 +27,17 @@ class Measure:
 
     def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
         several = [traces] if isinstance(traces, Trace) else list(traces)
+        for trace in several:
+            if not isinstance(trace, Trace):
+                raise UsageError(
+                    f"{type(self).__name__} measures traces, not {type(trace).__name__}",
+                    "Give what model.trace(...) returned.",
+                )
+        for dim in ("layer", "head"):
+            if len({tuple(t.data[dim].values.tolist()) for t in several}) > 1:
+                raise UsageError(
+                    f"these traces kept different {dim}s", "Trace them all with the same choice."
+                )
         models = {str(t.info["model"]) for t in several}
         if len(models) > 1:
             raise UsageError(

@@ -65,12 +65,19 @@ class Result:
                 )
             frame.insert(0, "value", name)
             frame["unit"] = main.attrs.get("units", "")
+            frame["n"] = self._count(name, main)
             frames.append(frame)
         table = pd.concat(frames, ignore_index=True)
         table.insert(0, "measure", type(self.measure).__name__)
         table.insert(0, "model", self.model)
-        table["n"] = self.n
         return table
+
+    def _count(self, name: str, main: xr.DataArray) -> Any:
+        """How many examples a value rests on: those where it applies."""
+        if name not in self.examples or "example" not in self.examples[name].dims:
+            return self.n
+        count = self.examples[name].notnull().sum("example")
+        return count.transpose(*main.dims).values.ravel() if main.ndim else int(count)
 
     def plot(self, **options: Any) -> "Figure":
         """The measure's figure."""
@@ -89,6 +96,9 @@ class Result:
             dims = " × ".join(f"{self.data.sizes[d]} {d}" for d in array.dims) or "one number"
             unit = array.attrs.get("units", "")
             lines.append(f"  {name} [{unit}] ({dims}): {_range(self.data, name)}")
+        for key in ("gold", "copy", "passage"):
+            if self.data.attrs.get(key):
+                lines.append(f"  {key}: {self.data.attrs[key]}")
         if self.n == 1:
             lines.append("  one example: no interval")
         return "\n".join(lines) + ">"
@@ -97,7 +107,12 @@ class Result:
 def _range(data: xr.Dataset, name: str) -> str:
     array = data[name]
     if array.ndim:
-        return f"{float(array.min()):.3g} … {float(array.max()):.3g}"
+        text = f"{float(array.min()):.3g} … {float(array.max()):.3g}"
+        for beside in ("null", "lift"):
+            other = data.get(f"{name}_{beside}")
+            if other is not None and bool(other.notnull().any()):
+                text += f", {beside} {float(other.min()):.3g} … {float(other.max()):.3g}"
+        return text
     text = (
         f"{float(array):.3g} [{float(data[name + '_low']):.3g}, {float(data[name + '_high']):.3g}]"
     )

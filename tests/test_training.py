@@ -14,7 +14,6 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-pytest.importorskip("training.train")
 
 from training import data, state  # noqa: E402
 from training.common import BOS, EOS, MASK  # noqa: E402

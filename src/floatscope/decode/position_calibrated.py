@@ -1,31 +1,18 @@
 """PositionCalibrated: PC-Sampler, in log space."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import UsageError
+from ..frequencies import read_frequencies
 from ..models import Model
 from .sampler import Guess, Sampler
 
 _FLOOR = 1e-30
-
-
-@lru_cache(maxsize=4)
-def _read(path: str) -> Float[Tensor, " v"]:
-    """Read once, not at every step."""
-    try:
-        return torch.from_numpy(np.load(path, allow_pickle=False)).double()
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"token frequencies cannot be read from {path} ({error})",
-            "Give a .npy file with one share per token.",
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -62,7 +49,7 @@ class PositionCalibrated(Sampler):
     def table(self, vocab_size: int) -> Float[Tensor, " v"]:
         if self.frequencies is None:
             return torch.full((vocab_size,), 1 / vocab_size, dtype=torch.float64)
-        return _read(str(self.frequencies))
+        return torch.from_numpy(read_frequencies(str(self.frequencies)))
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:
         rarity = -(

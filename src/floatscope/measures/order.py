@@ -4,7 +4,6 @@ Only what was revealed when; no attention is read, so traces kept without any st
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from ..errors import UsageError
+from ..frequencies import read_frequencies
 from ..trace import Trace
 from .figures import SHARE_MAP, canvas
 from .measure import Measure
@@ -86,7 +86,7 @@ class DecodingOrder(Measure):
     def _trivial(self, token: np.ndarray, tick: np.ndarray) -> tuple[float, float]:
         if self.frequencies is None or len(token) < 4:
             return float("nan"), float("nan")
-        table = _read(str(self.frequencies))
+        table = read_frequencies(str(self.frequencies))
         if token.max() >= len(table):
             raise UsageError(
                 f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none",
@@ -130,17 +130,6 @@ class DecodingOrder(Measure):
                 )
             figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
         return figure
-
-
-@lru_cache(maxsize=4)
-def _read(path: str) -> np.ndarray:
-    try:
-        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"token frequencies cannot be read from {path} ({error})",
-            "Give a .npy file with one share per token.",
-        ) from error
 
 
 def _last_reveal(change: np.ndarray) -> np.ndarray:

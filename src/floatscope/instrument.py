@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from . import models, selfcheck
 from .choose import Choice
 from .decode import Autoregressive, Confidence, Decoding, Sampler, decode
+from .decode.steps import prepared
 from .errors import UsageError
 from .prompt import Encoded, Prompt, PromptLike, encode
 from .reading import reading
@@ -164,7 +165,7 @@ class Model(models.Model):
         chosen = sampler or (Confidence() if self.is_diffusion else Autoregressive())
         chosen.check(self)
         single = [[int(i) for i in prompts]] if ids else [prompts]
-        encoded = [encode(self, p) for p in (prompts if several else single)]
+        encoded = [prepared(self, encode(self, p)) for p in (prompts if several else single)]
         return _Job(encoded, chosen, several, batch_size, progress)
 
 

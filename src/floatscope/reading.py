@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .decode import Decoding, Sampler, State
+from .decode.steps import told
 from .errors import UsageError
 from .models import Model
 from .prompt import Encoded
@@ -42,6 +43,7 @@ def reading(model: Model, prompt: Encoded, answer: list[int], **options: Any) ->
     canvas = torch.tensor([[*prompt.ids, *answer]], device=model.device)
     state = State(
         step=0,
+        prompts=[prompt],
         rows=[0],
         canvas=canvas,
         hollow=_hollow(canvas, len(prompt.ids), model.mask_id),
@@ -52,7 +54,7 @@ def reading(model: Model, prompt: Encoded, answer: list[int], **options: Any) ->
         cached=False,
     )
     last = torch.tensor([size - 1], device=model.device)
-    with recorder, recorder.forward(state):
+    with recorder, told(model, state), recorder.forward(state):
         model.forward(canvas, last, state.visible)
     ids = canvas.cpu().numpy()
     nothing = np.zeros((1, size), dtype=np.int8)

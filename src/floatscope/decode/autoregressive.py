@@ -13,7 +13,7 @@ from ..models import Direction, Model
 from ..prompt import Encoded
 from .draw import sample, stream
 from .sampler import described
-from .steps import ABSENT, Change, Decoding, State, Watcher
+from .steps import ABSENT, Change, Decoding, State, Watcher, told
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ def continue_text(
         last = torch.tensor([new - 1], device=canvas.device)
         state = State(
             step=step,
+            prompts=prompts,
             rows=range(len(prompts)),
             canvas=canvas,
             hollow=torch.zeros_like(canvas, dtype=torch.bool),
@@ -81,7 +82,7 @@ def continue_text(
             predicting=(new - 1, new),
             cached=True,
         )
-        with watcher.forward(state):
+        with told(model, state), watcher.forward(state):
             logits = model.forward(fresh, last, state.visible, cache)[:, 0].float()
         token = torch.stack(
             [

@@ -18,7 +18,7 @@ from ..prompt import Encoded
 from .autoregressive import Autoregressive, continue_text
 from .draw import sample, stream
 from .sampler import Guess, Sampler
-from .steps import Decoding, State, Watcher, change_of
+from .steps import Decoding, State, Watcher, change_of, told
 
 Progress = Callable[[int, int], None]  # steps done, steps expected
 
@@ -90,6 +90,7 @@ def denoise(
         lo, hi = min(starts), max(starts) + width
         state = State(
             step=tick,
+            prompts=prompts,
             rows=active,
             canvas=now,
             hollow=_hollow(now, model.mask_id, prompt_end),
@@ -99,7 +100,7 @@ def denoise(
             predicting=(lo - model.shift, hi - model.shift),
             cached=False,
         )
-        with watcher.forward(state):
+        with told(model, state), watcher.forward(state):
             logits = model.predict(now, lo, hi, visible)
         if sampler.cfg:
             blank = now.clone()

@@ -1,7 +1,7 @@
 """What decoding leaves behind: every canvas, what changed between them, and how sure the model was."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int8
 from torch import Tensor
 
-from ..models import Visibility
+from ..models import Model, Visibility
 from ..prompt import Encoded
 
 ABSENT = -1  # a position an autoregressive model has not reached yet
@@ -44,6 +44,7 @@ class State:
     """
 
     step: int
+    prompts: Sequence[Encoded]  # of the whole batch
     rows: Sequence[int]
     canvas: Int[Tensor, "b k"]  # all tokens so far, left-padded
     hollow: Bool[Tensor, "b k"]  # still masked
@@ -65,6 +66,29 @@ class Watcher:
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         """The step's decision over the window: which positions were revealed, and as what."""
+
+
+class Edit(Watcher):
+    """A watcher that changes the model while it decodes: an intervention in force."""
+
+    def prepare(self, prompt: Encoded) -> Encoded:
+        """The prompt as the edited model is given it."""
+        return prompt
+
+
+def prepared(model: Model, prompt: Encoded) -> Encoded:
+    for edit in model.edits:
+        prompt = edit.prepare(prompt)
+    return prompt
+
+
+@contextmanager
+def told(model: Model, state: State) -> Iterator[None]:
+    """Around a forward: the interventions in force know which step it is."""
+    with ExitStack() as stack:
+        for edit in model.edits:
+            stack.enter_context(edit.forward(state))
+        yield
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ It turns ids into predictions for positions and knows nothing of samplers, stati
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,7 @@ class Model:
     mask_id: int | None
     end_ids: tuple[int, ...]
     chat: bool = False  # the tokenizer brings a chat template
+    edits: list[Any] = field(default_factory=list)  # interventions in force, outermost first
 
     @property
     def device(self) -> torch.device:

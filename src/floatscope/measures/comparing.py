@@ -14,7 +14,7 @@ import xarray as xr
 from ..errors import UsageError
 from .align import aligned
 from .comparison import Comparison
-from .intervals import DRAWS, bootstrap, difference
+from ..intervals import DRAWS, bootstrap, difference
 from .result import Result
 
 

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..trace import Trace
 from .chance import Chance
 from .figures import band, canvas
-from .intervals import DRAWS
+from ..intervals import DRAWS
 from .measure import Measure
 from .result import Result
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from ..errors import UsageError
 from ..trace import Trace
 from .figures import LIFT_MAP, SHARE_MAP, canvas
-from .intervals import DRAWS
+from ..intervals import DRAWS
 from .measure import Measure
 from .nulls import last_visible, present, row_null, rows_of_events
 from .regions import gold_of, stated, written

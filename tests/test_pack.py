@@ -163,7 +163,7 @@ def test_anchors_are_those_of_the_rule(rule):
 
 
 def test_keys_that_are_not_there_yet_are_not_there(llama):
-    trace = llama.trace("one two three", fs.Autoregressive(length=4, stop_at_eos=False))
+    trace = llama.trace([5, 6, 7, 8], fs.Autoregressive(length=4, stop_at_eos=False))
     scene = scene_of(trace, budget=ROOM)
     share = codec.unpack(scene["share"])
     expected = trace.mass.mean("head").transpose("step", "layer", "key").values

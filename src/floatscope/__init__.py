@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     )
     from .errors import CaptureError, FloatscopeError, ModelError, TraceError, UsageError
     from .instrument import Model, load
+    from .interventions import (
+        BoostDynamics,
+        Intervention,
+        MaskColumns,
+        MaskTokens,
+        SinkToken,
+        Together,
+    )
     from .measures import (
         Absorption,
         Agreement,
@@ -69,6 +77,14 @@ _WHERE = {
     ),
     "errors": ("CaptureError", "FloatscopeError", "ModelError", "TraceError", "UsageError"),
     "instrument": ("Model", "load"),
+    "interventions": (
+        "BoostDynamics",
+        "Intervention",
+        "MaskColumns",
+        "MaskTokens",
+        "SinkToken",
+        "Together",
+    ),
     "measures": (
         "Absorption",
         "Agreement",
@@ -104,6 +120,7 @@ __all__ = [
     "Agreement",
     "AttentionEntropy",
     "Autoregressive",
+    "BoostDynamics",
     "CaptureError",
     "Confidence",
     "Decoding",
@@ -118,7 +135,10 @@ __all__ = [
     "ExtremeTokens",
     "FloatscopeError",
     "Geometry",
+    "Intervention",
     "Margin",
+    "MaskColumns",
+    "MaskTokens",
     "Model",
     "ModelError",
     "Part",
@@ -133,8 +153,10 @@ __all__ = [
     "Rollout",
     "Sampler",
     "Share",
+    "SinkToken",
     "Structure",
     "Threshold",
+    "Together",
     "Trace",
     "TraceError",
     "UsageError",

@@ -6,17 +6,6 @@ from collections.abc import Sequence
 from .models import Model
 from .prompt import TEMPLATE
 
-CLASSES = (
-    "special",
-    "mask",
-    "whitespace",
-    "punctuation",
-    "template",
-    "function",
-    "content",
-    "absent",
-)
-
 # English words that carry grammar rather than content.
 FUNCTION_WORDS = frozenset(
     """a an the this that these those my your his her its our their and or but nor so yet if

@@ -91,11 +91,12 @@ def _weights(
     if view.lse is not None:
         lse = view.lse[:, :, start:stop].reshape(b * kv, -1, 1)
         torch.baddbmm(lse, part, keys, beta=-1, alpha=view.scale, out=product)
-        log_weight = product.view(shape)
+        log_weight = _biased(product.view(shape), view, last)
         if hidden is not None:
             log_weight.masked_fill_(hidden, -torch.inf)
     else:
-        log_weight = torch.bmm(part, keys, out=product).mul_(view.scale).view(shape)
+        torch.bmm(part, keys, out=product).mul_(view.scale)
+        log_weight = _biased(product.view(shape), view, last)
         if hidden is not None:
             log_weight.masked_fill_(hidden, -torch.inf)
         log_weight.sub_(log_weight.logsumexp(-1, keepdim=True))
@@ -105,6 +106,12 @@ def _weights(
     if hidden is not None:
         log_weight.masked_fill_(hidden, 0)
     return weight, log_weight
+
+
+def _biased(score: Tensor, view: View, last: int) -> Tensor:
+    if view.bias is None:
+        return score
+    return score.add_(view.bias[..., :last].unflatten(1, (view.key.shape[1], -1)))
 
 
 def _hidden(view: View, start: int, stop: int, last: int) -> Tensor | None:

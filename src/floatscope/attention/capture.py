@@ -150,6 +150,7 @@ class Capture:
             labels=scene.labels,
             lse=lse,
             state=state,
+            bias=None if call.bias is None else call.bias.float(),
         )
         return whole if len(chosen) == call.query.shape[1] else _of_heads(whole, list(chosen))
 
@@ -229,6 +230,7 @@ def _of_heads(view: View, heads: list[int]) -> View:
         key=view.key[:, at // (view.query.shape[1] // view.key.shape[1])],
         mask=mask if mask is None or mask.shape[1] == 1 else mask[:, at],
         lse=None if view.lse is None else view.lse[:, at],
+        bias=None if view.bias is None else view.bias[:, at],
     )
 
 

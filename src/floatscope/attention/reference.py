@@ -26,6 +26,8 @@ def may_look(view: View) -> Bool[Tensor, "#b #h q k"]:
 def attention(view: View) -> Float[Tensor, "b h q k"]:
     q = view.query.double()
     score = q @ expand(view.key.double(), q.shape[1]).mT * view.scale
+    if view.bias is not None:
+        score = score + view.bias.double()
     return score.masked_fill(~may_look(view), -torch.inf).softmax(-1)
 
 

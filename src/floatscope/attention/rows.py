@@ -23,6 +23,7 @@ class Held:
     key: Float[Tensor, "b kv k d"]
     scale: float
     mask: Bool[Tensor, "b _ w k"]
+    bias: Float[Tensor, "b h 1 k"] | None = None
 
 
 def hold(view: View, start: int, stop: int) -> Held:
@@ -34,13 +35,15 @@ def hold(view: View, start: int, stop: int) -> Held:
         part = keys <= last
     else:
         part = mask[:, :, start:stop].expand(len(view.query), -1, -1, -1)
-    return Held(view.query[:, :, start:stop].clone(), view.key, view.scale, part)
+    return Held(view.query[:, :, start:stop].clone(), view.key, view.scale, part, view.bias)
 
 
 def row(held: Held, b: int, which: Int[Tensor, " n"]) -> Float[Tensor, "h n k"]:
     """The attention of some of the held rows of one prompt."""
     query = held.query[b, :, which].float()  # (h, n, d)
     score = query @ expand(held.key[b : b + 1].float(), len(query))[0].mT * held.scale
+    if held.bias is not None:
+        score = score + held.bias[b]
     return score.masked_fill(~held.mask[b][:, which], -torch.inf).softmax(-1)
 
 

@@ -77,6 +77,7 @@ class View:
     labels: Labels
     lse: Float[Tensor, "b h q"] | None = None  # log-sum-exp of the scaled scores, where known
     state: Float[Tensor, "b k r"] | None = None  # the rollout of the layers below
+    bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores (an intervention's)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ a batch gives the tokens that each prompt would get alone. A watcher sees every 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -105,7 +105,8 @@ def denoise(
         if sampler.cfg:
             blank = now.clone()
             blank[:, :prompt_end] = model.mask_id
-            blind = model.predict(blank, lo, hi, visible).float()
+            with told(model, replace(state, canvas=blank, blind=True)):
+                blind = model.predict(blank, lo, hi, visible).float()
             logits = blind + (sampler.cfg + 1) * (logits.float() - blind)
         guess = _guess(model, sampler, state, logits, starts, width, [rows[b] for b in active])
         first = rows[active[0]]  # a fixed schedule is the same for all rows

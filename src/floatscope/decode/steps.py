@@ -53,6 +53,7 @@ class State:
     window: tuple[int, int]  # columns being decided: the blocks of all rows
     predicting: tuple[int, int]  # first and past-the-end query row that predicts the window
     cached: bool  # earlier rows were seen in earlier steps
+    blind: bool = False  # guidance's second forward, which sees no prompt
 
 
 class Watcher:

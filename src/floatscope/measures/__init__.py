@@ -1,8 +1,8 @@
 """A Trace becomes a finding."""
 
+from ..anchors import RULES, Excess, Robust, Rule, Share, ZScore
 from .absorption import Absorption
 from .agreement import Agreement, perturbation
-from .anchors import RULES, Excess, Robust, Rule, Share, ZScore
 from .comparing import compare
 from .dispersion import Dispersion
 from .dormancy import Dormancy, switching

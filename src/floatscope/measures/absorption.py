@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import xarray as xr
 
+from ..anchors import Rule, ZScore
 from ..trace import Trace
-from .anchors import Rule, ZScore
 from .figures import band, canvas
 from .measure import Measure
 from .result import Result
@@ -56,7 +56,7 @@ class Absorption(Measure):
         rows = trace.data["rows_counted"].sum("group")
         received = trace.null * rows / trace.data["visible"]
         uneven = received.max("key") - received.min("key") > 1e-6 * received.max("key")
-        found = self.rule.passes(received, received.notnull().sum("key")) & received.notnull()
+        found = self.rule.of(received, warn=False)
         return (found.sum("key") * uneven) + 0 * mass.isel(key=0)
 
     def plot(self, result: Result) -> "Figure":

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import xarray as xr
 
+from ..anchors import Rule
 from ..trace import Trace
-from .anchors import Rule
 
 # Coordinates of keys that were summed or selected away.
 LOOSE = ("token", "region", "token_class", "masked", "key")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import xarray as xr
 
+from ..anchors import Rule, ZScore
 from ..errors import UsageError
+from ..intervals import DRAWS
 from ..trace import Trace
-from .anchors import Rule, ZScore
 from .contrast import by_layer
 from .figures import SHARE_MAP, canvas
-from .intervals import DRAWS
 from .measure import Measure
 from .result import Result
 

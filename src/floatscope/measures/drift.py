@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import xarray as xr
 
+from ..anchors import Rule, ZScore
 from ..errors import UsageError
 from ..trace import Trace
-from .anchors import Rule, ZScore
 from .chance import Chance
 from .figures import band, canvas
 from .measure import Measure

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import xarray as xr
 
+from ..anchors import Rule, ZScore
 from ..trace import Trace
-from .anchors import Rule, ZScore
 from .contrast import anchors_of, by_layer, sides
 from .figures import band, canvas
 from .measure import Measure

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from ..anchors import Rule, ZScore
 from ..trace import Trace
-from .anchors import Rule, ZScore
 from .contrast import anchors_of, by_layer, sides
 from .figures import band, canvas
 from .measure import Measure

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..anchors import Rule, ZScore
 from ..errors import UsageError
 from ..trace import Trace
-from .anchors import Rule, ZScore
 from .figures import LIFT_MAP, SHARE_MAP, canvas
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from .intervals import bootstrap
+from ..intervals import bootstrap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

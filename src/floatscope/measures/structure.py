@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import xarray as xr
 
+from ..classes import STRUCTURAL
 from ..trace import Trace
 from .figures import LIFT_MAP, band, canvas
 from .measure import Measure
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STRUCTURAL = ("special", "whitespace", "punctuation", "template", "function")
 SHOWN = ("special", "mask", "whitespace", "punctuation", "template", "function", "content")
 _NUMBERS = 16  # up to so many layers, cells hold their number
 

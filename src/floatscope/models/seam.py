@@ -34,6 +34,7 @@ class Call:
     mask: Bool[Tensor, "#b #h q k"] | None  # True = may look; None = all, or causal
     causal: bool
     scale: float
+    bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores of a key
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -44,18 +45,37 @@ Handler = Callable[[Call, Proceed], Float[Tensor, "b q h d"]]
 _handlers: dict[nn.Module, list[Handler]] = {}
 
 
+def allowed(call: Call) -> Bool[Tensor, "#b #h q k"]:
+    """Who may look at whom, as a matrix."""
+    if call.mask is not None:
+        return call.mask
+    q, k = call.query.shape[2], call.key.shape[2]
+    full = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=call.query.device).expand(1, 1, q, k)
+    return full.tril(k - q) if call.causal else full
+
+
 def _stock(call: Call) -> Float[Tensor, "b q h d"]:
+    biased = call.bias is not None
     output, _ = sdpa_attention_forward(
         call.module,
         call.query,
         call.key,
         call.value,
-        call.mask,
+        _biased(call) if biased else call.mask,
         scaling=call.scale,
-        is_causal=call.causal,
+        is_causal=call.causal and not biased,
         **call.extra,
     )
     return output
+
+
+def _biased(call: Call) -> Float[Tensor, "b h q k"]:
+    """Mask and bias as SDPA takes them together: a number for each query and key."""
+    assert call.bias is not None
+    bias = call.bias.to(call.query.dtype)
+    if call.mask is None and not call.causal:
+        return bias.expand(-1, -1, call.query.shape[2], -1)
+    return bias.masked_fill(~allowed(call), -torch.inf)
 
 
 def _chain(handlers: list[Handler]) -> Proceed:

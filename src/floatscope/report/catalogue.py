@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..anchors import ZScore
 from ..errors import UsageError
-from ..measures.anchors import ZScore
 from ..trace import Trace
 from .canvas import example_of, title_of
 from .embed import index_of

@@ -65,11 +65,11 @@ def pack_log(values: Any, dtype: str = "uint16") -> Packed:
     missing = missing_code(dtype)
     if not positive.size:
         codes = np.where(np.isfinite(array), 0, missing)
-        return _packed(codes, dtype, "log", 1.0, 0.0)
+        return _packed(codes, dtype, "log", 0.0, 0.0)
     high = math.log2(positive.max())
     low = max(math.log2(positive.min()), high - _OCTAVES[dtype])
     levels = missing - 1  # codes 1 … missing − 1
-    scale = (high - low) / (levels - 1) or 1.0
+    scale = (high - low) / (levels - 1) or 1e-9
     with np.errstate(divide="ignore", invalid="ignore"):
         rank = np.round((np.log2(array) - low) / scale)
     codes = np.where(array > 0, np.clip(rank + 1, 0, levels), 0)

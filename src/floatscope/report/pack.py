@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ..anchors import Rule, ZScore
 from ..errors import UsageError
-from ..measures.anchors import Rule, ZScore
 from ..trace import Trace
 from .canvas import example_of, title_of, words
 from .codec import pack_log, text_size
@@ -49,7 +49,6 @@ def scene_of(
     part = mass.isel(step=steps)
     share = part.mean("head").values
     null = trace.null.isel(step=steps).values
-    size = part.shape[-1]
     scene: Scene = {
         "format": FORMAT,
         "example": example or example_of(trace),
@@ -79,8 +78,10 @@ def scene_of(
     left = _put(scene, "rows", rows(trace), left, "the rows of revealed positions")
     left = _put(scene, "from", groups(trace, steps), left, "who looks, by group of queries")
     scene["single_heads"] = single_heads(part, rule, trace, steps, left, said)
-    if size > 1 and rule.limit(size):
-        said.append(str(rule.limit(size)))
+    fewest = int(part.notnull().isel(layer=0, head=0).sum("key").min())
+    limit = rule.limit(fewest)
+    if limit:
+        said.append(limit)
     return scene
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..measures.anchors import Rule
+from ..anchors import Rule
 from ..trace import Trace
 from .codec import pack_index, pack_log, text_size
 
@@ -51,8 +51,7 @@ def name_of(rule: Rule) -> str:
 
 def passing(rule: Rule, received: xr.DataArray) -> np.ndarray:
     """The rule, without its warnings: a scene says them in `left_out`."""
-    there = received.notnull()
-    return np.asarray((rule.passes(received, there.sum("key")) & there).values, bool)
+    return np.asarray(rule.of(received, warn=False).values, bool)
 
 
 def _strongest(received: np.ndarray, passed: np.ndarray, most: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..errors import FloatscopeError
 from .catalogue import Catalogue
@@ -23,6 +23,7 @@ _SCENE = re.compile(r"/scene/([0-9a-z-]{1,64})(?:/heads/([0-9]{1,6}))?")
 _LOCAL = ("127.0.0.1", "localhost")
 
 
+@runtime_checkable
 class Source(Protocol):
     """What can be served. Unknown ids and steps raise KeyError."""
 

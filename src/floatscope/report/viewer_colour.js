@@ -52,7 +52,7 @@ const css = (rgb) => `rgb(${rgb[0]},${rgb[1]},${rgb[2]})`;
 // Dark or light letters, whichever stand out more (WCAG relative luminance).
 function inkOn(rgb) {
   const [r, g, b] = rgb.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#10141a" : "#ffffff";
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
 const LIFT_OCTAVES = 4;

@@ -2,8 +2,11 @@
 
 import http.client
 import json
+import shutil
+import signal
+import subprocess
+import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import planted
@@ -16,7 +19,8 @@ from floatscope.report.serve import make_server
 from floatscope.tasks import prompt_of
 from floatscope.tasks.world import LEVELS, World
 
-CHROMIUM = Path("/usr/bin/chromium")
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(2)>',
@@ -27,7 +31,7 @@ HOSTILE = (
 @pytest.fixture(scope="module")
 def browser():
     """Never skipped: a viewer that nobody opened is not tested."""
-    if not CHROMIUM.exists():
+    if CHROMIUM is None:
         pytest.fail("no Chromium: apt-get install -y chromium", pytrace=False)
     try:
         from playwright.sync_api import sync_playwright
@@ -35,7 +39,7 @@ def browser():
         pytest.fail("no Playwright: .venv/bin/python -m pip install playwright", pytrace=False)
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=quiet)
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=quiet)
         yield chromium
         chromium.close()
 
@@ -240,7 +244,7 @@ def test_examples_and_models_switch(browser, address):
     with Tab(browser, address) as tab:
         texts = tab.page.locator(".fsv-cells").all_inner_texts()
         tab.page.get_by_label("Example").select_option("1")
-        tab.wait("example === 1")
+        tab.wait("shown === 1")
         assert tab.page.locator(".fsv-cells").all_inner_texts() != texts
         for name, count in (("ARM", 1), ("MDM", 1), ("both", 2)):
             tab.page.get_by_role("radio", name=name).click()
@@ -315,6 +319,47 @@ def test_every_scale_can_be_read_in_grey(browser, address):
                 assert (rising > 0).all(), (theme, mode, rising)
                 ink = [max(1.05 / (v + 0.05), (v + 0.05) / 0.05) for v in ramp]
                 assert min(ink) >= 4.5
+
+
+def odd_traces(llada, llama):
+    """What a user may well trace, and a viewer must not stumble over."""
+    few, three = fs.Confidence(length=4, steps=4), [5, 6, 7]
+    yield "one position", llada.trace([5], fs.Confidence(length=1, steps=1))
+    yield "mass alone", llada.trace(three, few, keep=["mass"])
+    yield (
+        "some steps, layers, heads",
+        llada.trace(three, few, steps=[1, 3], layers=[2], heads=[0, 3]),
+    )
+    yield (
+        "groups by region",
+        llada.trace(fs.Prompt.rag("why", ["a b", "c d"], gold=1), few, groups="regions"),
+    )
+    yield "taken back", llada.trace(three, fs.Remask(length=6, steps=6))
+    yield "half precision", llada.trace(three, few, dtype="float16")
+    yield "causal", llama.trace(three, fs.Autoregressive(length=4, stop_at_eos=False))
+    yield "two of a kind", llada.trace(three, few)
+    yield "two of a kind", llada.trace(three, fs.Random(length=4, steps=2))
+
+
+def test_odd_traces_open_too(browser, llada, llama, tmp_path):
+    scenes = [scene_of(t, example=n, title=n) for n, t in odd_traces(llada, llama)]
+    tight = scene_of(next(hostile_traces()), example="tight", title="tight", budget=5200)
+    scenes.append(tight | {"single_heads": None})
+    path = tmp_path / "odd.html"
+    path.write_text(viewer_page(scenes, "Odd"), encoding="utf-8")
+    with Tab(browser, path.as_uri()) as tab:
+        for example in range(9):
+            tab.page.get_by_label("Example").select_option(str(example))
+            tab.wait(f"shown === {example}")
+            tab.page.locator(".fsv-cell").first.click()
+            for mode in ("share", "lift", "change"):
+                tab.page.get_by_label("Colour").select_option(mode)
+            tab.page.locator(".fsv-head").last.click()
+            tab.page.locator(".fsv").press("End")
+            assert "NaN" not in tab.page.locator(".fsv").inner_text()
+            assert "undefined" not in tab.page.locator(".fsv").inner_text()
+        assert "left out" in tab.page.locator(".fsv-panel").first.inner_text()
+        assert "sampled 2 of 3 steps" in tab.page.locator(".fsv-message").inner_text()
 
 
 # Hostile text, everywhere
@@ -434,3 +479,16 @@ def test_the_server_answers_this_machine_and_nothing_else(server, tmp_path):
 def test_a_directory_without_traces_is_refused(tmp_path):
     with pytest.raises(fs.UsageError, match="no saved traces"):
         make_server(tmp_path)
+
+
+def test_ctrl_c_ends_the_server_cleanly(tmp_path):
+    next(hostile_traces()).save(tmp_path / "t.zarr")
+    code = "import sys; from floatscope.report.serve import serve; serve(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout.readline().startswith("http://127.0.0.1:")
+        run.send_signal(signal.SIGINT)
+        out, errors = run.communicate(timeout=20)
+        assert (run.returncode, out, errors) == (0, "ended\n", "")

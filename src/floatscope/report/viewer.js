@@ -6,7 +6,7 @@
 //            keys: true where the viewer is alone on its page and may take keys pressed anywhere,
 //            toggle: false where the page around it has its own switch between light and dark }
 
-const COLOURS = { share: "received", lift: "lift", change: "change since last step" };
+const COLOURS = { share: "received (share)", lift: "lift", change: "change since last step" };
 const PLAY_MS = 700;
 let viewers = 0;
 
@@ -17,7 +17,7 @@ class Viewer {
     this.number = ++viewers;  // ids stay apart where several viewers share a page
     this.loaded = new Map();
     Object.assign(this, { example: 0, which: "both", mode: "lift", layer: -1, head: -1, grid: "peak",
-      selected: null, playing: null, views: [], fraction: 0, shift: 0 });
+      selected: null, playing: null, views: [], fraction: 0 });
     root.classList.add("fsv");
     root.tabIndex = -1;
     this.tipBox = make("div", { className: "fsv-tip", role: "tooltip", id: `fsv-tip-${this.number}`, hidden: true });
@@ -114,7 +114,10 @@ class Viewer {
   }
 
   show(scenes) {
+    this.shown = this.example;
     this.selected = this.keepSelection(scenes);
+    const alike = new Set(scenes.map((scene) => scene.kind)).size < scenes.length;
+    scenes.forEach((scene) => { scene.label = alike ? `${scene.kind} ${scene.json.model.model}` : scene.kind; });
     this.views = scenes.map((scene) => ({ scene, step: Math.round(this.fraction * (scene.steps - 1)), places: new Map() }));
     this.layer = Math.min(this.layer, Math.max(...scenes.map((s) => s.layers)) - 1);
     this.root.classList.toggle("fsv-both", scenes.length > 1);
@@ -134,6 +137,7 @@ class Viewer {
     this.body.replaceChildren(stage, side);
     this.fillLayers();
     this.views.forEach((view) => fixWidths(view, this));
+    this.views.forEach(measure);
     this.watchSize(stage);
     this.update();
   }
@@ -155,7 +159,7 @@ class Viewer {
   // ---- What is chosen. Models may differ in depth: the last layer stands for those beyond it.
 
   layerOf(scene) { return Math.min(this.layer, scene.layers - 1); }
-  headOf(scene) { return this.layer < 0 || scene.headStep(0) < 0 ? -1 : Math.min(this.head, scene.heads - 1); }
+  headOf(scene, step) { return this.layer < 0 || scene.headStep(step) < 0 ? -1 : Math.min(this.head, scene.heads - 1); }
   rowHeight(scene) { return scene.layers <= 8 ? 3 : scene.layers <= 20 ? 2 : 1; }
 
   selectedIn(view) {
@@ -215,7 +219,6 @@ class Viewer {
     const range = { share: this.head >= 0 ? most("head") : most("share"), change: most("change") };
     this.scale = makeScale(this.mode, range, dark);
     this.headScale = makeScale("share", { share: this.grid === "gold" ? 1 : most("head") }, dark);
-    this.ink = dark ? "#ffffff" : "#000000";
     this.pickMode.value = this.mode;
     this.pickLayer.value = String(this.layer);
     this.pickHead.value = String(this.head);
@@ -224,7 +227,6 @@ class Viewer {
     this.pickGrid.value = this.grid;
     for (const view of this.views) {
       updateCells(this, view);
-      measure(view);
       paintStrips(this, view);
       for (const part of [updateTransport, updateGrid, updatePath, updatePanel]) part(this, view);
     }
@@ -248,15 +250,15 @@ class Viewer {
     this.legend.replaceChildren(
       make("div", { className: "fsv-ramp-box" }, bar, marks), make("span", { className: "fsv-legend-label" }, label),
       make("span", { className: "fsv-signs" }, sign("fsv-key-masked", "masked"), sign("fsv-key-revealed", "revealed at this step"),
-        sign("fsv-key-anchor", `anchor, with its share (${this.views[0].scene.json.rule})`), sign("fsv-key-strip", "under each line: layers, first on top")));
+        sign("fsv-key-anchor", `anchor, with its share in % (${this.views[0].scene.json.rule})`), sign("fsv-key-strip", "under each line: layers, first on top")));
   }
 
   sayWhatIsMissing() {
-    const said = this.views.map(({ scene }) => (scene.json.left_out.length ? `${scene.kind}: ${scene.json.left_out.join("; ")}.` : ""));
+    const said = this.views.map(({ scene }) => (scene.json.left_out.length ? `${scene.label}: ${scene.json.left_out.join("; ")}.` : ""));
     for (const { scene, step } of this.views) {
       const from = scene.headStep(step);
-      if (this.head >= 0 && from < 0) said.push(`${scene.kind}: single heads are not in this scene; the mean is shown.`);
-      else if (this.head >= 0 && from !== step) said.push(`${scene.kind}: this head at step ${scene.json.steps[from] + 1}, the nearest one kept.`);
+      if (this.head >= 0 && from < 0) said.push(`${scene.label}: single heads are not in this scene; the mean is shown.`);
+      else if (this.head >= 0 && from !== step) said.push(`${scene.label}: this head at step ${scene.json.steps[from] + 1}, the nearest one kept.`);
     }
     this.message.textContent = said.filter(Boolean).join(" ");
   }

@@ -93,5 +93,6 @@ function tickText(mode, value) {
     return value < 1 ? `${end}1/${Math.round(1 / value)}×` : `${end}${value}×`;
   }
   if (mode === "share") return `${Number((100 * value).toPrecision(3))} %`;
+  // The ends hold all heads' means of all steps; a single head may go beyond them.
   return value === 0 ? "0" : `${value > 0 ? "+" : "−"}${Number(Math.abs(100 * value).toPrecision(2))}`;
 }

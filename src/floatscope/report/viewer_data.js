@@ -55,7 +55,8 @@ class Scene {
     this.layers = json.layers.length;
     this.heads = json.heads.length;
     this.causal = json.model.direction === "causal";
-    this.kind = this.causal ? "ARM" : json.model.direction === "bidirectional" ? "MDM" : "block";
+    this.kind = this.causal ? "ARM" : "MDM";
+    this.label = this.kind;  // the view adds the model's name where two of a kind meet
     this.single = this.headsOf(json.single_heads);
     this.from = json.from ? { names: json.from.names, share: unpackArray(json.from.share) } : null;
     this.rows = json.rows ? {
@@ -141,7 +142,8 @@ class Scene {
       const chance = rowOf(this.array.null, step);
       return share.map((v, k) => v / chance[k]);
     }
-    if (step === 0) return new Float32Array(this.keys).fill(NaN);
+    const exact = head < 0 || (this.headStep(step) === step && this.headStep(step - 1) === step - 1);
+    if (step === 0 || !exact) return new Float32Array(this.keys).fill(NaN);
     const before = this.shareRow(step - 1, layer, head);
     return share.map((v, k) => v - before[k]);
   }

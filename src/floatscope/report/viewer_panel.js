@@ -2,8 +2,8 @@
 
 function makePanel(app, view) {
   view.panel = make("div", { className: "fsv-panel-body" });
-  return make("section", { className: "fsv-card fsv-panel", "aria-label": `Selected token, ${view.scene.kind}` },
-    make("h3", {}, `Token · ${view.scene.kind}`), view.panel);
+  return make("section", { className: "fsv-card fsv-panel", "aria-label": `Selected token, ${view.scene.label}` },
+    make("h3", {}, `Token · ${view.scene.label}`), view.panel);
 }
 
 function updatePanel(app, view) {
@@ -23,9 +23,9 @@ function updatePanel(app, view) {
   fact("region", region === scene.json.gold ? `${region} ★ gold` : region);
   fact("state", stateWord(scene, step, key));
   if (n.there) {
-    fact("share", `${n.share} (uniform: ${n.chance})`);
+    fact("share", `${n.share}; chance ${n.chance}`);
     fact("lift", n.lift);
-    fact("per query that sees it", n.received);
+    fact("per query", `${n.received} (of those that see it)`);
     fact("change", n.change);
   }
   view.panel.replaceChildren(
@@ -93,7 +93,7 @@ function byGroup(app, view, key) {
 
 function ownRowOf(app, view, key) {
   const { scene } = view;
-  const row = scene.ownRow(key, app.layerOf(scene), app.headOf(scene), 5);
+  const row = scene.ownRow(key, app.layerOf(scene), app.layer < 0 ? -1 : Math.min(app.head, scene.heads - 1), 5);
   if (!row) return make("div", {});
   const list = make("ol", { className: "fsv-list" });
   for (const { key: k, weight } of row.keys) {

@@ -26,7 +26,7 @@ const quoted = (text) => `“${shown(text) || " "}”`;
 // The numbers of a token at a step, as hover, focus and the panel say them.
 function tokenNumbers(app, scene, step, key) {
   const exact = app.head >= 0 && scene.single && scene.single.coarse ? 2 : 3;
-  const layer = app.layerOf(scene), head = app.headOf(scene);
+  const layer = app.layerOf(scene), head = app.headOf(scene, step);
   const share = scene.shareRow(step, layer, head)[key];
   const chance = rowOf(scene.array.null, step)[key];
   return {
@@ -61,7 +61,7 @@ function makeBand(app, view, band) {
   if (gold) name.append(make("span", { className: "fsv-gold" }, "★ gold"));
   const heat = make("canvas", { className: "fsv-heat", "aria-hidden": "true" });
   const cells = make("div", { className: "fsv-cells", role: "listbox",
-    "aria-label": `${scene.kind}, ${band.name}${gold ? " (gold)" : ""}: tokens` }, heat);
+    "aria-label": `${scene.label}, ${band.name}${gold ? " (gold)" : ""}: tokens` }, heat);
   for (const key of band.keys) cells.append(makeCell(app, view, key));
   cells.addEventListener("pointermove", (event) => hoverStrip(app, view, cells, event));
   cells.addEventListener("pointerleave", () => app.tip(null));
@@ -143,7 +143,7 @@ function measure(view) {
 
 function updateCells(app, view) {
   const { scene, step } = view;
-  const layer = app.layerOf(scene), head = app.headOf(scene);
+  const layer = app.layerOf(scene), head = app.headOf(scene, step);
   const values = scene.valueRow(app.mode, step, layer, head);
   const share = scene.shareRow(step, layer, head);
   const changed = new Map(scene.changesAt[step].map((c) => [c.key, c]));
@@ -161,8 +161,8 @@ function updateCells(app, view) {
     const selected = app.selectedIn(view) === key;
     cell.classList.toggle("fsv-selected", selected);
     cell.setAttribute("aria-selected", String(selected));
-    // Whole percents: the three digits are in the tip and the panel.
-    cell.dataset.share = anchors.has(key) ? `${Number((100 * share[key]).toPrecision(2))} %` : "";
+    // Two digits, no sign: narrow cells stand close together. The tip and the panel say more.
+    cell.dataset.share = anchors.has(key) ? String(Number((100 * share[key]).toPrecision(2))) : "";
     const rgb = Number.isFinite(values[key]) ? app.scale.rgb(values[key]) : null;
     cell.style.setProperty("--fsv-fill", rgb ? css(rgb) : "transparent");
     cell.style.color = rgb && !masked ? inkOn(rgb) : "";
@@ -184,13 +184,10 @@ function paintStrips(app, view) {
     for (const { key, left, top, width } of view.places.get(band.cells)) {
       for (let l = 0; l < scene.layers; l++) {
         if (!Number.isFinite(rows[l][key])) continue;
+        pen.globalAlpha = chosen < 0 || chosen === l ? 1 : 0.35;  // a chosen layer stands out
         pen.fillStyle = css(app.scale.rgb(rows[l][key]));
         pen.fillRect(left, top + l * height, width, height);
       }
-      if (chosen < 0) continue;
-      pen.fillStyle = app.ink;  // two hairlines mark the chosen layer
-      pen.fillRect(left, top + chosen * height - 0.5, width, 0.75);
-      pen.fillRect(left, top + (chosen + 1) * height - 0.25, width, 0.75);
     }
   }
 }
@@ -215,7 +212,7 @@ function makeTransport(app, view) {
     ticks.append(mark);
   }
   view.slider = make("input", { type: "range", min: 0, max: scene.steps - 1, value: view.step,
-    className: "fsv-slider", "aria-label": `Step of ${scene.kind} ${scene.json.model.model}` });
+    className: "fsv-slider", "aria-label": `Step of ${scene.label} ${scene.json.model.model}` });
   view.slider.addEventListener("input", () => { app.pause(); app.go(view, Number(view.slider.value)); });
   const button = (sign, label, act) => {
     const made = make("button", { type: "button", className: "fsv-button", "aria-label": label, title: label }, sign);
@@ -224,7 +221,7 @@ function makeTransport(app, view) {
   };
   view.play = button("▶", "Play (space)", () => app.togglePlay(view));
   view.status = make("div", { className: "fsv-status" });
-  return make("div", { className: "fsv-transport", role: "group", "aria-label": `Steps of ${scene.kind}` },
+  return make("div", { className: "fsv-transport", role: "group", "aria-label": `Steps of ${scene.label}` },
     make("div", { className: "fsv-buttons" },
       button("❘◀", "First step (Home)", () => { app.pause(); app.go(view, 0); }),
       button("◀", "One step back (left arrow)", () => { app.pause(); app.go(view, view.step - 1); }),
@@ -264,7 +261,7 @@ const GRID_VALUES = {
 function makeGrid(app, view) {
   const { scene } = view;
   const table = make("div", { className: "fsv-grid", role: "group",
-    "aria-label": `${scene.kind}: heads. Up and down change the layer, shift with left and right the head.` });
+    "aria-label": `${scene.label}: heads. Up and down change the layer, shift with left and right the head.` });
   table.style.setProperty("--fsv-heads", scene.heads);
   const corner = make("span", { className: "fsv-grid-label", title: "layer by head" }, "L\\H");
   table.append(corner, ...scene.json.heads.map((h) => make("span", { className: "fsv-grid-label" }, String(h))));
@@ -292,7 +289,7 @@ function makeGrid(app, view) {
   table.addEventListener("keydown", (event) => moveInGrid(view, event));
   view.gridNote = make("p", { className: "fsv-note" });
   return make("section", { className: "fsv-card fsv-grid-card" },
-    make("h3", {}, `Heads · ${scene.kind}`), table, view.gridNote);
+    make("h3", {}, `Heads · ${scene.label}`), table, view.gridNote);
 }
 
 function moveInGrid(view, event) {
@@ -324,7 +321,7 @@ function headLines(app, view, l, h) {
 }
 
 function updateGrid(app, view) {
-  const { scene } = view;
+  const { scene, step } = view;
   let most = 0;
   view.headButtons.forEach((cell, i) => {
     const l = Math.floor(i / scene.heads), h = i % scene.heads;
@@ -332,7 +329,7 @@ function updateGrid(app, view) {
     if (value > most) most = value;
     const rgb = Number.isFinite(value) ? app.headScale.rgb(value) : null;
     cell.style.background = rgb ? css(rgb) : "";
-    const on = app.layerOf(scene) === l && (app.headOf(scene) === h || app.head < 0);
+    const on = app.layerOf(scene) === l && (app.headOf(scene, step) === h || app.head < 0);
     cell.classList.toggle("fsv-chosen", on);
     cell.setAttribute("aria-pressed", String(on && app.head >= 0));
     cell.setAttribute("aria-label", `layer ${scene.json.layers[l]} head ${scene.json.heads[h]}: ${percent(value, 2)}`);
@@ -349,11 +346,11 @@ function makePath(app, view) {
   const svg = draw("svg", { viewBox: `0 0 ${PATH.width} ${PATH.height}`, class: "fsv-path", role: "img" });
   view.path = svg;
   return make("section", { className: "fsv-card fsv-path-card" },
-    make("h3", {}, `Path of the top key · ${view.scene.kind}`), svg);
+    make("h3", {}, `Path of the top key · ${view.scene.label}`), svg);
 }
 
 function updatePath(app, view) {
-  const { scene } = view, layer = app.layerOf(scene), head = app.headOf(scene);
+  const { scene, step } = view, layer = app.layerOf(scene), head = app.headOf(scene, step);
   const wide = PATH.width - PATH.left - PATH.right, tall = PATH.height - PATH.top - PATH.bottom;
   const x = (s) => PATH.left + (wide * (s + 0.5)) / scene.steps;
   const y = (k) => PATH.top + (tall * (k + 0.5)) / scene.keys;
@@ -370,10 +367,12 @@ function updatePath(app, view) {
     parts.push(draw("text", { x: PATH.left - 4, y: middle + 3, class: "fsv-path-name" },
       name.length > 11 ? `${name.slice(0, 10)}…` : name));
   });
-  const tops = Array.from({ length: scene.steps }, (_, s) => scene.topKey(s, layer, head));
+  // Of a single head only the steps that were kept: a neighbour's value would be no path.
+  const known = [...Array(scene.steps).keys()].filter((s) => head < 0 || scene.headStep(s) === s);
+  const tops = known.map((s) => ({ s, k: scene.topKey(s, layer, head) }));
   parts.push(draw("line", { x1: x(view.step), x2: x(view.step), y1: PATH.top, y2: PATH.top + tall, class: "fsv-path-now" }));
-  parts.push(draw("polyline", { points: tops.map((k, s) => `${x(s)},${y(k)}`).join(" "), class: "fsv-path-line" }));
-  tops.forEach((k, s) => {
+  parts.push(draw("polyline", { points: tops.map(({ s, k }) => `${x(s)},${y(k)}`).join(" "), class: "fsv-path-line" }));
+  tops.forEach(({ s, k }) => {
     const share = scene.shareRow(s, layer, head)[k];
     const dot = draw("circle", { cx: x(s), cy: y(k), r: 2 + 6 * Math.sqrt(share), class: s === view.step ? "fsv-dot fsv-now" : "fsv-dot" });
     dot.append(draw("title", {}, `step ${scene.json.steps[s] + 1}: ${quoted(scene.wordAt(s, k))} (${k}, ${scene.regionName(k)}) ${percent(share)}`));
@@ -385,8 +384,8 @@ function updatePath(app, view) {
     const ends = scene.steps === 1 ? "" : i ? " fsv-path-last" : " fsv-path-first";
     parts.push(draw("text", { x: x(s), y: PATH.height - 5, class: `fsv-path-step${ends}` }, `step ${scene.json.steps[s] + 1}`));
   });
-  const different = new Set(tops).size;
-  view.path.setAttribute("aria-label", `The key that receives most at each of ${scene.steps} steps: ${different} different keys; now ${
-    quoted(scene.wordAt(view.step, tops[view.step]))} at ${tops[view.step]}`);
+  const different = new Set(tops.map(({ k }) => k)).size, now = scene.topKey(step, layer, head);
+  view.path.setAttribute("aria-label", `The key that receives most at each of ${tops.length} steps: ${
+    different} different keys; now ${quoted(scene.wordAt(step, now))} at ${now}`);
   view.path.replaceChildren(...parts);
 }

@@ -268,9 +268,9 @@ def test_the_keyboard_does_it_all(browser, address):
         keys.press(" ")
         assert tab.state("playing") is None and tab.step() == 0
         met = set()
-        for _ in range(24):
+        for _ in range(20):
             keys.press("Tab")
-            met.add(tab.page.evaluate("document.activeElement.className.split(' ')[0]"))
+            met.add(tab.page.evaluate("document.activeElement.classList[0]"))
         assert {"fsv-cell", "fsv-button", "fsv-slider"} <= met
         tab.page.locator(".fsv-cell").first.focus()
         keys.press("ArrowDown")
@@ -285,6 +285,18 @@ def test_the_keyboard_does_it_all(browser, address):
         keys.press("ArrowDown")
         keys.press("Shift+ArrowRight")
         assert tip.inner_text().startswith("layer 1, head 1") and tab.step() == 1
+        tab.page.locator(".fsv-path").first.focus()
+        assert tip.inner_text().startswith("step 2:") and "lift" in tip.inner_text()
+        tab.page.locator(".fsv-layer[tabindex='0']").first.focus()
+        keys.press("ArrowDown")
+        assert tip.inner_text().startswith("layer 1: share")
+        keys.press("ArrowRight")  # the panel is made anew, and focus stays in it
+        assert tab.step() == 2 and tab.page.evaluate(
+            "document.activeElement.classList.contains('fsv-layer')"
+        )
+        tab.page.get_by_role("radio", name="ARM").focus()
+        keys.press("Enter")
+        assert tab.page.evaluate("document.activeElement.textContent") == "ARM"
 
 
 def test_light_dark_narrow_and_print(browser, address, tmp_path):

@@ -12,7 +12,7 @@ import xarray as xr
 
 from ..anchors import Rule, ZScore
 from ..errors import UsageError
-from ..trace import Trace
+from ..trace import Trace, readable
 from .canvas import example_of, title_of, words
 from .codec import pack_log, text_size
 from .parts import (
@@ -112,7 +112,7 @@ def _put(scene: Scene, name: str, value: Scene | None, left: int, what: str) -> 
     if value is None:
         return left
     if _weight(value) > left:
-        scene["left_out"].append(f"{what}: {_weight(value)} bytes")
+        scene["left_out"].append(f"left out {what} ({readable(_weight(value))})")
         return left
     scene[name] = value
     return left - _weight(value)

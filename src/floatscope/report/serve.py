@@ -42,9 +42,9 @@ def serve(
 ) -> None:
     """Serve a directory of saved traces (or any Source) until Ctrl-C. Port 0 takes a free one."""
     server = make_server(source, port)
-    say(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
-    sys.stdout.flush()
     try:
+        say(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
+        sys.stdout.flush()
         server.serve_forever()
     except KeyboardInterrupt:
         say("ended")

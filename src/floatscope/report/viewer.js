@@ -8,6 +8,7 @@
 
 const COLOURS = { share: "received (share)", lift: "lift", change: "change since last step" };
 const PLAY_MS = 700;
+const NARROW = 640;  // as in viewer.css
 let viewers = 0;
 
 class Viewer {
@@ -19,6 +20,7 @@ class Viewer {
     Object.assign(this, { example: 0, which: "both", mode: "lift", layer: -1, head: -1, grid: "peak",
       selected: null, playing: null, views: [], fraction: 0 });
     root.classList.add("fsv");
+    if (root.clientWidth < NARROW) this.which = "0";  // side by side needs the width
     root.tabIndex = -1;
     this.tipBox = make("div", { className: "fsv-tip", role: "tooltip", id: `fsv-tip-${this.number}`, hidden: true });
     this.bar = make("div", { className: "fsv-bar", role: "toolbar", "aria-label": "What to show" });
@@ -69,11 +71,13 @@ class Viewer {
   }
 
   fillModels() {
+    const held = this.pickModel.contains(document.activeElement);
     this.pickModel.replaceChildren(...this.modelChoices().map(([value, label, title]) => {
       const button = make("button", { type: "button", role: "radio", title, "aria-checked": String(this.which === value) }, label);
       button.addEventListener("click", () => { this.which = value; this.open(this.example); });
       return button;
     }));
+    if (held) this.pickModel.querySelector("[aria-checked=true]").focus();
   }
 
   fillLayers() {

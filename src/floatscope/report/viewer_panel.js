@@ -8,6 +8,7 @@ function makePanel(app, view) {
 
 function updatePanel(app, view) {
   const { scene, step } = view, key = app.selectedIn(view);
+  const held = [...view.panel.querySelectorAll("button")].indexOf(document.activeElement);
   if (key < 0) {
     const hint = app.selected ? "The selected token has no counterpart here."
       : "Click a token, or press Enter on one, to see who looks at it.";
@@ -33,6 +34,9 @@ function updatePanel(app, view) {
       make("span", { className: "fsv-note" }, ` position ${key}`)),
     facts, ...(n.there ? [byLayer(app, view, key), byGroup(app, view, key), byHead(app, view, key)] : []),
     ownRowOf(app, view, key));
+  // The panel is made anew at every step: whoever stands on one of its buttons goes on standing there.
+  const buttons = view.panel.querySelectorAll("button");
+  if (held >= 0 && buttons[held]) buttons[held].focus({ preventScroll: true });
 }
 
 const heading = (text) => make("h4", {}, text);
@@ -51,10 +55,20 @@ function byLayer(app, view, key) {
     bar.append(fill);
     bar.classList.toggle("fsv-chosen", app.layerOf(scene) === l);
     bar.addEventListener("click", () => app.choose(l, -1));
-    bar.addEventListener("pointerenter", () => app.tip(bar, [`layer ${scene.json.layers[l]}: share ${percent(share)}`,
-      `lift ${times(share / rowOf(scene.array.null, step)[key])}`]));
-    bar.addEventListener("pointerleave", () => app.tip(null));
+    const tell = () => app.tip(bar, [`layer ${scene.json.layers[l]}: share ${percent(share)}`,
+      `lift ${times(share / rowOf(scene.array.null, step)[key])}`]);
+    for (const type of ["pointerenter", "focus"]) bar.addEventListener(type, tell);
+    for (const type of ["pointerleave", "blur"]) bar.addEventListener(type, () => app.tip(null));
     bars.append(bar);
+  });
+  // One stop for the tab key; up and down go from layer to layer, as in the grid.
+  bars.children[Math.max(0, app.layerOf(scene))].tabIndex = 0;
+  bars.addEventListener("keydown", (event) => {
+    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key], at = [...bars.children].indexOf(event.target);
+    if (!by || !bars.children[at + by]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    bars.children[at + by].focus();
   });
   const top = shares.indexOf(most);
   return make("div", {}, heading("Layers that look at it"), bars, make("p", { className: "fsv-note" },

@@ -59,6 +59,7 @@ function makeBand(app, view, band) {
   const gold = band.name === scene.json.gold;
   const name = make("div", { className: "fsv-band-name" }, band.name);
   if (gold) name.append(make("span", { className: "fsv-gold" }, "★ gold"));
+  name.append(make("span", { className: "fsv-band-model" }, scene.label));
   const heat = make("canvas", { className: "fsv-heat", "aria-hidden": "true" });
   const cells = make("div", { className: "fsv-cells", role: "listbox",
     "aria-label": `${scene.label}, ${band.name}${gold ? " (gold)" : ""}: tokens` }, heat);
@@ -264,7 +265,9 @@ function makeGrid(app, view) {
     "aria-label": `${scene.label}: heads. Up and down change the layer, shift with left and right the head.` });
   table.style.setProperty("--fsv-heads", scene.heads);
   const corner = make("span", { className: "fsv-grid-label", title: "layer by head" }, "L\\H");
-  table.append(corner, ...scene.json.heads.map((h) => make("span", { className: "fsv-grid-label" }, String(h))));
+  const every = Math.ceil(scene.heads / 16);  // more numbers than that would run into each other
+  table.append(corner, ...scene.json.heads.map((h, i) => make("span", { className: "fsv-grid-label" }, i % every ? "" : String(h))));
+  table.classList.toggle("fsv-deep", scene.layers > 16);
   view.headButtons = [];
   for (let l = 0; l < scene.layers; l++) {
     const name = make("button", { type: "button", tabIndex: -1, className: "fsv-grid-label fsv-grid-layer",
@@ -343,10 +346,17 @@ function updateGrid(app, view) {
 const PATH = { width: 300, height: 150, left: 64, right: 8, top: 6, bottom: 18 };
 
 function makePath(app, view) {
-  const svg = draw("svg", { viewBox: `0 0 ${PATH.width} ${PATH.height}`, class: "fsv-path", role: "img" });
+  const svg = draw("svg", { viewBox: `0 0 ${PATH.width} ${PATH.height}`, class: "fsv-path", role: "img", tabindex: 0 });
   view.path = svg;
+  svg.addEventListener("focus", () => app.tip(svg, view.pathNow));
+  svg.addEventListener("blur", () => app.tip(null));
   return make("section", { className: "fsv-card fsv-path-card" },
     make("h3", {}, `Path of the top key · ${view.scene.label}`), svg);
+}
+
+function pathLines(scene, step, key, share) {
+  return [`step ${scene.json.steps[step] + 1}: ${quoted(scene.wordAt(step, key))}`,
+    `${key}, ${scene.regionName(key)} · share ${percent(share)} · lift ${times(share / rowOf(scene.array.null, step)[key])}`];
 }
 
 function updatePath(app, view) {
@@ -375,7 +385,8 @@ function updatePath(app, view) {
   tops.forEach(({ s, k }) => {
     const share = scene.shareRow(s, layer, head)[k];
     const dot = draw("circle", { cx: x(s), cy: y(k), r: 2 + 6 * Math.sqrt(share), class: s === view.step ? "fsv-dot fsv-now" : "fsv-dot" });
-    dot.append(draw("title", {}, `step ${scene.json.steps[s] + 1}: ${quoted(scene.wordAt(s, k))} (${k}, ${scene.regionName(k)}) ${percent(share)}`));
+    dot.addEventListener("pointerenter", () => app.tip(dot, pathLines(scene, s, k, share)));
+    dot.addEventListener("pointerleave", () => app.tip(null));
     dot.addEventListener("click", () => { app.pause(); app.go(view, s); });
     parts.push(dot);
   });
@@ -385,6 +396,8 @@ function updatePath(app, view) {
     parts.push(draw("text", { x: x(s), y: PATH.height - 5, class: `fsv-path-step${ends}` }, `step ${scene.json.steps[s] + 1}`));
   });
   const different = new Set(tops.map(({ k }) => k)).size, now = scene.topKey(step, layer, head);
+  view.pathNow = pathLines(scene, step, now, scene.shareRow(step, layer, head)[now]);
+  if (document.activeElement === view.path) app.tip(view.path, view.pathNow);
   view.path.setAttribute("aria-label", `The key that receives most at each of ${tops.length} steps: ${
     different} different keys; now ${quoted(scene.wordAt(step, now))} at ${now}`);
   view.path.replaceChildren(...parts);

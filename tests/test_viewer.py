@@ -488,6 +488,23 @@ def test_the_server_answers_this_machine_and_nothing_else(server, tmp_path):
     assert server.server_address[0] == "127.0.0.1"
 
 
+def test_a_trace_that_cannot_be_shown_is_named(browser, tmp_path, llada):
+    whole, damaged = list(hostile_traces())
+    whole.save(tmp_path / "a.zarr")
+    damaged.save(tmp_path / "b.zarr")
+    (tmp_path / "b.zarr/canvas/zarr.json").unlink()
+    bare = llada.trace([5, 6], fs.Confidence(length=2, steps=2), keep=["entropy"])
+    bare.save(tmp_path / "c.zarr")
+    assert bare._repr_html_() is None
+    made = make_server(tmp_path)
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    with Tab(browser, f"http://127.0.0.1:{made.server_port}/") as tab:
+        said = tab.page.locator(".fsv-message").inner_text()
+        assert "2 traces could not be read" in said and "b.zarr is damaged" in said
+    made.shutdown()
+    made.server_close()
+
+
 def test_a_directory_without_traces_is_refused(tmp_path):
     with pytest.raises(fs.UsageError, match="no saved traces"):
         make_server(tmp_path)

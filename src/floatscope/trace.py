@@ -201,8 +201,10 @@ class Trace:
         lines += [f"  ({dims}): {', '.join(names)}" for dims, names in sorted(by_dims.items())]
         return "\n".join(lines) + ">"
 
-    def _repr_html_(self) -> str:
-        """The interactive view, in a notebook."""
+    def _repr_html_(self) -> str | None:
+        """The interactive view, in a notebook; without attention to show, the text above."""
+        if "column_sum" not in self.data:
+            return None
         # A notebook asks the trace itself, so this one name is looked up to the right, when asked.
         embed = import_module(".report.embed", __package__)
         return str(embed.notebook([self]))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..anchors import ZScore
-from ..errors import UsageError
+from ..errors import FloatscopeError, UsageError
 from ..trace import Trace
 from .canvas import example_of, title_of
 from .embed import index_of
@@ -46,10 +46,20 @@ class Catalogue:
         return cls(title, list(paths), lambda name: Trace.load(paths[name], lazy=True))
 
     def index(self) -> dict[str, Any]:
-        """Read once: of each trace its labels and the ranges of its colours."""
+        """Read once: of each trace its labels and the ranges of its colours.
+
+        A trace that cannot be shown is named in `left_out`, with the reason.
+        """
         with self._lock:
             if self._index is None:
-                self._index = index_of(map(self._summary, self.ids), self.ids)
+                found: dict[str, Scene] = {}
+                left_out: list[str] = []
+                for scene_id in self.ids:
+                    try:
+                        found[scene_id] = self._summary(scene_id)
+                    except FloatscopeError as error:
+                        left_out.append(str(error))
+                self._index = index_of(found.values(), found) | {"left_out": left_out}
             return self._index
 
     def _summary(self, scene_id: str) -> Scene:

@@ -3,6 +3,7 @@
 // source = { examples: [{ id, title, scenes: [{ id, model, direction, range }] }],
 //            scene(id) → scene JSON or a promise of it,
 //            heads(id, step) → single heads of a step that a scene left out (optional),
+//            left_out: [reasons] of traces that cannot be shown (optional),
 //            keys: true where the viewer is alone on its page and may take keys pressed anywhere,
 //            toggle: false where the page around it has its own switch between light and dark }
 
@@ -258,7 +259,9 @@ class Viewer {
   }
 
   sayWhatIsMissing() {
-    const said = this.views.map(({ scene }) => (scene.json.left_out.length ? `${scene.label}: ${scene.json.left_out.join("; ")}.` : ""));
+    const unread = this.source.left_out || [];
+    const said = unread.length ? [`${unread.length} traces could not be read: ${unread[0]}`] : [];
+    said.push(...this.views.map(({ scene }) => (scene.json.left_out.length ? `${scene.label}: ${scene.json.left_out.join("; ")}.` : "")));
     for (const { scene, step } of this.views) {
       const from = scene.headStep(step);
       if (this.head >= 0 && from < 0) said.push(`${scene.label}: single heads are not in this scene; the mean is shown.`);
@@ -377,7 +380,7 @@ function counterpart(scene, key, other) {
 
 function floatscopeViewer(root, source) {
   if (!source.examples.length) {
-    root.textContent = "There is nothing to show.";
+    root.textContent = ["There is nothing to show.", ...(source.left_out || [])].join(" ");
     return null;
   }
   const viewer = new Viewer(root, source);

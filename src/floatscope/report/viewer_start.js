@@ -17,4 +17,11 @@ async function servedSource() {
 
 window.floatscopeViewer = floatscopeViewer;
 window.floatscopeEmbedded = (id) => floatscopeViewer(document.getElementById(id), embeddedSource(id));
-window.floatscopeServed = async (id) => floatscopeViewer(document.getElementById(id), await servedSource());
+window.floatscopeServed = async (id) => {
+  const root = document.getElementById(id);
+  try {
+    floatscopeViewer(root, await servedSource());
+  } catch (error) {
+    root.textContent = `The traces could not be read: ${error.message}`;
+  }
+};

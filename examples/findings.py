@@ -8,6 +8,7 @@ On one H200 it takes two minutes, on two CPU cores more than an hour.
 """
 
 import argparse
+import gzip
 import json
 import sys
 import time
@@ -39,13 +40,13 @@ MARKUP = ("special", "whitespace", "punctuation", "template")
 CONTROLS = (None, "random", "matched")
 FIRST, LAST = slice(0, 4), slice(8, 12)  # thirds of twelve layers
 
-Setting = tuple[str, dict[str, Any]]  # name, options of `ask` (and known=True for known people)
+Setting = tuple[str, dict[str, Any]]  # name, options of `ask`, and whom the questions are about
 
 
 def knowledge() -> Iterator[Setting]:
     for people in ("unseen", "known"):
         for name, condition in (("closed", Condition(closed_book=True)), ("with", Condition())):
-            yield f"knowledge/{people}/{name}", {"condition": condition, "known": people == "known"}
+            yield f"knowledge/{people}/{name}", {"condition": condition, "people": people}
     for place in range(PASSAGES):
         yield f"gold/{place}", {"condition": Condition(gold=place)}
     for n in (1, 3, 6, 15):
@@ -102,6 +103,8 @@ def samplers() -> Iterator[Setting]:
         "random, 2 steps": Random(**fixed, steps=2),
     }.items():
         yield f"sampler/{name}", {"sampler": sampler}
+        # Two hops: far from the ceiling, so that samplers could differ.
+        yield f"hops-sampler/{name}", {"sampler": sampler, "people": "hops"}
 
 
 def run(out: Path, names: list[str], n: int, device: str | None, batch_size: int) -> None:
@@ -110,9 +113,11 @@ def run(out: Path, names: list[str], n: int, device: str | None, batch_size: int
     out.mkdir(parents=True, exist_ok=True)
     file = out / "findings.json"
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    unseen, known = (
-        world_records("world:nine", n, seed=77, known=known) for known in (False, True)
-    )
+    asked_about = {
+        "unseen": world_records("world:nine", n, seed=77),
+        "known": world_records("world:nine", n, seed=77, known=True),
+        "hops": world_records("world:hops", n, seed=77),
+    }
     for name in names:
         model = models.load(name, into=models.Model, dtype="float32", device=device)
         usual = Confidence(length=LENGTH) if model.is_diffusion else Autoregressive(length=LENGTH)
@@ -121,7 +126,7 @@ def run(out: Path, names: list[str], n: int, device: str | None, batch_size: int
         for setting, options in settings:
             if f"{name} {setting}" in found:
                 continue
-            records = known if options.pop("known", False) else unseen
+            records = asked_about[options.pop("people", "unseen")]
             options = {"sampler": usual, **options}
             try:
                 asked = ask(model, records, batch_size=batch_size, skip_bad=True, **options)
@@ -138,7 +143,7 @@ def run(out: Path, names: list[str], n: int, device: str | None, batch_size: int
                     key: [row[key] for row in rows]
                     for key in ("exact_match", "contains", "f1", "steps")
                 },
-                "order": _orders(asked.decodings) if setting.startswith("sampler/") else None,
+                "order": _orders(asked.decodings) if "sampler/" in setting else None,
             }
             right = sum(row["contains"] for row in rows) / len(rows)
             print(f"{time.time() - started:5.0f} s  {name} {setting}: {right:.3f}", flush=True)
@@ -180,7 +185,9 @@ def main() -> None:
     else:
         from findings_table import tables
 
-        print(tables(json.loads(given.file.read_text())))
+        raw = given.file.read_bytes()
+        raw = gzip.decompress(raw) if given.file.suffix == ".gz" else raw
+        print(tables(json.loads(raw)))
 
 
 if __name__ == "__main__":

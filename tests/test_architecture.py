@@ -10,7 +10,7 @@ ROOT = Path(floatscope.__file__).parent
 ORDER = """
     errors choose anchors classes intervals frequencies models prompt decode attention token_classes
     interventions null store trace running assemble
-    recording reading selfcheck instrument tasks measures samplers harness tiny show options cli
+    recording reading selfcheck instrument tasks measures samplers tiny show options harness cli
 """.split()
 
 

@@ -21,7 +21,8 @@ from ..decode.likelihood import log_likelihoods, rolling_log_likelihood
 from ..decode.steps import prepared
 from ..errors import UsageError
 from ..instrument import Model, load
-from ..prompt import _leading, encode
+from ..options import intervention_of
+from ..prompt import encode, leading
 from .generation import AnySampler, Wish, sampler_from
 from .text import TextLM
 
@@ -35,7 +36,8 @@ class FloatscopeLM(TextLM):
     Args:
         model: a name, a path or a hub id as `floatscope.load` takes it, or a loaded model.
         sampler: a sampler, or its name; by default the one that fits the model.
-        intervention: in force during every request (`with intervention(model)`).
+        intervention: in force during every request (`with intervention(model)`), or its text as
+            the command line takes it, with ";" for ",": "mask-columns:k=5;control=random".
         samples: masks drawn for a likelihood under a diffusion model.
         batch_size: prompts, or masks of one likelihood, in a forward; results do not depend on it.
         seed: of the masks, and of a sampler given by name.
@@ -50,7 +52,7 @@ class FloatscopeLM(TextLM):
         model: str | Path | Model,
         sampler: str | AnySampler | None = None,
         *,
-        intervention: Callable[[Any], AbstractContextManager[Any]] | None = None,
+        intervention: str | Callable[[Any], AbstractContextManager[Any]] | None = None,
         samples: int = 128,
         batch_size: int | str = 8,
         seed: int = 0,
@@ -73,7 +75,9 @@ class FloatscopeLM(TextLM):
         super().__init__(model)
         self.sampler = sampler_from(model, sampler, options, seed)
         self.sampler.check(model)
-        self.intervention = intervention
+        self.intervention: Callable[[Any], AbstractContextManager[Any]] | None = (
+            intervention_of(intervention) if isinstance(intervention, str) else intervention
+        )
         self.samples, self.batch_size, self.seed = int(samples), int(batch_size), int(seed)
         self.check_greedy, self.truncate = check_greedy, truncate
         self._device = model.device
@@ -200,7 +204,7 @@ class FloatscopeLM(TextLM):
     def _fitted(self, ids: list[int], room: int) -> list[int]:
         if len(ids) <= room:
             return ids
-        start = _leading(self.tokenizer)
+        start = leading(self.tokenizer)
         lead = len(start) if ids[: len(start)] == start else 0
         if not self.truncate or room <= lead:
             raise UsageError(

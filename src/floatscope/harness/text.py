@@ -10,7 +10,7 @@ from lm_eval.api.model import TemplateLM
 
 from ..errors import UsageError
 from ..instrument import Model
-from ..prompt import _leading
+from ..prompt import leading
 
 
 class TextLM(TemplateLM):
@@ -37,7 +37,7 @@ class TextLM(TemplateLM):
         leads = not chat if add_special_tokens is None else add_special_tokens
         how = {"add_special_tokens": False, "split_special_tokens": not chat}
         ids: list[int] = self.tokenizer(string, **how)["input_ids"] if string else []
-        return [*_leading(self.tokenizer), *ids] if leads else ids
+        return [*leading(self.tokenizer), *ids] if leads else ids
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """As the harness cuts them: spaces at a context's end belong to the continuation."""

@@ -10,7 +10,7 @@ ROOT = Path(floatscope.__file__).parent
 ORDER = """
     errors choose anchors classes intervals frequencies models prompt decode attention token_classes
     interventions null store trace running assemble recording reading selfcheck instrument tasks
-    measures tiny show report options cli
+    measures samplers tiny show report options harness cli
 """.split()
 
 

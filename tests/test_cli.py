@@ -148,3 +148,54 @@ def test_models_and_help_and_version(inside):
 def test_help_does_not_wait_for_torch():
     code = "import sys, floatscope.cli; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_evaluate_asks_compares_and_saves(inside, tmp_path):
+    out = tmp_path / "answers.jsonl"
+    done = inside(
+        "evaluate", "--model", "pair/arm", "--data", "world:three", "--limit", 6, "--length", 10,
+        "--condition", "as-is", "--condition", "closed-book",
+        "--intervene", "mask-columns:k=1,control=random", "--out", out,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "closed-book" in done.stdout and "MaskColumns" in done.stdout
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 4 * 6
+    assert {row["condition"] for row in rows} == {"as-is", "closed-book"}
+    again = inside("evaluate", "--model", "pair/arm", "--data", "world:three", "--out", out)
+    assert again.returncode == 2 and "exists" in again.stderr
+
+
+def test_evaluate_names_the_line_or_skips_and_lists_it(inside, tmp_path):
+    data = tmp_path / "q.jsonl"
+    good = {"question": "Who?", "answers": ["me"], "passages": ["It was me."], "gold": 0}
+    data.write_text(
+        "\n".join([json.dumps(good), '{"question": "Who?"', json.dumps(good | {"answers": []})])
+    )
+    asked = ("evaluate", "--model", "pair/arm", "--data", data, "--length", 4)
+    stopped = inside(*asked)
+    assert stopped.returncode == 2
+    assert "line 2" in stopped.stderr.replace("\n", "")
+    done = inside(*asked, "--skip-bad")
+    assert done.returncode == 0, done.stderr
+    assert "left out 2:" in done.stderr
+    listed = done.stderr.replace("\n", "")
+    assert "line 2" in listed and "line 3" in listed and "answers" in listed
+
+
+def test_frequencies_are_counted(inside, tmp_path):
+    corpus, out = tmp_path / "c.txt", tmp_path / "f.npy"
+    corpus.write_text("the cat and the dog\n")
+    done = inside("frequencies", "--model", "pair/arm", "--out", out, corpus)
+    assert done.returncode == 0, done.stderr
+    assert "tokens seen" in done.stdout and out.exists()
+    asked = inside(
+        "evaluate", "--model", "pair/mdm", "--data", "world:one", "--limit", 2, "--length", 4,
+        "--sampler", "position-calibrated", "--set", f"frequencies={out}",
+    )  # fmt: skip
+    assert asked.returncode == 0, asked.stderr
+
+
+def test_interventions_are_listed(inside):
+    listed = inside("interventions")
+    assert listed.returncode == 0 and "mask-columns" in listed.stdout

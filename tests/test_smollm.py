@@ -45,3 +45,18 @@ def test_capture_leaves_its_tokens_alone(smollm):
     traced = smollm.trace(PROMPTS[0], fs.Autoregressive(length=12))
     np.testing.assert_array_equal(plain.canvas, traced.canvas)
     np.testing.assert_array_equal(plain.confidence, traced.confidence)
+
+
+def test_it_answers_from_passages(smollm):
+    """End to end on real questions: more right with passages than without, none dropped."""
+    records = fs.read_records(Path(__file__).parent / "data" / "xquad.json").records
+    answers = {
+        name: fs.evaluate(
+            smollm, records, fs.Autoregressive(length=24), condition=fs.Condition.parse(name)
+        )
+        for name in ("closed-book", "passages=2,gold=0")
+    }
+    closed, read = answers.values()
+    assert closed.n == read.n == len(records) == 10
+    assert read.mean()[0] > closed.mean()[0]
+    assert read.mean("f1")[0] > closed.mean("f1")[0]

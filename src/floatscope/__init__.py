@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Sampler,
         Threshold,
     )
+    from .decode.likelihood import log_likelihood
     from .errors import CaptureError, FloatscopeError, ModelError, TraceError, UsageError
     from .instrument import Model, load
     from .interventions import (
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
         switching,
     )
     from .prompt import Part, Prompt
+    from .samplers import compare_samplers
+    from .tasks import Answers, Condition, Record, evaluate, read_records, world_records
     from .trace import Trace
 
 _WHERE = {
@@ -75,6 +78,7 @@ _WHERE = {
         "Sampler",
         "Threshold",
     ),
+    "decode.likelihood": ("log_likelihood",),
     "errors": ("CaptureError", "FloatscopeError", "ModelError", "TraceError", "UsageError"),
     "instrument": ("Model", "load"),
     "interventions": (
@@ -111,6 +115,8 @@ _WHERE = {
         "switching",
     ),
     "prompt": ("Part", "Prompt"),
+    "samplers": ("compare_samplers",),
+    "tasks": ("Answers", "Condition", "Record", "evaluate", "read_records", "world_records"),
     "trace": ("Trace",),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
@@ -118,10 +124,12 @@ __all__ = [
     "STATISTICS",
     "Absorption",
     "Agreement",
+    "Answers",
     "AttentionEntropy",
     "Autoregressive",
     "BoostDynamics",
     "CaptureError",
+    "Condition",
     "Confidence",
     "Decoding",
     "DecodingOrder",
@@ -145,6 +153,7 @@ __all__ = [
     "PositionCalibrated",
     "Prompt",
     "Random",
+    "Record",
     "RegionFlow",
     "Remask",
     "Result",
@@ -162,10 +171,15 @@ __all__ = [
     "UsageError",
     "ZScore",
     "compare",
+    "compare_samplers",
+    "evaluate",
     "heatmap",
     "load",
+    "log_likelihood",
     "perturbation",
+    "read_records",
     "switching",
+    "world_records",
 ]
 
 

@@ -100,3 +100,65 @@ def choice_of(text: str | None, name: str) -> Any:
         return [int(part) for part in text.split(",")]
     except (ValueError, TypeError) as error:
         raise UsageError(f"{name} {text}", "Write 3, or 0,5,11, or 0:4.") from error
+
+
+def template_of(name: str, chat: bool | None) -> Any:
+    """A template by name; "auto" leaves the choice to the records."""
+    from .tasks import PlainTemplate, WorldTemplate
+
+    if name == "plain" or (name == "auto" and chat is not None):
+        return PlainTemplate(chat=chat)
+    if name not in ("auto", "world"):
+        raise UsageError(f"no template {name!r}", "There are: auto, plain, world.")
+    if name == "world" and chat:
+        raise UsageError("the world's template has no chat form", "Drop --chat.")
+    return WorldTemplate() if name == "world" else None
+
+
+def intervention_of(text: str) -> Any:
+    """ "mask-columns:k=5,rule=excess(3),layers=0:4"; several joined by " + " act together."""
+    from .interventions import Together
+
+    parts = [_one_intervention(part.strip()) for part in text.replace(";", ",").split(" + ")]
+    return parts[0] if len(parts) == 1 else Together(tuple(parts))
+
+
+def _one_intervention(text: str) -> Any:
+    from .interventions import INTERVENTIONS
+
+    name, _, rest = text.partition(":")
+    if name not in INTERVENTIONS:
+        raise UsageError(f"no intervention {name!r}", f"There are: {', '.join(INTERVENTIONS)}.")
+    cls = INTERVENTIONS[name]
+    known = [f.name for f in fields(cls)]
+    settings: dict[str, Any] = {}
+    for item in rest.split(",") if rest else []:
+        key, _, value = item.partition("=")
+        if key not in known or not value:
+            raise UsageError(
+                f"--intervene {text}: {name} has no such field as {item!r}",
+                f"It has: {', '.join(known)}.",
+            )
+        if key in ("layers", "heads", "steps"):
+            settings[key] = choice_of(value.replace("|", ","), key)
+        elif key == "rule":
+            settings[key] = _rule_of(value)
+        elif key in ("regions", "classes", "queries"):
+            settings[key] = tuple(value.split("|"))
+        else:
+            settings[key] = value_of(value)
+    return cls(**settings)
+
+
+def _rule_of(text: str) -> Any:
+    """ "excess" or "excess(3)"."""
+    from .anchors import RULES
+
+    name, _, number = text.rstrip(")").partition("(")
+    rules = {rule.__name__.lower(): rule for rule in RULES}
+    if name.lower() not in rules:
+        raise UsageError(f"no rule {text!r}", f"There are: {', '.join(rules)}.")
+    try:
+        return rules[name.lower()](*([float(number)] if number else []))
+    except ValueError as error:
+        raise UsageError(f"rule {text!r}", "Write excess, or excess(3).") from error

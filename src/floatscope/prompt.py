@@ -138,7 +138,7 @@ def _tokenise(model: Model, prompt: Prompt) -> Encoded:
         before, after = rendered.split(_SENTINEL)
         lead, parts = [], (Part(TEMPLATE, before), *prompt.parts, Part(TEMPLATE, after))
     else:
-        lead, parts = _leading(tokenizer), prompt.parts
+        lead, parts = leading(tokenizer), prompt.parts
     ids, regions = list(lead), [TEMPLATE] * len(lead)
     for part in parts:
         new = tokenizer(
@@ -151,7 +151,7 @@ def _tokenise(model: Model, prompt: Prompt) -> Encoded:
     return Encoded(tuple(ids), tuple(regions), prompt.gold)
 
 
-def _leading(tokenizer: Any) -> list[int]:
+def leading(tokenizer: Any) -> list[int]:
     """What the tokenizer itself puts before a text, such as a beginning-of-text token."""
     bos = tokenizer.bos_token_id
     return [bos] if bos is not None and tokenizer("a")["input_ids"][0] == bos else []

@@ -3,7 +3,9 @@
 Which keys are hidden is the subclasses' business.
 """
 
+import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from jaxtyping import Bool
@@ -15,6 +17,13 @@ from ..errors import UsageError
 from ..models import Model, Visibility, seam
 from . import columns
 from .intervention import Acting, Intervention
+
+
+@lru_cache(maxsize=4096)
+def _name(ids: tuple[int, ...]) -> int:
+    """A prompt in one number, the same on every machine; worked out once, not at every layer."""
+    return zlib.crc32(repr(ids).encode())
+
 
 CONTROLS = (None, "random", "matched")
 
@@ -74,13 +83,12 @@ class ActingMask(Acting):
                 "Hide fewer columns, or use longer prompts.",
             )
         if self.state is None:
-            names: list[tuple[int, ...]] = [(b,) for b in range(len(picked))]
-            step = 0
+            names, step = list(range(len(picked))), 0
         else:
-            names = [self.state.prompts[b].ids for b in self.state.rows]
+            names = [_name(self.state.prompts[b].ids) for b in self.state.rows]
             step = self.state.step
         # A stream for each prompt, step and layer: a batch draws what each prompt would draw alone.
-        streams = [stream(self.masking.seed, (*ids, step, layer)) for ids in names]
+        streams = [stream(self.masking.seed, (name, step, layer)) for name in names]
         return columns.control(kind, picked, there, streams)
 
     def hide(

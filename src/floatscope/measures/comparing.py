@@ -12,9 +12,9 @@ import numpy as np
 import xarray as xr
 
 from ..errors import UsageError
+from ..intervals import DRAWS, bootstrap, difference
 from .align import aligned
 from .comparison import Comparison
-from ..intervals import DRAWS, bootstrap, difference
 from .result import Result
 
 

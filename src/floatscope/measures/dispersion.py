@@ -11,10 +11,10 @@ import numpy as np
 import xarray as xr
 
 from ..errors import UsageError
+from ..intervals import DRAWS
 from ..trace import Trace
 from .chance import Chance
 from .figures import band, canvas
-from ..intervals import DRAWS
 from .measure import Measure
 from .result import Result
 

@@ -15,10 +15,10 @@ import xarray as xr
 
 from ..anchors import Rule, ZScore
 from ..errors import UsageError
+from ..intervals import DRAWS
 from ..trace import Trace
 from .contrast import by_layer
 from .figures import SHARE_MAP, canvas
-from ..intervals import DRAWS
 from .measure import Measure
 from .result import Result
 

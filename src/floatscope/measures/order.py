@@ -3,24 +3,27 @@
 Only what was revealed when; no attention is read, so traces kept without any statistic will do.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Int, Int8
 
 from ..errors import UsageError
 from ..frequencies import read_frequencies
 from ..trace import Trace
 from .figures import SHARE_MAP, canvas
 from .measure import Measure
-from .result import Result
+from .result import Result, summarise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BINS = 10
+Decoded = Any  # a Decoding; its class is not imported, for that would take torch
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,35 @@ class DecodingOrder(Measure):
 
     def one(self, trace: Trace) -> xr.Dataset:
         start = int(trace.info["prompt_length"])
-        change = trace.change.values[:, start:]
+        return self._order(
+            trace.change.values[:, start:],
+            trace.data["block"].values[:, 0],
+            trace.canvas.values[-1, start:],
+        )
+
+    def of_decodings(self, decodings: Sequence[Decoded], model: str) -> Result:
+        """The same of decodings that were not traced (what `generate` returns)."""
+        found = []
+        for one in decodings:
+            start = len(one.prompt.ids)
+            found.append(
+                self._order(one.change[:, start:], one.block[:, 0], one.canvas[-1, start:])
+            )
+        return summarise(found, self, model, self.units)
+
+    def _order(
+        self,
+        change: Int8[np.ndarray, "t n"],
+        block_start: Int[np.ndarray, " t"],
+        final: Int[np.ndarray, " n"],
+    ) -> xr.Dataset:
         ticks, size = change.shape
         when = _last_reveal(change)
         position = np.flatnonzero(~np.isnan(when))
         tick = when[position].astype(int)
         rank = _ranks(tick)
         # A random order within blocks: every position has the mean rank of its block.
-        block = trace.data["block"].values[tick, 0] if len(tick) else tick
+        block = block_start[tick] if len(tick) else tick
         shuffled = np.array([rank[block == b].mean() for b in block])
         found = {
             "boundary": _boundary(position, rank, size),
@@ -63,7 +87,7 @@ class DecodingOrder(Measure):
             "left_to_right": _correlation(position, rank, rank),
             "left_to_right_null": _correlation(position, shuffled, rank),
         }
-        token = trace.canvas.values[-1, start:][position]
+        token = final[position]
         found["trivial"], found["trivial_null"] = self._trivial(token, tick)
         time = np.arange(_BINS + 1) / _BINS
         by = (when[None] + 1 <= time[:, None] * ticks + 1e-9).astype(float)  # (time, position)

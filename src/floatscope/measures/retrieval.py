@@ -14,9 +14,9 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from ..errors import UsageError
+from ..intervals import DRAWS
 from ..trace import Trace
 from .figures import LIFT_MAP, SHARE_MAP, canvas
-from ..intervals import DRAWS
 from .measure import Measure
 from .nulls import last_visible, present, row_null, rows_of_events
 from .regions import gold_of, stated, written

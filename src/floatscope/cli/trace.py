@@ -1,57 +1,13 @@
-"""The command line: parse, call, print. Everything it does, the library does.
+"""`floatscope trace`: decode a prompt and record what every head attended to."""
 
-Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, prompt, sampler);
-3 a model that cannot be loaded or fails its self-check; 4 a trace that cannot be written or read;
-5 a capture that missed a layer; 130 interrupted.
-"""
-
-import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 
-from .errors import FloatscopeError, UsageError
-
-app = typer.Typer(
-    name="floatscope",
-    help="An instrument for attention in masked diffusion language models.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-out, err = Console(), Console(stderr=True)
-
-
-def _version(wanted: bool) -> bool:
-    if wanted:
-        from importlib.metadata import version
-
-        out.print(f"floatscope {version('floatscope')}")
-        raise typer.Exit
-    return wanted
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
+from ..errors import UsageError
+from .app import app, err, out, progress_bar
 
 
 @app.command()
@@ -137,10 +93,10 @@ def trace(
     * `floatscope trace --model ./smollm2.gguf --prompt "Once upon a time" --out t.zarr`
     * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
     """
-    from . import instrument
-    from .options import choice_of, measures_of, paths_for, sampler_of, texts_of
-    from .prompt import Prompt
-    from .show import summary
+    from .. import instrument
+    from ..options import choice_of, measures_of, paths_for, sampler_of, texts_of
+    from ..prompt import Prompt
+    from ..show import summary
 
     texts = texts_of(prompt, data, limit)
     wanted = measures_of(measure)
@@ -172,14 +128,7 @@ def trace(
         option or [],
     )
     out.print(escape(repr(loaded)))
-    bar = Progress(
-        TextColumn("tracing: step"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=err,
-    )
+    bar = progress_bar("tracing: step")
     batches, every = range(0, len(texts), batch_size), []
     with bar:
         task = bar.add_task("tracing", total=len(batches) * chosen.n_steps)
@@ -218,64 +167,3 @@ def trace(
         if figures is not None:
             figures.mkdir(parents=True, exist_ok=True)
             err.print(f"drew {escape(str(result.save_figure(figures / f'{name}.svg')))}")
-
-
-@app.command()
-def measures() -> None:
-    """List the measures: what each asks of a trace."""
-    from .measures import MEASURES
-
-    table = Table(title="Measures", title_justify="left")
-    for column in ("measure", "what it says", "options"):
-        table.add_column(column)
-    for name, cls in MEASURES.items():
-        own = [f.name for f in fields(cls)]
-        table.add_row(name, escape((cls.__doc__ or "").strip().splitlines()[0]), ", ".join(own))
-    out.print(table)
-
-
-@app.command()
-def models() -> None:
-    """List the model families that can be loaded, and the samplers that decode them."""
-    from .decode import SAMPLERS
-    from .models import FAMILIES, PAIR
-
-    table = Table(title="Model families", title_justify="left")
-    for name in ("family", "architecture", "attention", "row that predicts i", "for example"):
-        table.add_column(name)
-    for family in FAMILIES:
-        row = "i" if family.shift == 0 else f"i − {family.shift}"
-        names = ", ".join(family.architectures)
-        table.add_row(family.name, names, str(family.direction), row, family.examples)
-    out.print(table)
-    table = Table(title="Embedded models: no GPU, no download", title_justify="left")
-    table.add_column("name")
-    table.add_column("what")
-    for name, what in PAIR.items():
-        table.add_row(name, what)
-    out.print(table)
-    table = Table(title="Samplers", title_justify="left")
-    for name in ("sampler", "rule", "options beside the common ones"):
-        table.add_column(name)
-    common = {"length", "steps", "block_length", "temperature", "cfg", "seed", "stop_at_eos"}
-    for name, cls in SAMPLERS.items():
-        own = [f"{f.name}={f.default}" for f in fields(cls) if f.name not in common]
-        rule = (cls.__doc__ or "").strip().splitlines()[0]
-        table.add_row(name, escape(rule), escape(", ".join(own)))
-    out.print(table)
-
-
-def main() -> None:
-    """Run the command line; errors a user can mend are one line and an exit code."""
-    try:
-        app()
-    except FloatscopeError as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        err.print("interrupted; nothing was left half-written")
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

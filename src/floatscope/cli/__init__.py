@@ -1,0 +1,26 @@
+"""The command line: parse, call, print. Everything it does, the library does.
+
+Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, prompt, sampler, data);
+3 a model that cannot be loaded or fails its self-check; 4 a trace that cannot be written or read;
+5 a capture that missed a layer; 130 interrupted.
+"""
+
+import sys
+
+from rich.markup import escape
+
+from ..errors import FloatscopeError
+from . import evaluate, frequencies, lists, trace  # noqa: F401 - each adds its commands
+from .app import app, err
+
+
+def main() -> None:
+    """Run the command line; errors a user can mend are one line and an exit code."""
+    try:
+        app()
+    except FloatscopeError as error:
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("interrupted; nothing was left half-written")
+        sys.exit(130)

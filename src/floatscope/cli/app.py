@@ -1,0 +1,54 @@
+"""The command line's frame: the app, where it prints, and its options before any command."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+app = typer.Typer(
+    name="floatscope",
+    help="An instrument for attention in masked diffusion language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+out, err = Console(), Console(stderr=True)
+
+
+def _version(wanted: bool) -> bool:
+    if wanted:
+        from importlib.metadata import version
+
+        out.print(f"floatscope {version('floatscope')}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def progress_bar(text: str) -> Progress:
+    """On standard error, so that what a command prints can be piped."""
+    return Progress(
+        TextColumn(text),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+    )

@@ -1,0 +1,50 @@
+"""`floatscope frequencies`: count a corpus' tokens, for the calibrated sampler."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ..errors import UsageError
+from .app import app, err, out
+
+
+@app.command()
+def frequencies(
+    corpus: Annotated[
+        list[Path], typer.Argument(help="Text files, or JSONL with a `text` field; .gz, .xz too.")
+    ],
+    model: Annotated[
+        str, typer.Option(help="Whose tokenizer counts: a name, directory or hub id.")
+    ],
+    save: Annotated[Path, typer.Option("--out", help="The .npy file to write.")],
+    overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
+) -> None:
+    """Count how frequent each token is in a corpus, for `position-calibrated` and the trivial share.
+
+    * `floatscope frequencies --model ./LLaDA-8B-Instruct --out f.npy wiki.txt.gz`
+    * `floatscope evaluate … --sampler position-calibrated --set frequencies=f.npy`
+    """
+    import numpy as np
+
+    from .. import instrument
+    from ..frequencies import corpus_texts, count
+
+    if save.suffix != ".npy":
+        raise UsageError(f"{save} does not end in .npy", "Choose such a name.")
+    if save.exists() and not overwrite:
+        raise UsageError(f"{save} exists", "Choose another --out, or pass --overwrite.")
+    with err.status(f"Loading {escape(model)} …") as status:
+        loaded = instrument.load(model, device="cpu", check=False)
+        if loaded.tokenizer is None:
+            raise UsageError(f"{model} has no tokenizer", "Count with a model that has one.")
+
+        def tick(texts: int, tokens: int) -> None:
+            status.update(f"{texts:,} texts, {tokens:,} tokens")
+
+        shares = count(loaded.tokenizer, corpus_texts(corpus), loaded.vocab_size, tick)
+    save.parent.mkdir(parents=True, exist_ok=True)
+    np.save(save, shares.astype(np.float32))
+    seen = int((shares > 0).sum())
+    out.print(f"{escape(str(save))}: {seen:,} of {loaded.vocab_size:,} tokens seen")

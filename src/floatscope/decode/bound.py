@@ -1,0 +1,71 @@
+"""A diffusion model's bound on ln p(target | context): E over masks of (L / masked) · Σ ln p(masked).
+
+As in LLaDA's evaluation (2502.09992, algorithm 3): the number of masked positions is uniform on
+1 … L, then which they are. Where all 2^L − 1 masks fit into the budget each is taken once, and
+the bound is exact. Use it through `likelihood`.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..models import Model
+from ..prompt import Encoded
+from .score import log_p, look
+
+
+def bound(
+    model: Model,
+    context: Encoded,
+    target: list[int],
+    samples: int,
+    batch_size: int,
+    generator: torch.Generator,
+) -> tuple[float, float]:
+    """The bound and its standard error, 0 where every mask was taken."""
+    size = len(target)
+    few = 2**size - 1 <= samples
+    masks = every_mask(size) if few else drawn_masks(size, samples, generator)
+    different, which = masks.unique(dim=0, return_inverse=True)  # a drawn mask may come twice
+    scores = []
+    for some in different.to(model.device).split(batch_size):
+        rows = torch.tensor(target, device=model.device).expand(len(some), -1)
+        logits = look(model, [context] * len(some), rows, some)
+        found = log_p(model, logits[some], rows[some]).double()
+        row = some.nonzero()[:, 0]
+        total = found.new_zeros(len(some)).index_add(0, row, found)
+        scores.append(total * size / some.sum(-1))
+    score, count = torch.cat(scores).cpu()[which], masks.sum(-1)
+    if few:
+        ways = torch.tensor([math.comb(size, int(c)) for c in count], dtype=score.dtype)
+        return float((score / (size * ways)).sum()), 0.0
+    return _estimate(score, count, size)
+
+
+def every_mask(size: int) -> Bool[Tensor, "n w"]:
+    """All masks of `size` positions but the empty one."""
+    numbers = torch.arange(1, 2**size)
+    return (numbers[:, None] >> torch.arange(size)) % 2 == 1
+
+
+def drawn_masks(size: int, samples: int, generator: torch.Generator) -> Bool[Tensor, "n w"]:
+    """Masks whose number of positions runs evenly over 1 … size from a random start, as LLaDA's."""
+    start = int(torch.randint(size, (), generator=generator))
+    steps = torch.arange(samples) * size // samples
+    count = (start + steps) % size + 1
+    place = torch.rand((samples, size), generator=generator).argsort(-1).argsort(-1)
+    return place < count[:, None]
+
+
+def _estimate(
+    score: Float[Tensor, " n"], count: Int[Tensor, " n"], size: int
+) -> tuple[float, float]:
+    """Mean and standard error; by number of masked positions where each came at least twice."""
+    strata = [score[count == c] for c in range(1, size + 1)]
+    if min(map(len, strata)) < 2:
+        return float(score.mean()), float(score.std() / math.sqrt(len(score)))
+    means = torch.stack([one.mean() for one in strata])
+    spread = torch.stack([one.var() / len(one) for one in strata])
+    return float(means.mean()), float(spread.sum().sqrt() / size)

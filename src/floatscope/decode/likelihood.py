@@ -1,0 +1,203 @@
+"""How likely a model finds a given text after a context, in nats.
+
+Exact for a causal model. A diffusion model has no likelihood in closed form: what is given is the
+bound of LLaDA's evaluation (2502.09992, algorithm 3), E over masks of (L / masked) · Σ ln p(masked
+tokens), summed over every mask where they are few and estimated from a sample where they are not.
+Both see the interventions in force. No text and no tokenizer here, and nothing is sampled from the
+model: see `floatscope.harness` for tasks.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..errors import UsageError
+from ..models import Model
+from ..prompt import Encoded, encode
+from .bound import bound
+from .confidence import Confidence
+from .draw import stream
+from .loop import decode
+from .score import log_p, look
+from .steps import prepared
+
+Pair = tuple[Sequence[int], Sequence[int]]  # context, target
+Progress = Callable[[int, int], None]  # pairs done, pairs in all
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """ln p(target | context), or its lower bound."""
+
+    value: float
+    error: float = 0.0  # the standard error of an estimate; 0 where nothing was drawn
+    greedy: bool | None = None  # greedy decoding gives the target; None: not asked
+
+
+def log_likelihood(
+    model: Model,
+    context_ids: Sequence[int],
+    target_ids: Sequence[int],
+    *,
+    samples: int = 128,
+    batch_size: int = 8,
+    seed: int = 0,
+    check_greedy: bool = True,
+) -> Likelihood:
+    """ln p(target | context) of one pair; see `log_likelihoods`."""
+    pair = (context_ids, target_ids)
+    return log_likelihoods(
+        model,
+        [pair],
+        samples=samples,
+        batch_size=batch_size,
+        seed=seed,
+        check_greedy=check_greedy,
+    )[0]
+
+
+@torch.inference_mode()
+def log_likelihoods(
+    model: Model,
+    pairs: Sequence[Pair],
+    *,
+    samples: int = 128,
+    batch_size: int = 8,
+    seed: int = 0,
+    check_greedy: bool = True,
+    progress: Progress | None = None,
+) -> list[Likelihood]:
+    """ln p(target | context) of each pair, in order.
+
+    Args:
+        pairs: token ids of a context and of what follows it.
+        samples: masks drawn for a diffusion model; where a target of L tokens has no more than
+            that (2^L − 1), each is taken once and the bound is exact.
+        batch_size: rows of a forward: masks of one pair, or pairs with targets of one length.
+        seed: with the pair's ids, of the masks: they do not depend on the other pairs.
+        check_greedy: also decode greedily and compare (a forward for every target token of a
+            diffusion model, revealed most confident first; nothing for a causal one).
+        progress: called with (pairs done, pairs in all).
+    """
+    if samples < 2:
+        raise UsageError(f"samples = {samples}", "Use 2 or more.")
+    if batch_size < 1:
+        raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
+    contexts = [_checked(model, context, target) for context, target in pairs]
+    tick = progress or (lambda done, total: None)
+    if not model.is_diffusion:
+        return _exact(model, contexts, [list(t) for _, t in pairs], batch_size, tick)
+    found = []
+    for number, (context, (given, target)) in enumerate(zip(contexts, pairs, strict=True), 1):
+        # From the ids as given: with and without an intervention the masks are the same.
+        generator = stream(seed, (len(given), *map(int, given), *map(int, target)))
+        one = Likelihood(*bound(model, context, list(target), samples, batch_size, generator))
+        if check_greedy:
+            one = replace(one, greedy=_decodes_to(model, context, list(target)))
+        found.append(one)
+        tick(number, len(pairs))
+    return found
+
+
+def rolling_log_likelihood(
+    model: Model,
+    ids: Sequence[int],
+    *,
+    prefix: int,
+    window: int | None = None,
+    samples: int = 128,
+    batch_size: int = 8,
+    seed: int = 0,
+) -> Likelihood:
+    """ln p of a text of any length, cut into windows: every token is scored once.
+
+    Args:
+        prefix: what stands before the first token, such as the model's begin token.
+        window: tokens of a forward, context included; as many as the model takes by default.
+    """
+    if not len(ids):
+        raise UsageError("the text is empty", "Give at least one token.")
+    added = len(prepared(model, encode(model, [prefix])).ids) - 1  # by an intervention
+    size = model.context - added if window is None else window
+    if not 2 <= size <= model.context - added:
+        raise UsageError(f"window = {size}", f"Use 2 to {model.context - added} tokens.")
+    parts = log_likelihoods(
+        model,
+        list(windows(ids, prefix, size)),
+        samples=samples,
+        batch_size=batch_size,
+        seed=seed,
+        check_greedy=False,
+    )
+    error = math.sqrt(sum(one.error**2 for one in parts))
+    return Likelihood(math.fsum(one.value for one in parts), error)
+
+
+def windows(ids: Sequence[int], prefix: int, size: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Context and target of each window of `size` tokens: one token of context, more in the last."""
+    tokens = [int(i) for i in ids]
+    yield [prefix], tokens[: size - 1]
+    done = size - 1
+    while done < len(tokens):
+        end = min(done + size - 1, len(tokens))
+        yield tokens[end - size : done], tokens[done:end]
+        done = end
+
+
+def _checked(model: Model, context: Sequence[int], target: Sequence[int]) -> Encoded:
+    """The context as the model is given it, after refusing what cannot be scored."""
+    if not len(target):
+        raise UsageError("the target is empty", "Give at least one token to score.")
+    if not len(context) and model.shift:
+        raise UsageError(
+            f"the context is empty, and {model.name} predicts a token from the one before it",
+            "Begin the context with the model's begin or end token.",
+        )
+    encode(model, [*context, *target])  # every id is in the vocabulary
+    if model.mask_id in target:
+        raise UsageError(
+            "the target holds the mask token", "A mask is never predicted: leave it out."
+        )
+    bare = Encoded(tuple(int(i) for i in context), ("prompt",) * len(context))
+    whole = prepared(model, bare)
+    total = len(whole.ids) + len(target)
+    if total > model.context:
+        raise UsageError(
+            f"{len(whole.ids)} context and {len(target)} target tokens exceed the context of "
+            f"{model.context} of {model.name}",
+            f"Shorten them by {total - model.context} tokens.",
+        )
+    return whole
+
+
+def _exact(
+    model: Model,
+    contexts: list[Encoded],
+    targets: list[list[int]],
+    batch_size: int,
+    tick: Progress,
+) -> list[Likelihood]:
+    """Targets of one length stand together: padding is on the left, and answers end together."""
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for i in sorted(range(len(targets)), key=lambda i: len(contexts[i].ids)):
+        by_length[len(targets[i])].append(i)
+    found: dict[int, Likelihood] = {}
+    for members in by_length.values():
+        for at in range(0, len(members), batch_size):
+            batch = members[at : at + batch_size]
+            target = torch.tensor([targets[i] for i in batch], device=model.device)
+            logits = look(model, [contexts[i] for i in batch], target, None)
+            values = log_p(model, logits, target).double().sum(-1).tolist()
+            greedy = (logits.argmax(-1) == target).all(-1).tolist()
+            for i, value, same in zip(batch, values, greedy, strict=True):
+                found[i] = Likelihood(value, greedy=same)
+            tick(len(found), len(targets))
+    return [found[i] for i in range(len(targets))]
+
+
+def _decodes_to(model: Model, context: Encoded, target: list[int]) -> bool:
+    sampler = Confidence(length=len(target), stop_at_eos=False)
+    return decode(model, [context], sampler)[0].answer_ids == [int(i) for i in target]

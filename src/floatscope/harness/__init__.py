@@ -1,0 +1,25 @@
+"""Floatscope's models in lm-evaluation-harness: its tasks, with any sampler and any intervention.
+
+    from floatscope.harness import FloatscopeLM  # also registers the model "floatscope"
+    lm_eval.simple_evaluate(model=FloatscopeLM("pair/mdm", sampler="confidence"), tasks=[...])
+
+    python -m floatscope.harness run --model floatscope --model_args model=pair/mdm --tasks ...
+
+The harness owns the tasks, the wording of prompts and the scores. Here text becomes tokens, and is
+decoded or scored as everywhere in Floatscope. Needs the extra `lm-eval`.
+"""
+
+from ..errors import FloatscopeError
+
+try:
+    # For what it registers: once one model is in the registry the harness looks for no others.
+    import lm_eval.models  # noqa: F401
+except ImportError as error:
+    raise FloatscopeError(
+        f"lm-evaluation-harness cannot be imported ({error})",
+        "Install it: pip install 'floatscope[lm-eval]'.",
+    ) from error
+
+from .language_model import FloatscopeLM
+
+__all__ = ["FloatscopeLM"]

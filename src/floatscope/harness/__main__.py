@@ -1,0 +1,6 @@
+"""The harness's own command line, with the model "floatscope" registered."""
+
+from lm_eval.__main__ import cli_evaluate
+
+if __name__ == "__main__":
+    cli_evaluate()

@@ -1,0 +1,94 @@
+"""What a task asks of a generation, as a sampler: how long, how warm, and where the text stops."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ..decode import SAMPLERS, Autoregressive, Sampler
+from ..errors import UsageError
+from ..models import Model
+from ..options import sampler_of
+
+AnySampler = Sampler | Autoregressive
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+_ONLY_WHEN_WARM = ("top_p", "top_k", "min_p")  # say nothing about greedy decoding
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A task's `generation_kwargs`. A length of None leaves the sampler's own."""
+
+    until: tuple[str, ...] = ()
+    length: int | None = None
+    temperature: float | None = None  # None: the sampler's own
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any]) -> "Wish":
+        """As the harness reads them: without `do_sample` a temperature above 0 asks for it."""
+        left = dict(asked)
+        until = left.pop("until", None) or ()
+        lengths = [value for name in _LENGTHS if (value := left.pop(name, None)) is not None]
+        warm = float(left.pop("temperature", None) or 0.0)
+        if left.pop("do_sample", None) is False:
+            warm = 0.0
+        refused = [name for name in left if warm or name not in _ONLY_WHEN_WARM]
+        if refused:
+            raise UsageError(
+                f"the task asks for {refused[0]} = {left[refused[0]]!r} in generation",
+                "Floatscope's samplers have no such option: take it out of generation_kwargs.",
+            )
+        return cls(
+            until=(until,) if isinstance(until, str) else tuple(until),
+            length=int(lengths[0]) if lengths else None,
+            temperature=warm or None,
+        )
+
+    def sampler(self, base: AnySampler, occurrence: int = 0) -> AnySampler:
+        """The sampler as asked; a repeated warm request gets another seed each time."""
+        sampler = base if self.length is None else resized(base, self.length)
+        if self.temperature is not None:
+            sampler = replace(sampler, temperature=self.temperature)
+        if sampler.temperature:
+            sampler = replace(sampler, seed=sampler.seed + occurrence)
+        return sampler
+
+    def text(self, model: Model, ids: Sequence[int]) -> str:
+        """The answer, up to the first of the stop strings."""
+        kept = [i for i in ids[: self.length] if i != model.mask_id]
+        text = model.text(kept)
+        ends = [at for stop in self.until if stop and (at := text.find(stop)) >= 0]
+        return text[: min(ends)] if ends else text
+
+
+def resized(sampler: AnySampler, length: int) -> AnySampler:
+    """Another length at as many tokens a step; blocks stay whole, the last one perhaps too long."""
+    if isinstance(sampler, Autoregressive):
+        return replace(sampler, length=length)
+    block = sampler.block_length
+    if block is not None:
+        block = min(block, length)
+        length = -(-length // block) * block
+    steps = sampler.steps
+    if steps is not None:
+        fewest = 1 if block is None else length // block
+        steps = max(round(steps * length / sampler.length), fewest)
+    return replace(sampler, length=length, steps=steps, block_length=block)
+
+
+def sampler_from(model: Model, given: Any, options: Mapping[str, Any], seed: int) -> AnySampler:
+    """A sampler by its name and fields, or as it is; by default the one that fits the model."""
+    options = {name: value for name, value in options.items() if value is not None}
+    if isinstance(given, Sampler | Autoregressive):
+        if options:
+            raise UsageError(
+                f"{', '.join(options)} beside a sampler", "Put them into the sampler itself."
+            )
+        return given
+    name = given or ("confidence" if model.is_diffusion else "autoregressive")
+    if name in SAMPLERS:
+        known = [field.name for field in fields(SAMPLERS[name])]
+        for option in options:
+            if option not in known:
+                raise UsageError(f"{name} takes no {option}", f"It has: {', '.join(known)}.")
+    sampler: AnySampler = sampler_of(name, {"seed": seed, **options}, [])
+    return sampler

@@ -1,0 +1,220 @@
+"""FloatscopeLM: what the harness asks of a language model, answered by a Floatscope model.
+
+One process, one device. How text becomes tokens is in `text`, what a task may ask of a generation in
+`generation`.
+"""
+
+import logging
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import register_model
+from tqdm import tqdm
+
+from ..decode.likelihood import log_likelihoods, rolling_log_likelihood
+from ..decode.steps import prepared
+from ..errors import UsageError
+from ..instrument import Model, load
+from ..options import intervention_of
+from ..prompt import encode, leading
+from .generation import AnySampler, Wish, sampler_from
+from .text import TextLM
+
+log = logging.getLogger(__name__)
+
+
+@register_model("floatscope")
+class FloatscopeLM(TextLM):
+    """A model with a sampler and an intervention, for lm-evaluation-harness.
+
+    Args:
+        model: a name, a path or a hub id as `floatscope.load` takes it, or a loaded model.
+        sampler: a sampler, or its name; by default the one that fits the model.
+        intervention: in force during every request (`with intervention(model)`), or its text as
+            the command line takes it, with ";" for ",": "mask-columns:k=5;control=random".
+        samples: masks drawn for a likelihood under a diffusion model.
+        batch_size: prompts, or masks of one likelihood, in a forward; results do not depend on it.
+        seed: of the masks, and of a sampler given by name.
+        check_greedy: whether a likelihood also says if greedy decoding gives the text.
+        truncate: cut contexts that do not fit from the left, and say how many; else an error.
+        device, dtype: as `floatscope.load` takes them.
+        options: fields of a sampler given by name, such as length, steps or temperature.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Model,
+        sampler: str | AnySampler | None = None,
+        *,
+        intervention: str | Callable[[Any], AbstractContextManager[Any]] | None = None,
+        samples: int = 128,
+        batch_size: int | str = 8,
+        seed: int = 0,
+        check_greedy: bool = True,
+        truncate: bool = False,
+        device: str | None = None,
+        dtype: str | None = None,
+        **options: Any,
+    ) -> None:
+        if not str(batch_size).isdigit() or int(batch_size) < 1:
+            raise UsageError(f"batch_size = {batch_size}", "Use a number, 1 or more.")
+        if not isinstance(model, Model):
+            if device and device.startswith("cuda") and not torch.cuda.is_available():
+                # The harness's command line asks for cuda:0 whether or not a person did.
+                log.warning("no %s here: using the CPU", device)
+                device = "cpu"
+            model = load(model, dtype=dtype or "auto", device=device)
+        elif device or dtype:
+            raise UsageError("device or dtype beside a loaded model", "Give them to load(...).")
+        super().__init__(model)
+        self.sampler = sampler_from(model, sampler, options, seed)
+        self.sampler.check(model)
+        self.intervention: Callable[[Any], AbstractContextManager[Any]] | None = (
+            intervention_of(intervention) if isinstance(intervention, str) else intervention
+        )
+        self.samples, self.batch_size, self.seed = int(samples), int(batch_size), int(seed)
+        self.check_greedy, self.truncate = check_greedy, truncate
+        self._device = model.device
+        self._cut = 0  # contexts cut so far in this call
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        wishes = [Wish.of(request.args[1]) for request in requests]
+        seen: Counter[str] = Counter()
+        together: dict[str, tuple[AnySampler, list[int]]] = {}
+        for i, (request, wish) in enumerate(zip(requests, wishes, strict=True)):
+            sampler = wish.sampler(self.sampler, seen[repr(request.args)])
+            seen[repr(request.args)] += 1
+            together.setdefault(sampler.describe(), (sampler, []))[1].append(i)
+        texts: dict[int, str] = {}
+        with self._at_work("Generating", len(requests), disable_tqdm) as (bar, room):
+            for name, (sampler, members) in together.items():
+                log.info("%s: %d requests with %s", self.model.name, len(members), name)
+                left = room - sampler.length
+                ids = {i: self._fitted(self._prompt(requests[i].args[0]), left) for i in members}
+                members.sort(key=lambda i: -len(ids[i]))  # like lengths together: little padding
+                for at in range(0, len(members), self.batch_size):
+                    batch = members[at : at + self.batch_size]
+                    found = self.model.generate(
+                        [ids[i] for i in batch], sampler, batch_size=self.batch_size
+                    )
+                    for i, one in zip(batch, found, strict=True):
+                        texts[i] = wishes[i].text(self.model, one.answer_ids)
+                        self.cache_hook.add_partial("generate_until", requests[i].args, texts[i])
+                    bar.update(len(batch))
+        return [texts[i] for i in range(len(requests))]
+
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        pairs = [(request.args, *self._encode_pair(*request.args)) for request in requests]
+        return self._loglikelihood_tokens(pairs, disable_tqdm=disable_tqdm)
+
+    def _loglikelihood_tokens(
+        self,
+        requests: list[tuple[tuple[str, str], list[int], list[int]]],
+        disable_tqdm: bool = False,
+        **more: Any,
+    ) -> list[tuple[float, bool]]:
+        answers: list[tuple[float, bool]] = []
+        errors: list[float] = []
+        some = 16 * self.batch_size  # enough to stand together by length; then into the cache
+        with self._at_work("Scoring", len(requests), disable_tqdm) as (bar, room):
+            for at in range(0, len(requests), some):
+                batch = requests[at : at + some]
+
+                def tick(done: int, of: int, at: int = at) -> None:
+                    bar.update(at + done - bar.n)
+
+                pairs = [(self._fitted(c, room - len(t)), t) for _, c, t in batch]
+                found = log_likelihoods(
+                    self.model,
+                    pairs,
+                    samples=self.samples,
+                    batch_size=self.batch_size,
+                    seed=self.seed,
+                    check_greedy=self.check_greedy,
+                    progress=tick,
+                )
+                for (args, _, _), one in zip(batch, found, strict=True):
+                    answers.append((one.value, bool(one.greedy)))
+                    errors.append(one.error)
+                    self.cache_hook.add_partial("loglikelihood", args, answers[-1])
+        self._tell_errors(errors)
+        return answers
+
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        answers: list[float] = []
+        errors: list[float] = []
+        with self._at_work("Scoring texts", len(requests), disable_tqdm) as (bar, _):
+            for request in requests:
+                one = rolling_log_likelihood(
+                    self.model,
+                    self.tok_encode(request.args[0], add_special_tokens=False),
+                    prefix=self.prefix_token_id,
+                    samples=self.samples,
+                    batch_size=self.batch_size,
+                    seed=self.seed,
+                )
+                answers.append(one.value)
+                errors.append(one.error)
+                self.cache_hook.add_partial("loglikelihood_rolling", request.args, one.value)
+                bar.update()
+        self._tell_errors(errors)
+        return answers
+
+    @property
+    def max_length(self) -> int:
+        return self.model.context
+
+    @property
+    def max_gen_toks(self) -> int:
+        return self.sampler.length
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What a result must say to be repeated."""
+        edit = self.intervention
+        return {
+            "floatscope_model": self.model.name,
+            "floatscope_fingerprint": self.model.fingerprint,
+            "floatscope_sampler": self.sampler.describe(),
+            "floatscope_intervention": getattr(edit, "describe", lambda: str(edit))(),
+            "floatscope_samples": self.samples,
+            "floatscope_seed": self.seed,
+        }
+
+    @contextmanager
+    def _at_work(self, what: str, total: int, quiet: bool) -> Iterator[tuple[Any, int]]:
+        """The intervention in force, a bar, and how many tokens fit beside what it adds."""
+        force = self.intervention(self.model) if self.intervention else nullcontext()
+        self._cut = 0
+        with force, tqdm(total=total, desc=what, disable=quiet or self.rank != 0) as bar:
+            probe = encode(self.model, [0])  # any text
+            yield bar, self.model.context - (len(prepared(self.model, probe).ids) - 1)
+        if self._cut:
+            log.warning("%d of %d contexts were cut from the left to fit", self._cut, total)
+
+    def _fitted(self, ids: list[int], room: int) -> list[int]:
+        if len(ids) <= room:
+            return ids
+        start = leading(self.tokenizer)
+        lead = len(start) if ids[: len(start)] == start else 0
+        if not self.truncate or room <= lead:
+            raise UsageError(
+                f"a context of {len(ids)} tokens, where {self.model.name} has room for {room}",
+                "Use fewer or shorter examples, generate fewer tokens, or pass truncate=True.",
+            )
+        self._cut += 1
+        return ids[:lead] + ids[len(ids) - room + lead :]
+
+    def _tell_errors(self, errors: list[float]) -> None:
+        if any(errors):
+            middle, most = statistics.median(errors), max(errors)
+            log.info("standard error of the bounds: median %.3g, at most %.3g nats", middle, most)

@@ -1,0 +1,108 @@
+"""Text as tokens, the way the harness cuts it and Floatscope spells it.
+
+Text never becomes special tokens, except where a chat template was applied. No model runs here.
+"""
+
+from functools import cached_property
+from typing import Any
+
+from lm_eval.api.model import TemplateLM
+
+from ..errors import UsageError
+from ..instrument import Model
+from ..prompt import leading
+
+
+class TextLM(TemplateLM):
+    """The part of a language model for the harness that a tokenizer answers."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        if model.tokenizer is None:
+            raise UsageError(
+                f"{model.name} has no tokenizer", "Load it with load(..., tokenizer=)."
+            )
+        self.model, self.tokenizer = model, model.tokenizer
+        self._rendered: set[str] = set()  # what a chat template made
+
+    def tok_encode(
+        self,
+        string: str,
+        add_special_tokens: bool | None = None,
+        chat: bool | None = None,
+        **_: Any,
+    ) -> list[int]:
+        """Tokens as a plain Prompt has them, what leads a text included; a chat brings its own."""
+        chat = self._is_chat(string) if chat is None else chat
+        leads = not chat if add_special_tokens is None else add_special_tokens
+        how = {"add_special_tokens": False, "split_special_tokens": not chat}
+        ids: list[int] = self.tokenizer(string, **how)["input_ids"] if string else []
+        return [*leading(self.tokenizer), *ids] if leads else ids
+
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """As the harness cuts them: spaces at a context's end belong to the continuation."""
+        head = context.rstrip()
+        tail = context[len(head) :] + continuation
+        if not head:
+            return [self.prefix_token_id], self.tok_encode(tail, False, chat=False)
+        chat = self._is_chat(context)
+        ids = self.tok_encode(head, chat=chat)
+        return ids, self.tok_encode(head + tail, chat=chat)[len(ids) :]
+
+    def _prompt(self, context: str) -> list[int]:
+        return self.tok_encode(context) or [self.prefix_token_id]
+
+    @property
+    def eot_token_id(self) -> int:
+        if not self.model.end_ids:
+            raise UsageError(f"{self.model.name} has no end token", "Give texts a context.")
+        return self.model.end_ids[0]
+
+    @property
+    def prefix_token_id(self) -> int:
+        """What stands before a text that has no context."""
+        begin: int | None = self.tokenizer.bos_token_id
+        return self.eot_token_id if begin is None else begin
+
+    @property
+    def tokenizer_name(self) -> str:
+        return str(self.tokenizer.name_or_path or self.model.name).replace("/", "__")
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        if chat_template:
+            self._check_chat()
+        template: str | None = super().chat_template(chat_template)
+        return template
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        self._check_chat()
+        text: str = self.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+        self._rendered.add(text)
+        return text
+
+    def _check_chat(self) -> None:
+        if not self.model.chat:
+            raise UsageError(
+                f"{self.model.name} has no chat template", "Leave out --apply_chat_template."
+            )
+
+    def _is_chat(self, text: str) -> bool:
+        """Made by the chat template, here or in an earlier run whose requests were kept."""
+        return text in self._rendered or bool(self._opening and text.startswith(self._opening))
+
+    @cached_property
+    def _opening(self) -> str:
+        """The special token with which the chat template begins, if it does."""
+        if not self.model.chat:
+            return ""
+        turn = [{"role": "user", "content": "a"}]
+        text = self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+        names = [self.tokenizer.decode([i]) for i in self.model.special_ids]
+        return max((name for name in names if name and text.startswith(name)), key=len, default="")

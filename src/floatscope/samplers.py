@@ -1,0 +1,131 @@
+"""Samplers compared on one task: do they answer as well, how many steps do they take, in what order?
+
+One model, one set of questions, one number of masks. What differs is the order in which positions
+are revealed, and that is shown beside the accuracy.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from .decode import (
+    Confidence,
+    Entropy,
+    EntropyBound,
+    Margin,
+    PositionCalibrated,
+    Random,
+    Remask,
+    Sampler,
+    Threshold,
+)
+from .instrument import Model
+from .measures import DecodingOrder, Result
+from .measures.figures import SHARE_MAP, canvas
+from .tasks.answers import Answers, evaluate
+from .tasks.record import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ORDER = ("left_to_right", "boundary", "trivial")
+
+
+def all_samplers(
+    length: int, steps: int | None = None, frequencies: str | Path | None = None
+) -> dict[str, Sampler]:
+    """Every denoising sampler with its published settings, and confidence in blocks of a quarter."""
+    fixed: dict[str, Any] = {"length": length, "steps": steps}
+    found: dict[str, Sampler] = {
+        "confidence": Confidence(**fixed),
+        "entropy": Entropy(**fixed),
+        "margin": Margin(**fixed),
+        "random": Random(**fixed),
+        "position-calibrated": PositionCalibrated(**fixed, frequencies=frequencies),
+        "threshold": Threshold(length=length),
+        "factor": Threshold(length=length, factor=1.0),
+        "entropy-bound": EntropyBound(length=length),
+        "remask": Remask(length=length, steps=2 * (steps or length)),
+    }
+    for parts in (4, 2, 5):
+        if length % parts == 0 and (steps or length) >= parts:
+            found["semi-autoregressive"] = Confidence(**fixed, block_length=length // parts)
+            break
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class SamplersCompared:
+    """Answers and decoding orders by sampler."""
+
+    answers: dict[str, Answers]
+    orders: dict[str, Result] = field(repr=False)
+
+    def table(self) -> pd.DataFrame:
+        """One row a sampler: accuracy with interval, steps, and the order's three numbers."""
+        rows = []
+        for name, answers in self.answers.items():
+            row: dict[str, Any] = {"name": name, **answers.summary()}
+            order = self.orders[name].data
+            for value in _ORDER:
+                row[value] = float(order[value])
+                for end in ("low", "high", "null"):
+                    row[f"{value}_{end}"] = float(order[f"{value}_{end}"])
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def plot(self) -> "Figure":
+        """The map of every sampler: when is each part of the answer revealed?"""
+        columns = min(5, len(self.orders))
+        rows = -(-len(self.orders) // columns)
+        with canvas(rows, columns, width=1.9, height=1.9) as (figure, axes):
+            for axis in axes.flat[len(self.orders) :]:
+                axis.set_visible(False)
+            for axis, (name, order) in zip(axes.flat, self.orders.items(), strict=False):
+                data = order.data
+                image = axis.pcolormesh(
+                    data["place"], data["time"], data["map"], cmap=SHARE_MAP, vmin=0, vmax=1
+                )
+                image.set_edgecolor("face")
+                mean = 100 * self.answers[name].mean()[0]
+                axis.set_title(f"{name}\n{mean:.0f} % right", fontsize=7)
+            for axis in axes[:, 0]:
+                axis.set_ylabel("steps done")
+            for axis in axes[-1]:
+                axis.set_xlabel("place in the answer")
+            figure.colorbar(image, ax=axes, label="P(revealed)", shrink=0.8)
+        return figure
+
+
+def compare_samplers(
+    model: Model,
+    records: Sequence[Record],
+    samplers: Mapping[str, Sampler] | None = None,
+    *,
+    length: int = 32,
+    steps: int | None = None,
+    frequencies: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> SamplersCompared:
+    """Ask the same questions with every sampler (all of them by default).
+
+    `frequencies` serves the calibrated sampler and the share of trivial tokens; `options` are
+    `evaluate`'s: condition, template, intervention, batch_size, skip_bad.
+    """
+    chosen = dict(samplers or all_samplers(length, steps, frequencies))
+    measure = DecodingOrder(frequencies=frequencies)
+    answers: dict[str, Answers] = {}
+    orders: dict[str, Result] = {}
+    for number, (name, sampler) in enumerate(chosen.items()):
+
+        def tick(done: int, of: int, before: int = number) -> None:
+            if progress:
+                progress(before * of + done, len(chosen) * of)
+
+        answers[name] = evaluate(model, records, sampler, progress=tick, **options)
+        orders[name] = measure.of_decodings(answers[name].decodings, model.name)
+    return SamplersCompared(answers, orders)

@@ -1,0 +1,130 @@
+"""Answers: what a model said to every question under one condition, with means and paired differences.
+
+What could not be asked is listed, never dropped in silence.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from ..decode import Decoding
+from ..errors import UsageError
+from ..intervals import bootstrap, difference
+from ..interventions import Intervention
+from ..models import Model
+from .asking import AnySampler, ask
+from .bad import Bad
+from .conditions import Condition
+from .pool import Pool
+from .record import Record
+from .templates import Template
+
+SCORES = ("exact_match", "contains", "f1")
+Interval = tuple[float, float, float]  # mean, and the ends of its 95 % interval
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a model answered under one condition.
+
+    `table` has a row a question: its id, the prediction, the three scores, the steps taken, the masks
+    offered and the tokens of the prompt. `left_out` says which questions could not be asked.
+    """
+
+    model: str
+    condition: Condition
+    sampler: str
+    template: str
+    intervention: str
+    table: pd.DataFrame
+    decodings: list[Decoding] = field(repr=False)
+    left_out: tuple[Bad, ...] = ()
+
+    @property
+    def n(self) -> int:
+        return len(self.table)
+
+    def mean(self, what: str = "contains") -> Interval:
+        """A score's mean over questions, with its 95 % bootstrap interval."""
+        return _numbers(bootstrap(self.table[what].to_numpy(float)))
+
+    def minus(self, other: "Answers", what: str = "contains") -> Interval:
+        """This mean minus the other's, paired over the questions that both were asked."""
+        mine, theirs = (a.table.set_index("id")[what] for a in (self, other))
+        common = mine.index.intersection(theirs.index)
+        if common.empty:
+            raise UsageError(
+                "no question was asked in both", "Compare answers to the same records."
+            )
+        return _numbers(difference(mine[common].to_numpy(float), theirs[common].to_numpy(float)))
+
+    def summary(self) -> dict[str, object]:
+        """One line of a table: what was asked how, and each score with its interval."""
+        line: dict[str, object] = {
+            "model": self.model,
+            "condition": self.condition.name,
+            "intervention": self.intervention,
+            "sampler": self.sampler,
+            "n": self.n,
+            "left_out": len(self.left_out),
+            "steps": float(self.table["steps"].mean()),
+        }
+        for what in SCORES:
+            line[what], line[f"{what}_low"], line[f"{what}_high"] = self.mean(what)
+        return line
+
+
+def _numbers(found: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Interval:
+    return float(found[0]), float(found[1]), float(found[2])
+
+
+def evaluate(
+    model: Model,
+    records: Sequence[Record],
+    sampler: AnySampler | None = None,
+    *,
+    condition: Condition | None = None,
+    template: Template | None = None,
+    intervention: Intervention | None = None,
+    pool: Sequence[Record] | Pool | None = None,
+    batch_size: int = 8,
+    skip_bad: bool = False,
+    progress: Progress | None = None,
+) -> Answers:
+    """Ask `model` every record under a condition, with an intervention in force if one is given.
+
+    Args:
+        sampler: how to decode; its `length` is the number of masks, the same for every question.
+        condition: what is done to the passages first; as they are by default.
+        template: the world's layout for the world's questions, else the plain one.
+        intervention: in force while decoding.
+        pool: the records from which distractors, noise and conflicts are drawn; these by default.
+        batch_size: questions decoded together, shortest first; the answers do not depend on it.
+        skip_bad: leave out questions that cannot be asked (too long, no passages) and list them.
+        progress: called with (questions done, questions in all).
+    """
+    asked = ask(
+        model,
+        records,
+        sampler,
+        condition=condition,
+        template=template,
+        intervention=intervention,
+        pool=pool,
+        batch_size=batch_size,
+        skip_bad=skip_bad,
+        progress=progress,
+    )
+    return Answers(
+        model=model.name,
+        condition=condition or Condition(),
+        sampler=asked.sampler.describe(),
+        template=repr(asked.template),
+        intervention=intervention.describe() if intervention else "",
+        table=pd.DataFrame(asked.rows),
+        decodings=asked.decodings,
+        left_out=tuple(asked.left_out),
+    )

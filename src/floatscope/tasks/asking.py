@@ -1,0 +1,146 @@
+"""Asking a model every question of a task under one condition, and scoring what it says.
+
+Fair by construction: one template, one number of masks and one decoding budget for everything that
+is compared. Here questions become rows; Answers (in answers.py) makes means and differences of them.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..decode import Autoregressive, Confidence, Decoding, Sampler, decode
+from ..decode.steps import prepared
+from ..errors import UsageError
+from ..interventions import Intervention
+from ..models import Model
+from ..prompt import Encoded, encode
+from .bad import Bad
+from .conditions import Condition
+from .pool import Pool
+from .record import Record
+from .scores import score
+from .templates import PlainTemplate, Template, WorldTemplate
+
+AnySampler = Sampler | Autoregressive
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What came of it: a row and a decoding for each question, in order, and what was left out."""
+
+    sampler: AnySampler
+    template: Template
+    rows: list[dict[str, Any]]
+    decodings: list[Decoding]
+    left_out: list[Bad]
+
+
+def default_template(records: Sequence[Record]) -> Template:
+    """The world's own layout for the world's questions, the plain one for all others."""
+    of_world = all(record.known is not None for record in records)
+    return WorldTemplate() if of_world else PlainTemplate()
+
+
+def ask(
+    model: Model,
+    records: Sequence[Record],
+    sampler: AnySampler | None = None,
+    *,
+    condition: Condition | None = None,
+    template: Template | None = None,
+    intervention: Intervention | None = None,
+    pool: Sequence[Record] | Pool | None = None,
+    batch_size: int = 8,
+    skip_bad: bool = False,
+    progress: Progress | None = None,
+) -> Asked:
+    """Decode and score every record; `evaluate` says what the options mean."""
+    if not records:
+        raise UsageError("no records", "Give at least one question.")
+    if batch_size < 1:
+        raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
+    condition, template = condition or Condition(), template or default_template(records)
+    usual = Confidence() if model.is_diffusion else Autoregressive()
+    chosen = budget(sampler or usual, condition)
+    chosen.check(model)
+    asked, left_out = _prompts(model, records, chosen, condition, template, pool, skip_bad)
+    order = sorted(range(len(asked)), key=lambda i: (len(asked[i][1].ids), i))
+    found: dict[int, Decoding] = {}
+    with intervention(model) if intervention else nullcontext():
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            prompts = [prepared(model, asked[i][1]) for i in batch]
+            found.update(zip(batch, decode(model, prompts, chosen), strict=True))
+            if progress:
+                progress(len(found), len(asked))
+    decodings = [found[i] for i in range(len(asked))]
+    rows = [
+        {
+            "id": record.id,
+            "question": record.question,
+            "answers": list(record.answers),
+            "gold": record.gold,
+            "prediction": decoding.text,
+            **score(decoding.text, record.answers),
+            "steps": decoding.steps,
+            "masks": chosen.length,
+            "prompt_tokens": len(prompt.ids),
+            "ended": decoding.ended,
+        }
+        for (record, prompt), decoding in zip(asked, decodings, strict=True)
+    ]
+    return Asked(chosen, template, rows, decodings, left_out)
+
+
+def budget(sampler: AnySampler, condition: Condition) -> AnySampler:
+    """The sampler with the condition's extra masks; tokens a step stay as they were."""
+    extra = condition.extra_masks
+    if not extra or isinstance(sampler, Autoregressive):
+        return sampler  # an autoregressive model has no masks to be distracted by
+    if sampler.block_length:
+        raise UsageError(
+            "extra masks do not fit into blocks", "Drop block_length, or use a longer length."
+        )
+    length = sampler.length + extra
+    steps = None if sampler.steps is None else -(-sampler.steps * length // sampler.length)
+    return replace(sampler, length=length, steps=steps)
+
+
+def _prompts(
+    model: Model,
+    records: Sequence[Record],
+    sampler: AnySampler,
+    condition: Condition,
+    template: Template,
+    pool: Sequence[Record] | Pool | None,
+    skip_bad: bool,
+) -> tuple[list[tuple[Record, Encoded]], list[Bad]]:
+    """Every record as a prompt that fits, before anything is decoded."""
+    others = pool if isinstance(pool, Pool) else Pool(records if pool is None else pool)
+    asked, left_out = [], []
+    for record in records:
+        try:
+            changed = condition.apply(record, others)
+            prompt = encode(model, template.prompt(changed, condition))
+            total = len(prompt.ids) + sampler.length
+            if total > model.context:
+                raise UsageError(
+                    f"record {record.label}: {len(prompt.ids)} prompt tokens and {sampler.length} "
+                    f"masks exceed the context of {model.context} of {model.name}",
+                    "Use fewer passages, or leave such records out with skip_bad (--skip-bad).",
+                )
+        except UsageError as error:
+            if not skip_bad:
+                raise
+            left_out.append(Bad(record.where or record.id, "", error.what, error.remedy))
+            continue
+        asked.append((changed, prompt))
+    if not asked:
+        raise UsageError(
+            f"none of {len(records)} questions can be asked under {condition.name!r}; "
+            f"the first: {left_out[0]}",
+            "Choose another condition or other data.",
+        )
+    return asked, left_out

@@ -1,0 +1,218 @@
+"""Conditions: what is changed about a question's passages, and nothing else.
+
+    Condition(passages=5, gold=0)       # five passages, the answer in the first
+    Condition(closed_book=True)         # none
+    gold_sweep(20, [0, 9, 19])          # lost in the middle (Liu et al. 2307.03172)
+
+A condition is applied to a record and gives a record. Every choice follows from (seed, record id)
+and the texts to choose from: the order of the records and of the pool plays no part, and more of
+something keeps what less of it had. `question_first` and `extra_masks` do not touch the passages:
+a template and a sampler read them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from ..errors import UsageError
+from .pool import Pool, contradiction, ranked
+from .record import Passage, Record
+
+_FLAGS = ("question_first", "closed_book")
+_NUMBERS = ("passages", "gold", "noise", "conflicts", "extra_masks", "seed")
+_AS_IS = "as-is"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One way to ask every question.
+
+    passages: how many there are in all; distractors are the record's own, in their order, then
+    gold passages of other records; never one that contains an answer.  None: as the record has
+    them.  gold: the index of the gold passage, from 0.  None: where the record has it, and drawn
+    by the seed where `passages` is given.  noise: the share of distractors replaced by passages
+    of other records that share no content word with the question.  conflicts: copies of the gold
+    passage that state another record's answer; they count among `passages`, and come on top
+    where that is None.  question_first: the question stands before the passages.  extra_masks:
+    masks beyond those the answer needs.  closed_book: no passages at all.
+    """
+
+    passages: int | None = None
+    gold: int | None = None
+    noise: float | None = None
+    conflicts: int = 0
+    question_first: bool = False
+    extra_masks: int = 0
+    closed_book: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.passages is not None and self.passages < 1:
+            raise UsageError(f"passages = {self.passages}", "Give 1 or more, or closed_book=True.")
+        if self.noise is not None and not 0 <= self.noise <= 1:
+            raise UsageError(f"noise = {self.noise}", "It is a share: give 0 to 1.")
+        for name in ("gold", "conflicts", "extra_masks"):
+            if (getattr(self, name) or 0) < 0:
+                raise UsageError(f"{name} = {getattr(self, name)}", "Give 0 or more.")
+        if self.gold is not None and self.passages is not None and self.gold >= self.passages:
+            raise UsageError(
+                f"gold = {self.gold}, but there are {self.passages} passages",
+                "gold counts passages from 0.",
+            )
+        if self.passages is not None and self.conflicts >= self.passages:
+            raise UsageError(
+                f"conflicts = {self.conflicts} leave no place for the gold passage among "
+                f"{self.passages}",
+                f"Give passages={self.conflicts + 1} or more.",
+            )
+        about = [n for n in ("passages", "gold", "noise") if getattr(self, n) is not None]
+        about += [n for n in ("conflicts", "question_first") if getattr(self, n)]
+        if self.closed_book and about:
+            raise UsageError(f"closed_book leaves nothing to set {about[0]} for", "Drop one.")
+
+    @property
+    def name(self) -> str:
+        """The condition as one would type it: "passages=5,gold=0"; `parse` reads it."""
+        words = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                word = field.name.replace("_", "-")
+                words.append(word if field.name in _FLAGS else f"{word}={value}")
+        return ",".join(words) or _AS_IS
+
+    @classmethod
+    def parse(cls, text: str) -> "Condition":
+        """The inverse of `name`."""
+        known = ", ".join(w.replace("_", "-") for w in (*_FLAGS, *(f"{n}=…" for n in _NUMBERS)))
+        given: dict[str, bool | int | float] = {}
+        for word in [] if text.strip() == _AS_IS else text.split(","):
+            key, _, value = (s.strip() for s in word.partition("="))
+            key = key.replace("-", "_")
+            try:
+                if key in _FLAGS and not value:
+                    given[key] = True
+                elif key in _NUMBERS:
+                    given[key] = float(value) if key == "noise" else int(value)
+                else:
+                    raise ValueError
+            except ValueError:
+                raise UsageError(
+                    f"{word.strip()!r} in the condition {text!r} means nothing",
+                    f"Write {_AS_IS}, or some of {known}, with commas between.",
+                ) from None
+        return cls(**given)  # type: ignore[arg-type]  # each key got its own type above
+
+    def apply(self, record: Record, pool: Sequence[Record] | Pool = ()) -> Record:
+        """The record under this condition; `pool` are the records that others are drawn from.
+
+        For many records make the pool once: `Pool(records)`.
+        """
+        if self.closed_book:
+            return record.closed_book()
+        if not record.passages:
+            raise UsageError(
+                f"record {record.label} has no passages, and {self.name!r} asks for some",
+                "Use closed_book=True for it, or add passages.",
+            )
+        if self.passages is self.gold is self.noise is None and not self.conflicts:
+            return record
+        others = pool if isinstance(pool, Pool) else Pool(pool)
+        if record.gold is None:
+            return record.with_passages(self._as_retrieved(record, others))
+        gold = record.passages[record.gold]
+        needed = {
+            i: p for i, p in enumerate(record.passages) if p.kept and i != record.gold
+        }  # the other hop, or a second gold passage
+        rest = self._distractors(record, others, 1 + len(needed))
+        rest = self._noisy(record, rest, others)
+        if self.passages is None:
+            for i, passage in needed.items():  # ascending: each returns to where it stood
+                rest.insert(i - (i > record.gold), passage)
+        else:
+            rest = self._spread(record, rest, tuple(needed.values()), "needed")
+        conflicts = contradiction(record, gold, self.conflicts, others, self.seed)
+        rest = self._spread(record, rest, conflicts, "conflicts")
+        rest.insert(self._place(record, record.gold, len(rest)), gold)
+        return record.with_passages(rest)
+
+    def _as_retrieved(self, record: Record, others: Pool) -> list[Passage]:
+        """Nobody said which passage is gold: the first n, then others that hold no answer."""
+        asked = {"gold": self.gold is not None, "noise": self.noise, "conflicts": self.conflicts}
+        for field in (name for name, given in asked.items() if given):
+            raise UsageError(
+                f"record {record.label} marks no passage as gold, and {field} needs one",
+                "Mark it (isgold, or gold: index), or leave that option out.",
+            )
+        own, wanted = list(record.passages), self.passages or len(record.passages)
+        return own[:wanted] + others.distractors(record, wanted - len(own), self.seed)
+
+    def _distractors(self, record: Record, others: Pool, kept: int) -> list[Passage]:
+        own = [p for p in record.passages if not p.kept]
+        if self.passages is None:
+            return own
+        wanted = self.passages - kept - self.conflicts
+        if wanted < 0:
+            raise UsageError(
+                f"record {record.label}: {kept} passages are needed to answer and {self.conflicts} "
+                f"are conflicts, more than passages={self.passages}",
+                f"Give passages={kept + self.conflicts} or more.",
+            )
+        own = [p for p in own if others.may_distract(p, record)][:wanted]
+        return own + others.distractors(record, wanted - len(own), self.seed, own)
+
+    def _noisy(self, record: Record, passages: list[Passage], others: Pool) -> list[Passage]:
+        count = round((self.noise or 0) * len(passages))
+        if not count:
+            return passages
+        noise = others.irrelevant(record, count, self.seed, passages)
+        places = ranked(range(len(passages)), str, f"noise {self.seed} {record.id}")[:count]
+        replaced = dict(zip(places, noise, strict=True))
+        return [replaced.get(i, passage) for i, passage in enumerate(passages)]
+
+    def _spread(
+        self, record: Record, passages: list[Passage], extra: Sequence[Passage], why: str
+    ) -> list[Passage]:
+        """The extra ones among the others, at places drawn by the seed."""
+        out = list(passages)
+        for number, passage in enumerate(extra):
+            out.insert(_draw(f"{why} {number} {self.seed} {record.id}", len(out) + 1), passage)
+        return out
+
+    def _place(self, record: Record, own: int, rest: int) -> int:
+        if self.gold is not None:
+            if self.gold > rest:
+                raise UsageError(
+                    f"record {record.label}: gold = {self.gold}, but there are {rest + 1} passages",
+                    "gold counts passages from 0; passages=n makes there be more.",
+                )
+            return self.gold
+        if self.passages is None:
+            return min(own, rest)
+        return _draw(f"gold {self.seed} {record.id}", rest + 1)
+
+
+def gold_sweep(n_passages: int, positions: Iterable[int], *, seed: int = 0) -> list[Condition]:
+    """One condition per position of the gold passage, all else equal."""
+    return [Condition(passages=n_passages, gold=place, seed=seed) for place in positions]
+
+
+def passage_counts(
+    counts: Iterable[int], *, gold: int | None = None, seed: int = 0
+) -> list[Condition]:
+    """One condition per number of passages; 0 is closed book."""
+    return [
+        Condition(passages=n, gold=gold, seed=seed) if n else Condition(closed_book=True, seed=seed)
+        for n in counts
+    ]
+
+
+def noise_sweep(
+    n_passages: int, shares: Iterable[float], *, gold: int | None = None, seed: int = 0
+) -> list[Condition]:
+    """One condition per share of noise among the distractors."""
+    return [Condition(passages=n_passages, gold=gold, noise=s, seed=seed) for s in shares]
+
+
+def _draw(key: str, n: int) -> int:
+    """A number below n that follows from the key."""
+    return ranked(range(n), str, key)[0]

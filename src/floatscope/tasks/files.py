@@ -1,0 +1,156 @@
+"""A file as a sequence of JSON objects, each with the place it stands at.
+
+Handles gzip, JSON lines, one JSON array, and SQuAD's nested document. What the fields mean is not
+known here.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .bad import Bad
+
+
+@dataclass(frozen=True)
+class Item:
+    """One parsed object, or why there is none."""
+
+    where: str
+    data: Any = None
+    bad: Bad | None = None
+    squad: bool = False
+
+
+def items(path: Path) -> Iterator[Item]:
+    """The objects of a file in order."""
+    raw = _bytes(path)
+    if not raw.strip():
+        raise UsageError(f"{path} is empty", "Give a file with at least one record.")
+    whole = _document(path, raw)
+    if isinstance(whole, dict):
+        yield from _squad(path, whole)
+    elif isinstance(whole, list):
+        for number, data in enumerate(whole, 1):
+            yield Item(f"{path}, item {number}", data)
+        if not whole:
+            raise UsageError(f"{path} is an empty list", "Give a file with at least one record.")
+    else:
+        yield from _lines(path, raw)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        raw = path.read_bytes()
+        # By content, not by name: people rename files.
+        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist", "Check the path.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"{path} is damaged: {error}", "Fetch or compress it again.") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", "Give a file.") from None
+    return raw.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark says nothing in UTF-8
+
+
+def _document(path: Path, raw: bytes) -> Any:
+    """A SQuAD document or an array of records; None where the file is lines."""
+    first = raw.lstrip().split(b"\n", 1)[0]
+    if not first.lstrip().startswith(b"["):
+        try:
+            if not _is_squad(json.loads(first)):
+                return None
+        except (ValueError, RecursionError):
+            if ".json" not in path.suffixes:
+                return None  # lines, the first of them broken
+    try:
+        return json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise _not_utf8(f"{path}, line {line}").error() from None
+    except json.JSONDecodeError as error:
+        raise _malformed(f"{path}, line {error.lineno}", error).error() from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deeply", "Flatten it.") from None
+
+
+def _lines(path: Path, raw: bytes) -> Iterator[Item]:
+    for number, line in enumerate(raw.split(b"\n"), 1):
+        where = f"{path}, line {number}"
+        if not line.strip():
+            continue
+        try:
+            yield Item(where, json.loads(line.decode("utf-8")))
+        except UnicodeDecodeError:
+            yield Item(where, bad=_not_utf8(where))
+        except json.JSONDecodeError as error:
+            yield Item(where, bad=_malformed(where, error))
+        except RecursionError:
+            yield Item(where, bad=Bad(where, "", "is nested too deeply", "Flatten it."))
+
+
+def _malformed(where: str, error: json.JSONDecodeError) -> Bad:
+    return Bad(
+        where,
+        "",
+        f"is not JSON: {error.msg} at column {error.colno}",
+        "Repair it: one whole JSON object per line, or one JSON document per file.",
+    )
+
+
+def _not_utf8(where: str) -> Bad:
+    return Bad(where, "", "is not UTF-8", "Convert it: iconv -t utf-8.")
+
+
+def _is_squad(data: Any) -> bool:
+    return isinstance(data, dict) and isinstance(data.get("data"), list)
+
+
+def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
+    """Every question with its paragraph; a missing level is an error at its own path."""
+    if not _is_squad(document):  # one object in a .json file, over several lines
+        yield Item(f"{path}, the one record", document)
+        return
+    empty = True
+    for article, at in _children(document, "data", str(path)):
+        for paragraph, inner in _children(article.data, "paragraphs", at, article):
+            for question, place in _children(paragraph.data, "qas", inner, paragraph):
+                empty = False
+                if question.bad:
+                    yield question
+                    continue
+                shared = {
+                    "context": paragraph.data.get("context"),
+                    "article": article.data.get("title"),
+                }
+                shared = {key: value for key, value in shared.items() if value is not None}
+                name = question.data.get("id")
+                where = f"{place}, question {name}" if name is not None else place
+                yield Item(where, {**question.data, **shared}, squad=True)
+    if empty:
+        raise UsageError(f"{path}, data: holds no question", "Give a SQuAD file with questions.")
+
+
+def _children(
+    parent: Any, field: str, at: str, item: Item | None = None
+) -> Iterator[tuple[Item, str]]:
+    """The objects of a list field with their paths; a fault goes down as a bad item."""
+    if item is not None and item.bad:
+        yield item, at
+        return
+    found = parent.get(field)
+    if not isinstance(found, list):
+        what = "is missing" if field not in parent else "is not a list"
+        yield Item(at, bad=Bad(at, field, what, "See SQuAD's format."), squad=True), at
+        return
+    for number, data in enumerate(found):
+        place = f"{at}{', ' if item is None else '.'}{field}[{number}]"
+        if isinstance(data, dict):
+            yield Item(place, data), place
+        else:
+            bad = Bad(place, "", "is not an object", "See SQuAD's format.")
+            yield Item(place, bad=bad, squad=True), place

@@ -1,0 +1,146 @@
+"""Passages and answers of other records, to draw from in an order that depends on nothing but texts.
+
+Candidates are ranked by a hash of (key, text). That is as good as a shuffle, does not depend on
+the order of the pool, and taking more of them keeps the ones already taken.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TypeVar
+
+from ..errors import UsageError
+from ..token_classes import FUNCTION_WORDS
+from .record import Passage, Record
+from .scores import contains, normalise
+
+T = TypeVar("T")
+
+
+def ranked(items: Iterable[T], text: Callable[[T], str], key: str) -> list[T]:
+    """The items in an order that follows from the key and each item's own text."""
+    return sorted(items, key=lambda item: _digest(key, text(item)))
+
+
+class Pool:
+    """The passages of many records: their gold ones, or all of those that mark none."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = tuple(records)
+
+    @cached_property
+    def passages(self) -> tuple[Passage, ...]:
+        """Each text once, no longer gold."""
+        found: dict[str, Passage] = {}
+        for record in self.records:
+            chosen = record.passages if record.gold is None else (record.passages[record.gold],)
+            for passage in chosen:
+                found.setdefault(passage.text, replace(passage, gold=False, needed=False))
+        return tuple(found.values())
+
+    @staticmethod
+    def may_distract(passage: Passage, record: Record) -> bool:
+        """It is none that answers: no answer stands in it or in its title, normalised."""
+        texts = (passage.text, passage.title)
+        return not any(contains(text, record.answers) for text in texts)
+
+    def distractors(
+        self, record: Record, count: int, seed: int, taken: Sequence[Passage] = ()
+    ) -> list[Passage]:
+        """`count` passages of other records that do not answer this one."""
+        return self._draw(record, count, f"distractors {seed}", taken, "no answer", lambda p: True)
+
+    def irrelevant(
+        self, record: Record, count: int, seed: int, taken: Sequence[Passage] = ()
+    ) -> list[Passage]:
+        """`count` of those that share no content word with the question either."""
+        asked = content_words(record.question)
+        wanted = "neither an answer nor a content word of the question"
+
+        def fits(passage: Passage) -> bool:
+            return not asked & content_words(f"{passage.title} {passage.text}")
+
+        return self._draw(record, count, f"irrelevant {seed}", taken, wanted, fits)
+
+    def _draw(
+        self,
+        record: Record,
+        count: int,
+        key: str,
+        taken: Sequence[Passage],
+        wanted: str,
+        fits: Callable[[Passage], bool],
+    ) -> list[Passage]:
+        if count <= 0:
+            return []
+        used = {passage.text for passage in (*record.passages, *taken)}
+        out: list[Passage] = []
+        for passage in ranked(self.passages, lambda p: p.text, f"{key} {record.id}"):
+            if passage.text not in used and fits(passage) and self.may_distract(passage, record):
+                out.append(passage)
+                if len(out) == count:
+                    return out
+        raise UsageError(
+            f"record {record.label} needs {count} more passages with {wanted}; among "
+            f"{len(self.records)} records there are {len(out)}",
+            "Ask for fewer passages, or give more records to draw from.",
+        )
+
+    def wrong_answers(self, record: Record, seed: int) -> Iterator[str]:
+        """Answers of other records that do not overlap with this one's, alike ones first."""
+        own = record.answers
+        found = dict.fromkeys(r.answers[0] for r in self.records if r.id != record.id)
+        shape = _shape(own[0])
+        order = ranked(found, str, f"wrong {seed} {record.id}")
+        for answer in sorted(order, key=lambda a: _shape(a) != shape):
+            overlap = contains(answer, own) or any(contains(a, [answer]) for a in own)
+            if normalise(answer) and not overlap:
+                yield answer
+
+
+def contradiction(
+    record: Record, gold: Passage, count: int, others: Pool, seed: int
+) -> list[Passage]:
+    """Copies of the gold passage, each with every answer replaced by one wrong one."""
+    if not count:
+        return []
+    # Longest first: "New York City" must not become "<wrong> City".
+    aliases = sorted(record.answers, key=len, reverse=True)
+    answer = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, aliases))})(?!\w)", re.IGNORECASE)
+    if not answer.search(gold.text):
+        raise UsageError(
+            f"record {record.label}: its gold passage does not contain the answer literally, so "
+            "nothing in it can be contradicted",
+            "Leave the record out of conditions with conflicts.",
+        )
+    out: list[Passage] = []
+    for wrong in others.wrong_answers(record, seed):
+        literally = wrong.replace("\\", r"\\")
+        copy = Passage(answer.sub(literally, gold.text), answer.sub(literally, gold.title))
+        if others.may_distract(copy, record):
+            out.append(copy)
+        if len(out) == count:
+            return out
+    raise UsageError(
+        f"record {record.label} needs {count} conflicting passages; {len(out)} could be made from "
+        f"the answers of {len(others.records)} records",
+        "Ask for fewer conflicts, give more records to draw from, or leave the record out if its "
+        "gold passage also spells the answer in another way.",
+    )
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The normalised words of a text that are no function words."""
+    return frozenset(normalise(text).split()) - FUNCTION_WORDS
+
+
+def _shape(answer: str) -> tuple[bool, bool, bool]:
+    """A year contradicts a year better than a name does."""
+    has_digit = any(c.isdigit() for c in answer)
+    return has_digit, answer[:1].isupper(), " " in answer.strip()
+
+
+def _digest(key: str, text: str) -> bytes:
+    return hashlib.blake2b(f"{key}\0{text}".encode(), digest_size=8).digest()

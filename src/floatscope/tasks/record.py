@@ -1,0 +1,82 @@
+"""A record: one question, its right answers and the passages that come with it.
+
+Every reader gives records and every condition turns a record into a record, so nothing downstream
+knows what a data set looked like. No file is read here, and no text of a prompt is written.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..errors import UsageError
+from .world import Example
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text the model may read. `gold` holds the answer; `needed` leads to it (two-hop questions)."""
+
+    text: str
+    title: str = ""
+    gold: bool = False
+    needed: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise UsageError("a passage is empty", "Give it text, or leave it out.")
+
+    @property
+    def kept(self) -> bool:
+        """Without it the question cannot be answered from the passages."""
+        return self.gold or self.needed
+
+
+@dataclass(frozen=True)
+class Record:
+    """A question with answers (any of them is right) and passages in their order.
+
+    `where` is where it was read, for messages. `known` says whether the embedded pair saw the
+    facts in training; None where nobody can say.
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    passages: tuple[Passage, ...] = ()
+    where: str = ""
+    known: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not self.question.strip():
+            raise UsageError(f"record {self.label}: the question is empty", "Give one.")
+        if not self.answers or not all(answer.strip() for answer in self.answers):
+            raise UsageError(
+                f"record {self.label} has no answer, or an empty one",
+                "Give at least one right answer.",
+            )
+
+    @cached_property
+    def gold(self) -> int | None:
+        """The index of the (first) gold passage; None where no passage is marked."""
+        return next((i for i, passage in enumerate(self.passages) if passage.gold), None)
+
+    @property
+    def label(self) -> str:
+        """How messages call it: its id, and where it was read."""
+        return f"{self.id!r} ({self.where})" if self.where else repr(self.id)
+
+    def closed_book(self) -> "Record":
+        """The same question without passages."""
+        return replace(self, passages=())
+
+    def with_passages(self, passages: Sequence[Passage]) -> "Record":
+        return replace(self, passages=tuple(passages))
+
+
+def from_world(example: Example, id: str) -> Record:
+    """An example of the synthetic world as a record; it keeps the order of the passages."""
+    passages = tuple(
+        Passage(passage.text, gold=i == example.gold, needed=i in example.evidence)
+        for i, passage in enumerate(example.passages)
+    )
+    return Record(id, example.question, example.answers, passages, known=example.known)

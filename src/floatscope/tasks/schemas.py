@@ -1,0 +1,250 @@
+"""The schemas that record files come in, as pydantic models that turn into records.
+
+One class per schema: its fields are the schema, `record` is the translation. Types are strict (a
+number is not a string), texts must hold something. Reading files and saying where an error is
+happens in `readers`.
+"""
+
+import hashlib
+from typing import Annotated, Any, ClassVar
+from urllib.parse import unquote
+
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
+
+from .record import Passage, Record
+
+
+class Problem(ValueError):
+    """A fault that pydantic's types cannot express; it names its own field and its remedy."""
+
+    def __init__(self, field: str, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.field, self.what, self.remedy = field, what, remedy
+
+
+def _encodable(text: str) -> str:
+    """JSON can spell half of a surrogate pair, which is no character and no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Problem(
+            "", "holds half a surrogate pair (\\ud800 to \\udfff)", "Spell the whole character."
+        ) from None
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise Problem("", "is empty", "Fill it in or remove the record.")
+    return text
+
+
+def _not_none(answers: list[str]) -> list[str]:
+    if not answers:
+        raise Problem("", "is an empty list", "Give at least one right answer.")
+    return answers
+
+
+Line = Annotated[str, AfterValidator(_encodable)]  # may be empty, such as a title
+Text = Annotated[Line, AfterValidator(_not_blank)]
+Answers = Annotated[list[Text], AfterValidator(_not_none)]
+
+
+class Schema(BaseModel):
+    """What all schemas share. `marks` are the fields by which a file's schema is recognised."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
+    title: ClassVar[str] = ""
+    looks: ClassVar[str] = ""
+    marks: ClassVar[tuple[frozenset[str], ...]] = ()
+
+    id: str | int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_answer_is_a_list(cls, data: Any) -> Any:
+        """`answer: "x"` and `output: "x"` mean a list of one."""
+        if isinstance(data, dict):
+            lone = ("answer", "answers", "output")
+            return {k: [v] if k in lone and isinstance(v, str) else v for k, v in data.items()}
+        return data
+
+    def parts(self) -> tuple[str, list[str], list[Passage]]:
+        raise NotImplementedError
+
+    def record(self, id: str, where: str) -> Record:
+        question, answers, passages = self.parts()
+        aliases = tuple(dict.fromkeys(answers))
+        own = id if self.id is None else str(self.id)
+        return Record(own, question, aliases, tuple(passages), where)
+
+
+class _Ctx(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
+    text: Text
+    title: Line | None = None
+    isgold: bool | None = None
+    hasanswer: bool | None = Field(None, validation_alias=AliasChoices("hasanswer", "has_answer"))
+
+
+class Ctxs(Schema):
+    """Lost in the Middle (Liu et al. 2307.03172) and DPR. Without `isgold`, the first `hasanswer`."""
+
+    title = "lost-in-the-middle, DPR"
+    looks = "{question, answers, ctxs: [{title, text, isgold, hasanswer}]}"
+    marks = (frozenset({"ctxs"}),)
+
+    question: Text
+    answers: Answers
+    ctxs: list[_Ctx]
+
+    def parts(self) -> tuple[str, list[str], list[Passage]]:
+        gold = [bool(c.isgold) for c in self.ctxs]
+        if all(c.isgold is None for c in self.ctxs):
+            first = next((i for i, c in enumerate(self.ctxs) if c.hasanswer), None)
+            gold = [i == first for i in range(len(self.ctxs))]
+        passages = [Passage(c.text, c.title or "", g) for c, g in zip(self.ctxs, gold, strict=True)]
+        return self.question, self.answers, passages
+
+
+class GoldApart(Schema):
+    """Gold and distractors apart. The file gives no order: a hash of the question places the gold."""
+
+    title = "gold and distractors apart"
+    looks = "{question, answers, gold: {title, text}, distractors: [{title, text}]}"
+    marks = (frozenset({"distractors"}),)
+
+    question: Text
+    answers: Answers
+    gold: _Ctx
+    distractors: list[_Ctx]
+
+    def parts(self) -> tuple[str, list[str], list[Passage]]:
+        passages = [Passage(c.text, c.title or "") for c in self.distractors]
+        digest = hashlib.blake2b(self.question.encode(), digest_size=8).digest()
+        place = int.from_bytes(digest, "big") % (len(passages) + 1)
+        passages.insert(place, Passage(self.gold.text, self.gold.title or "", gold=True))
+        return self.question, self.answers, passages
+
+
+class _Segment(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    segment: Text
+    title: Line | None = None
+
+
+class Segments(Schema):
+    """Attention Floating (2601.07894). No passage is marked as gold."""
+
+    title = "Attention-Floating"
+    looks = "{input|query|question, output|answer|answers, passage: [{segment}]}"
+    marks = (frozenset({"passage"}),)
+
+    question: Text = Field(validation_alias=AliasChoices("question", "query", "input"))
+    answers: Answers = Field(validation_alias=AliasChoices("answers", "answer", "output"))
+    passage: list[_Segment]
+
+    def parts(self) -> tuple[str, list[str], list[Passage]]:
+        return (
+            self.question,
+            self.answers,
+            [Passage(p.segment, p.title or "") for p in self.passage],
+        )
+
+
+class HaluEval(Schema):
+    """HaluEval's question answering (2305.11747): the knowledge is the one passage, and gold."""
+
+    title = "HaluEval"
+    looks = "{knowledge, question, right_answer, hallucinated_answer}"
+    marks = (frozenset({"knowledge"}), frozenset({"right_answer"}))
+
+    knowledge: Text
+    question: Text
+    right_answer: Text
+
+    def parts(self) -> tuple[str, list[str], list[Passage]]:
+        return self.question, [self.right_answer], [Passage(self.knowledge, gold=True)]
+
+
+class KeyValue(Schema):
+    """Key-value retrieval of Lost in the Middle: every pair is a passage."""
+
+    title = "key-value retrieval"
+    looks = "{ordered_kv_records: [[key, value], ...], key, value}"
+    marks = (frozenset({"ordered_kv_records"}),)
+
+    ordered_kv_records: list[Annotated[list[Text], Field(min_length=2, max_length=2)]]
+    key: Text
+    value: Text
+
+    def parts(self) -> tuple[str, list[str], list[Passage]]:
+        passages = [
+            Passage(f'"{key}": "{value}"', gold=[key, value] == [self.key, self.value])
+            for key, value in self.ordered_kv_records
+        ]
+        if sum(p.gold for p in passages) != 1:
+            raise Problem(
+                "ordered_kv_records",
+                "does not hold the pair of `key` and `value` exactly once",
+                "Put it there once.",
+            )
+        return f'Which value belongs to the key "{self.key}"?', [self.value], passages
+
+
+class Plain(Schema):
+    """What one writes by hand. `gold` counts passages from 0."""
+
+    title = "plain"
+    looks = "{question, answers|answer, passages: [text], gold: number}"
+    marks = (frozenset({"question", "answers"}), frozenset({"question", "answer"}))
+
+    question: Text
+    answers: Answers = Field(validation_alias=AliasChoices("answers", "answer"))
+    passages: list[Text] = []
+    gold: int | None = None
+
+    def parts(self) -> tuple[str, list[str], list[Passage]]:
+        if self.gold is not None and not 0 <= self.gold < len(self.passages):
+            raise Problem(
+                "gold",
+                f"is {self.gold}, but there are {len(self.passages)} passages",
+                "It counts passages from 0.",
+            )
+        passages = [Passage(text, gold=i == self.gold) for i, text in enumerate(self.passages)]
+        return self.question, self.answers, passages
+
+
+class Squad(Schema):
+    """One question of a SQuAD file (1606.05250) with its paragraph; `files` unfolds the document.
+
+    Titles are spelled there as in addresses ("Super_Bowl_50"), and here as one reads them.
+    """
+
+    title = "SQuAD"
+    looks = "{data: [{title, paragraphs: [{context, qas: [{id, question, answers: [{text}]}]}]}]}"
+
+    context: Text
+    article: Line | None = None
+    question: Text
+    answers: Answers
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_texts(cls, data: Any) -> Any:
+        found = data.get("answers") if isinstance(data, dict) else None
+        if isinstance(found, list) and all(isinstance(a, dict) and "text" in a for a in found):
+            return {**data, "answers": [a["text"] for a in found]}
+        return data
+
+    def parts(self) -> tuple[str, list[str], list[Passage]]:
+        return (
+            self.question,
+            self.answers,
+            [Passage(self.context, unquote(self.article or "").replace("_", " "), gold=True)],
+        )
+
+
+# In the order of recognition: `Plain` asks for the least and comes last.
+BY_LINE: tuple[type[Schema], ...] = (Ctxs, GoldApart, KeyValue, HaluEval, Segments, Plain)
+ALL: tuple[type[Schema], ...] = (*BY_LINE[:-1], Squad, Plain)

@@ -25,7 +25,7 @@ _SCRIPTS = (
     "viewer_start",
 )
 _numbers = count(1)
-_OFFLINE = (
+OFFLINE = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 )
 _NOTEBOOK_BUDGET = 3_000_000
@@ -120,7 +120,7 @@ def fragment(
     )
 
 
-def page(title: str, body: str, *, policy: str | None = _OFFLINE) -> str:
+def page(title: str, body: str, *, policy: str | None = OFFLINE) -> str:
     """A whole document around a body that is already HTML. The policy forbids every request."""
     shown = html.escape(title)
     guard = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""

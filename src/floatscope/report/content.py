@@ -58,6 +58,12 @@ class Table:
     rows: tuple[tuple[object, ...], ...]
     total: int
 
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(
+                f"table {self.name!r}: a row has not as many cells as there are columns"
+            )
+
 
 @dataclass(frozen=True)
 class Section:

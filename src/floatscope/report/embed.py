@@ -25,9 +25,7 @@ _SCRIPTS = (
     "viewer_start",
 )
 _numbers = count(1)
-OFFLINE = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-)
+OFFLINE = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _NOTEBOOK_BUDGET = 3_000_000
 _PAGE_STYLE = """
 body { margin: 0; background: #fff; color: #1a1f26; font: 14px/1.45 system-ui, sans-serif; }

@@ -7,6 +7,7 @@ prefix of their own, so that two figures on a page do not meet.
 
 import re
 import xml.etree.ElementTree as ET
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -30,14 +31,22 @@ _ATTRIBUTES = _STYLES | frozenset(
 )
 _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*")
 _OWN = re.compile(r"url\(\s*['\"]?#([^'\")\s]+)['\"]?\s*\)")
-_FETCHES = re.compile(r"(url|src|image|image-set|cross-fade|element)\s*\(|expression|javascript:", re.I)
-_LENGTH = re.compile(r"([0-9.]+)(pt|px|in|cm|mm)?")
+_FETCHES = re.compile(
+    r"(url|src|image|image-set|cross-fade|element)\s*\(|expression|javascript:", re.I
+)
+_LENGTH = re.compile(r"([0-9]+\.?[0-9]*)(pt|px|in|cm|mm)?")
 _PIXELS = {"pt": 4 / 3, "px": 1.0, "in": 96.0, "cm": 96 / 2.54, "mm": 96 / 25.4, None: 1.0}
-_LARGER = 1.2  # than on paper: a screen is read from further away
 
 
-def inline(svg: str, prefix: str, alt: str) -> Markup:
-    """The figure as one <svg role="img"> element with `alt` as its name."""
+class Inline(NamedTuple):
+    """An <svg role="img"> element, and its width on paper in CSS pixels."""
+
+    markup: Markup
+    width: int
+
+
+def inline(svg: str, prefix: str, alt: str) -> Inline:
+    """The figure with `alt` as its name. Its size is the page's to give: it keeps its proportions."""
     try:
         drawn = ET.fromstring(svg)
     except ET.ParseError as error:
@@ -45,10 +54,10 @@ def inline(svg: str, prefix: str, alt: str) -> Markup:
     root = _kept(drawn, prefix)
     if root is None or root.tag != "svg":
         raise ValueError(f"not an SVG figure: its root is {_name(drawn.tag)!r}")
-    _size(root)
-    # matplotlib says these in a style sheet
+    width = _width(root)
+    # matplotlib says this in a style sheet
     root.attrib |= {"stroke-linejoin": "round", "role": "img", "aria-label": alt}
-    return Markup(ET.tostring(root, encoding="unicode"))
+    return Inline(Markup(ET.tostring(root, encoding="unicode")), width)
 
 
 def _kept(element: ET.Element, prefix: str) -> ET.Element | None:
@@ -111,11 +120,11 @@ def _style(text: str, prefix: str) -> str:
     return "; ".join(kept)
 
 
-def _size(root: ET.Element) -> None:
-    """In pixels, a little larger than on paper; the page may shrink it."""
+def _width(root: ET.Element) -> int:
+    """Width and height are taken off, and what they said is the view box's, if it had none."""
     sizes = [_LENGTH.fullmatch(root.attrib.pop(side, "")) for side in ("width", "height")]
-    pixels = [float(m[1]) * _PIXELS[m[2]] for m in sizes if m]
-    if len(pixels) == 2 and all(pixels):
-        root.attrib.setdefault("viewBox", f"0 0 {pixels[0]:g} {pixels[1]:g}")
-        root.set("width", f"{pixels[0] * _LARGER:.0f}")
-        root.set("height", f"{pixels[1] * _LARGER:.0f}")
+    wide, high = (float(m[1]) * _PIXELS[m[2]] if m else 0.0 for m in sizes)
+    if wide and high:
+        root.attrib.setdefault("viewBox", f"0 0 {wide:g} {high:g}")
+    box = re.split(r"[\s,]+", root.get("viewBox", "").strip())
+    return round(wide or (float(box[2]) if len(box) == 4 else 0.0) or 480)

@@ -1,6 +1,7 @@
 """Numbers as a reader sees them: three significant digits, units, intervals, n. Text, never markup."""
 
 import math
+from collections.abc import Sequence
 from typing import SupportsFloat
 
 from .content import Number
@@ -37,13 +38,13 @@ def value(x: SupportsFloat | None, unit: str = "") -> str:
 
 
 def interval(low: SupportsFloat | None, high: SupportsFloat | None, unit: str = "") -> str:
-    """"[5.02, 9.38]" in the value's unit; nothing where there is no interval."""
+    """ "[5.02, 9.38]" in the value's unit; nothing where there is no interval."""
     ends = [digits(_scaled(x, unit)) for x in (low, high)]
     return "" if ABSENT in ends else f"[{ends[0]}, {ends[1]}]"
 
 
 def count(n: int | None) -> str:
-    """"n = 24"; nothing where n is not known."""
+    """ "n = 24"; nothing where n is not known."""
     return "" if n is None else f"n = {n:,}"
 
 
@@ -64,25 +65,33 @@ def number(number: Number) -> str:
     return ", ".join(filter(None, [estimate(number), context(number)]))
 
 
-def is_number(x: object) -> bool:
-    """Whether a table's cell holds a number; numpy's count, truth values do not."""
-    return isinstance(x, SupportsFloat) and type(x).__name__ not in ("bool", "bool_", "str")
+def column(cells: Sequence[object]) -> tuple[list[str], bool]:
+    """A table's column as text, and whether it holds numbers: whole ones whole, others to three digits."""
+    found = [_exact(x) for x in cells]
+    known = [x for x in found if x is not None and not math.isnan(x)]
+    if not known or any(x is None and c is not None for x, c in zip(found, cells, strict=True)):
+        return [ABSENT if _missing(c) else str(c) for c in cells], False
+    whole = all(x.is_integer() and abs(x) < 2**53 for x in known)
+    shown = [
+        f"{x:.0f}".replace("-", "−") if whole and x is not None and not math.isnan(x) else digits(x)
+        for x in found
+    ]
+    return shown, True
 
 
-def cell(x: object) -> str:
-    """A cell of a table: whole numbers whole, others to three digits, the rest as text."""
-    if x is None:
-        return ABSENT
-    if isinstance(x, int) and not isinstance(x, bool):
-        return str(x).replace("-", "−")
-    if is_number(x) and isinstance(x, SupportsFloat):
-        try:
-            exact = float(x)
-        except (TypeError, ValueError):
-            return str(x)
-        whole = "int" in type(x).__name__ and math.isfinite(exact)
-        return str(int(exact)).replace("-", "−") if whole else digits(exact)
-    return str(x)
+def _exact(x: object) -> float | None:
+    """Python's and numpy's numbers; truth values and words are none."""
+    if isinstance(x, str | bytes) or "bool" in type(x).__name__ or not isinstance(x, SupportsFloat):
+        return None
+    try:
+        return float(x)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _missing(x: object) -> bool:
+    exact = _exact(x)
+    return x is None or (exact is not None and math.isnan(exact))
 
 
 def short(x: SupportsFloat, unit: str = "") -> str:

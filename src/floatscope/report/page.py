@@ -9,21 +9,20 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from . import embed, figure, numbers, ranges
-from .content import VERDICTS, Claim, Page, Section
+from .content import VERDICTS, Claim, Page, Section, Table
 
 _PREVIEW = 8  # rows of a table
 # Shapes in a box of 12: they tell the verdicts apart without colour.
 _SHAPES = {
     "supported": '<circle cx="6" cy="6" r="5" class="full"/>',
     "not supported": '<path d="M2 2 10 10M10 2 2 10" class="cross"/>',
-    "mixed": '<circle cx="6" cy="6" r="4.5" class="ring"/><path d="M6 1.5A4.5 4.5 0 0 0 6 10.5Z" class="full"/>',
+    "mixed": '<circle cx="6" cy="6" r="4.5" class="ring"/><path d="M6 1.5a4.5 4.5 0 0 0 0 9Z" class="full"/>',
     "not tested": '<circle cx="6" cy="6" r="4.5" class="ring" stroke-dasharray="2 1.5"/>',
 }
 
@@ -44,14 +43,15 @@ def render(page: Page) -> str:
         places=places,
         verdicts=_tally(page.claims),
         figures=_figures(page.sections),
-        viewer=Markup(embed.fragment(page.scenes, name="viewer-app", with_assets=False, toggle=False))
+        viewer=Markup(
+            embed.fragment(page.scenes, name="viewer-app", with_assets=False, toggle=False)
+        )
         if page.scenes
         else "",
         assets=Markup(embed.assets()) if page.scenes else "",
         policy=embed.OFFLINE,
         style=Markup(_text("page.css")),
         script=Markup(_text("page.js")),
-        preview=_PREVIEW,
     )
 
 
@@ -67,13 +67,11 @@ def _template() -> Template:
     made.filters |= {
         "estimate": numbers.estimate,
         "context": numbers.context,
-        "cell": numbers.cell,
         "slug": _slug,
         "link": _link,
         "shape": _shape,
     }
-    made.globals |= {"drawings": ranges.drawings}
-    made.tests["numeric"] = numbers.is_number
+    made.globals |= {"drawings": ranges.drawings, "preview": _preview}
     return made.from_string(_text("page.html.j2"))
 
 
@@ -106,10 +104,18 @@ def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
     return [(verdict, found[verdict]) for verdict in VERDICTS if found[verdict]]
 
 
-def _figures(sections: Sequence[Section]) -> dict[tuple[int, int], Any]:
+def _figures(sections: Sequence[Section]) -> dict[tuple[int, int], figure.Inline]:
     """By section and figure, ids of each with a prefix of its own."""
     return {
         (i, j): figure.inline(drawn.svg, f"f{i}-{j}-", drawn.alt)
         for i, section in enumerate(sections)
         for j, drawn in enumerate(section.figures)
     }
+
+
+def _preview(table: Table) -> dict[str, list[tuple[object, ...]]]:
+    """The first rows as text; a column is set right where it holds numbers."""
+    rows = table.rows[:_PREVIEW]
+    columns = [numbers.column([row[i] for row in rows]) for i in range(len(table.columns))]
+    heads = [(name, right) for name, (_, right) in zip(table.columns, columns, strict=True)]
+    return {"columns": [*heads], "rows": [*zip(*(cells for cells, _ in columns), strict=True)]}

@@ -68,7 +68,7 @@ def _ceiling(x: float) -> float:
 def _draw(number: Number, scale: Scale, *, ends: bool) -> Markup:
     height = 30 if ends else 18
     parts = [Markup('<line class="axis" x1="{}%" x2="{}%" y1="9" y2="9"/>').format(2, 98)]
-    if scale.low < 0 < scale.high or scale.low < 1 < scale.high and scale.unit == "×":
+    if scale.low < 0 < scale.high or (scale.low < 1 < scale.high and scale.unit == "×"):
         x = _at(scale, 1.0 if scale.unit == "×" else 0.0)
         parts.append(Markup('<line class="zero" x1="{0}%" x2="{0}%" y1="4" y2="14"/>').format(x))
     if _finite(number.low) and _finite(number.high):

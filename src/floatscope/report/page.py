@@ -67,12 +67,19 @@ def _template() -> Template:
     made.filters |= {
         "estimate": numbers.estimate,
         "context": numbers.context,
+        "tight": _tight,
         "slug": _slug,
         "link": _link,
         "shape": _shape,
     }
     made.globals |= {"drawings": ranges.drawings, "preview": _preview}
     return made.from_string(_text("page.html.j2"))
+
+
+def _tight(text: str) -> str:
+    """A number keeps its unit, and an interval its ends, on one line."""
+    text = re.sub(r"\[([^\[\], ]+), ([^\[\], ]+)\]", "[\\1,\u00a0\\2]", text)
+    return re.sub(r"(?<=\d) (?=%)|(?<=\bn) (?== \d)|(?<=\bn[ \u00a0]=) (?=\d)", "\u00a0", text)
 
 
 def _slug(text: str) -> str:

@@ -49,7 +49,7 @@ def _scale(several: Iterable[Number], unit: str) -> Scale:
     values = [float(x) for x in found if x is not None]
     if unit == "×":
         values = [v for v in values if v > 0] + [1.0]
-        low, high = 1 / _ceiling(1 / min(values)), _ceiling(max(values))
+        low, high = _floor(min(values)), _ceiling(max(values))
         return Scale(low, high, unit) if high > low else Scale(0.5, 2.0, unit)
     low, high = min([0.0, *values]), max([0.0, *values])
     if unit == "%" and high <= 1:
@@ -63,6 +63,11 @@ def _ceiling(x: float) -> float:
     """The next round number: 0.87 → 1, 13 → 15, 0.0031 → 0.004."""
     power = 10.0 ** math.floor(math.log10(x))
     return next((s * power for s in _STEPS if s * power >= x * (1 - 1e-9)), 10 * power)
+
+
+def _floor(x: float) -> float:
+    power = 10.0 ** math.floor(math.log10(x))
+    return next((s * power for s in reversed(_STEPS) if s * power <= x * (1 + 1e-9)), power)
 
 
 def _draw(number: Number, scale: Scale, *, ends: bool) -> Markup:

@@ -17,6 +17,8 @@ from .content import Number
 _STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _LEFT, _WIDTH = 2.0, 96.0  # percent of the drawing: a dot at an end stays inside
 
+_SHORT = 16  # letters of a unit that fit under a drawing
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -87,7 +89,8 @@ def _draw(number: Number, scale: Scale, *, ends: bool) -> Markup:
         x = _at(scale, number.value)
         parts.append(Markup('<circle class="value" cx="{}%" cy="9" r="4"/>').format(x))
     if ends:
-        low, high = numbers.short(scale.low, scale.unit), numbers.short(scale.high, scale.unit)
+        unit = scale.unit if len(scale.unit) <= _SHORT else ""  # it stands beside the number too
+        low, high = numbers.short(scale.low, unit), numbers.short(scale.high, unit)
         parts.append(Markup('<text x="1%" y="27">{}</text>').format(low))
         parts.append(Markup('<text x="99%" y="27" class="end">{}</text>').format(high))
     opening = '<svg class="range" width="100%" height="{}" aria-hidden="true" focusable="false">'

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
         Sampler,
         Threshold,
     )
-    from .errors import CaptureError, FloatscopeError, ModelError, TraceError, UsageError
+    from .errors import (
+        CaptureError,
+        FloatscopeError,
+        ModelError,
+        RunError,
+        TraceError,
+        UsageError,
+    )
     from .instrument import Model, load
     from .interventions import (
         BoostDynamics,
@@ -75,7 +82,14 @@ _WHERE = {
         "Sampler",
         "Threshold",
     ),
-    "errors": ("CaptureError", "FloatscopeError", "ModelError", "TraceError", "UsageError"),
+    "errors": (
+        "CaptureError",
+        "FloatscopeError",
+        "ModelError",
+        "RunError",
+        "TraceError",
+        "UsageError",
+    ),
     "instrument": ("Model", "load"),
     "interventions": (
         "BoostDynamics",
@@ -151,6 +165,7 @@ __all__ = [
     "RetrievalHeads",
     "Robust",
     "Rollout",
+    "RunError",
     "Sampler",
     "Share",
     "SinkToken",

@@ -16,7 +16,7 @@ import toy_worker
 
 import floatscope as fs
 from floatscope.engine import Meter, Output, Plan, Run, Shard, atomic, execute, ray_engine
-from floatscope.engine.shards import Shards, encode
+from floatscope.engine.shards import Damaged, Shards, encode
 
 HERE = Path(__file__).parent
 
@@ -158,8 +158,11 @@ def test_a_kill_at_every_write(tmp_path, counted, unbroken):
                 right(handle)
 
             os.fsync = fatal
-            execute(plan, directory)
-            os._exit(0)
+            try:
+                execute(plan, directory)
+                os._exit(0)
+            finally:
+                os._exit(1)
         _, status = os.waitpid(child, 0)
         finished, before = set(Run(directory).survey(plan)[0]), toy_worker.counts(folder)
         summary = execute(plan, directory)
@@ -168,6 +171,7 @@ def test_a_kill_at_every_write(tmp_path, counted, unbroken):
         assert all(before[shard] == after[shard] == 1 for shard in finished)
         assert files(directory) == unbroken(plan)
         assert not list(directory.rglob("*.partial"))
+        assert status in (0, signal.SIGKILL)
         if status == 0:
             break
     assert number == 2 * (1 + 2 * 3 + 1), "run.json, three shards and sidecars, the manifest"
@@ -200,7 +204,7 @@ def flip(shards, shard):
 
 def flip_sidecar(shards, shard):
     path = shards.sidecar(shard)
-    path.write_text(path.read_text().replace('"left_out": [', '"left_out": ["x"'))
+    path.write_text(path.read_text().replace('"left_out": [', '"left_out": ["x",'))
 
 
 DAMAGE = {
@@ -253,11 +257,25 @@ def test_damage_is_found_redone_and_logged(tmp_path, counted, unbroken, why):
     ]
 
 
-def test_a_damaged_shard_cannot_be_read(tmp_path):
-    execute(toy_worker.plan(1), tmp_path / "run")
-    flip(Shards(tmp_path / "run" / "shards"), "toy-000")
-    with pytest.raises(fs.RunError, match="toy-000.npz cannot be read: .*--resume"):
-        Run(tmp_path / "run").read("toy-000")
+def test_every_flipped_byte_is_found(tmp_path):
+    """By the checksum, each; and a reader meets an error or, where it was padding, the data."""
+    shards, values = Shards(tmp_path), np.random.default_rng(0).normal(size=50)
+    shards.write("a", encode("a", "key", Output({"values": values}, {"x": 1})))
+    data, unread = shards.path("a").read_bytes(), 0
+    for place in range(len(data)):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        shards.path("a").write_bytes(flipped)
+        with pytest.raises(Damaged, match="has changed"):
+            shards.verify("a", "key")
+        try:
+            output = shards.read("a")
+        except fs.RunError as error:
+            assert "a.npz cannot be read" in str(error) and "--resume" in error.remedy
+            unread += 1
+        else:
+            assert np.array_equal(output.arrays["values"], values) and output.meta == {"x": 1}
+    assert unread > len(data) / 2
 
 
 # Refused ------------------------------------------------------------------------------------------
@@ -354,8 +372,8 @@ def test_a_full_disk(tmp_path, counted, unbroken):
     assert run.shards.ids() == {"toy-000", "toy-001"} and run.manifest() is None
     assert not list(run.directory.rglob("*.partial"))
     assert execute(plan, run.directory).kept == 2
+    assert toy_worker.counts(counted) == {f"toy-00{i}": 2 if i == 2 else 1 for i in range(5)}
     assert files(run.directory) == unbroken(plan)
-    assert set(toy_worker.counts(counted).values()) == {1, 2}
 
 
 def test_a_disk_too_full_for_the_log(tmp_path):
@@ -442,6 +460,23 @@ def test_an_interrupt(tmp_path, counted, unbroken, workers):
     summary = execute(plan, directory)
     assert 0 < summary.kept < 8 and summary.redone == {}
     assert files(directory) == unbroken(plan)
+
+
+def test_an_interrupt_while_a_shard_is_stored(tmp_path, monkeypatch):
+    """It was computed, so it is kept."""
+    right, calls = atomic.write_json, []
+
+    def interrupted(path, value):
+        calls.append(path.name)
+        if calls.count("toy-001.json") == 1 and path.name == "toy-001.json":
+            os.kill(os.getpid(), signal.SIGINT)
+        right(path, value)
+
+    monkeypatch.setattr(atomic, "write_json", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="stopped: 2 of 3 shards are stored in .*--resume"):
+        execute(toy_worker.plan(3), tmp_path)
+    summary = execute(toy_worker.plan(3), tmp_path)
+    assert (summary.kept, summary.computed, summary.redone) == (2, 1, {})
 
 
 # Ray ----------------------------------------------------------------------------------------------

@@ -139,15 +139,11 @@ class _Driver:
     def _take(self, report: Report) -> None:
         if isinstance(report, Done):
             try:
-                info = self.run.shards.write(report.shard, report.data)
-            except OSError as error:
-                raise atomic.unwritable(self.run.shards.path(report.shard), error) from error
-            self.done[report.shard] = info
-            self.meter.finish(report.shard, report.seconds)
-            spent = round(report.seconds, 3)
-            self.run.note("stored", shard=report.shard, sha256=info["sha256"], seconds=spent)
-            return
-        if isinstance(report, Failed):
+                self._store(report)
+            except KeyboardInterrupt:
+                self._store(report)  # it is computed: storing it again is cheaper than losing it
+                raise
+        elif isinstance(report, Failed):
             self.meter.lose(report.shard)
             failure = report.failure
             self.run.note(
@@ -167,6 +163,18 @@ class _Driver:
                 )
         else:
             self.run.note("waiting", why=report.why)
+
+    def _store(self, report: Done) -> None:
+        if report.shard in self.done:
+            return
+        try:
+            info = self.run.shards.write(report.shard, report.data)
+        except OSError as error:
+            raise atomic.unwritable(self.run.shards.path(report.shard), error) from error
+        self.done[report.shard] = info
+        self.meter.finish(report.shard, report.seconds)
+        spent = round(report.seconds, 3)
+        self.run.note("stored", shard=report.shard, sha256=info["sha256"], seconds=spent)
 
     def _fail(self, error: FloatscopeError) -> None:
         self.error = self.error or error

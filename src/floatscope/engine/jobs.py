@@ -6,7 +6,7 @@ The driver decides what a report means; the queue decides how often a shard may 
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from .plan import Plan
 
@@ -69,6 +69,7 @@ class Waiting:
 Report = Done | Failed | Lost | Waiting
 
 
+@runtime_checkable
 class Listener(Protocol):
     """Told of progress inside shards, between reports."""
 

@@ -101,9 +101,9 @@ class _Process:
         return None
 
     def end(self) -> None:
-        self.pipe.close()
         self.process.kill()  # it writes no file, so there is nothing it could leave half done
         self.process.join()
+        self.pipe.close()
         self.process.close()
 
 

@@ -10,8 +10,9 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,11 @@ from .plan import SCHEMA, Output, as_json
 _HEADER = "shard.json"
 _COMPRESSION, _LEVEL = zipfile.ZIP_DEFLATED, 1  # measured floats hardly gain from a higher level
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can name
+# What reading a zip file with JSON in it can raise; RuntimeError: one said to be encrypted.
+_UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, TypeError, AttributeError,
+    RuntimeError,
+)  # fmt: skip
 
 
 class Damaged(Exception):
@@ -76,7 +82,7 @@ def _plain(shard: str, name: str, value: np.ndarray) -> np.ndarray:
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
-def _header(file: BinaryIO) -> dict[str, Any]:
+def _header(file: io.BufferedIOBase) -> dict[str, Any]:
     with zipfile.ZipFile(file) as archive:
         header = json.loads(archive.read(_HEADER))
     return dict(header)
@@ -139,7 +145,7 @@ class Shards:
             try:
                 header = _header(file)
                 expected = _sidecar(header, digest, size)
-            except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
+            except _UNREADABLE as error:
                 raise Damaged("its file is not a shard") from error
         if info != expected:
             raise Damaged("its sidecar and its file disagree")
@@ -156,9 +162,10 @@ class Shards:
                 header = json.loads(archive.read(_HEADER))
                 arrays = {}
                 for name in header["arrays"] if names is None else names:
-                    with archive.open(f"{name}.npy") as file:
-                        arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
-        except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, KeyError) as error:
+                    # Whole, then parsed: zipfile tests a checksum at the end of an entry.
+                    entry = io.BytesIO(archive.read(f"{name}.npy"))
+                    arrays[name] = np.lib.format.read_array(entry, allow_pickle=False)
+        except (OSError, *_UNREADABLE) as error:
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",
                 "Run it again with --resume: damaged shards are redone.",

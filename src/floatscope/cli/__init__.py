@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, prompt, sampler, data);
 3 a model that cannot be loaded or fails its self-check; 4 a trace that cannot be written or read;
-5 a capture that missed a layer; 130 interrupted.
+5 a capture that missed a layer; 6 a run that cannot start, write or go on; 130 interrupted.
 """
 
 import sys

@@ -8,7 +8,8 @@ VERDICTS = ("supported", "not supported", "mixed", "not tested")
 
 @dataclass(frozen=True)
 class Number:
-    """A value with its 95 % interval and null. unit "%": a share of 1; "×": a lift; else a word."""
+    """A value with its 95 % interval and null. unit "%": a share of 1; "points": a difference
+    of shares; "×": a lift; else a word."""
 
     label: str
     value: float
@@ -55,7 +56,7 @@ def short(value: float, unit: str = "", *, bare: bool = False) -> str:
     """Three significant digits with their unit."""
     if not math.isfinite(value):
         return "–"
-    scaled = 100 * value if unit == "%" else value
+    scaled = 100 * value if unit in ("%", "points") else value
     digits = f"{scaled:.3g}"
     if "e" in digits:
         digits = f"{scaled:.0f}" if abs(scaled) >= 1 else f"{scaled:.2g}"

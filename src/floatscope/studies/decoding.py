@@ -4,7 +4,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..measures.figures import SHARE_MAP, canvas
-from ..samplers import all_samplers
 from .claim import Claim, Number, above, below, said, verdict
 from .draw import dots
 from .findings import Findings
@@ -14,7 +13,17 @@ from .study import Picture, Setting, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NAMES = (
+    *("confidence", "entropy", "margin", "random", "position-calibrated"),
+    *("threshold", "factor", "entropy-bound", "remask"),
+)
 CONFIDENCE, CALIBRATED = "sampler-confidence", "sampler-position-calibrated"
+
+
+def sampler_names(length: int, steps: int | None) -> tuple[str, ...]:
+    """What `samplers.all_samplers` compares, known without loading any of it."""
+    blocks = any(length % parts == 0 and (steps or length) >= parts for parts in (4, 2, 5))
+    return (*NAMES, "semi-autoregressive") if blocks else NAMES
 
 
 class Decoding(Study):
@@ -30,8 +39,8 @@ All samplers answer the same questions with the same number of masks. claim: wit
 first, trivial tokens come first, and calibration (2508.13021) answers more questions right"""
 
     def settings(self, request: Request) -> list[Setting]:
-        samplers = all_samplers(request.length, request.steps, request.frequencies)
-        return [Setting(f"sampler-{n}", request.asked_as, sampler=n) for n in samplers]
+        names = sampler_names(request.length, request.steps)
+        return [Setting(f"sampler-{n}", request.asked_as, sampler=n) for n in names]
 
     def claims(self, found: Findings) -> list[Claim]:
         model = found.mdm

@@ -30,7 +30,7 @@ def dots(
             for y, number in enumerate(numbers):
                 if number is None:
                     continue
-                scale = 100 if number.unit == "%" else 1
+                scale = 100 if number.unit in ("%", "points") else 1
                 if number.low is not None and number.high is not None:
                     ends = [scale * number.low, scale * number.high]
                     axis.plot(ends, [y + shift] * 2, color=COLOURS[s], linewidth=1)

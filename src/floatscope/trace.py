@@ -7,6 +7,7 @@ shares of order 1/S).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,14 @@ class Trace:
             by_dims.setdefault(dims, []).append(f"{name} {readable(d[name].nbytes)}")
         lines += [f"  ({dims}): {', '.join(names)}" for dims, names in sorted(by_dims.items())]
         return "\n".join(lines) + ">"
+
+    def _repr_html_(self) -> str | None:
+        """The interactive view, in a notebook; without attention to show, the text above."""
+        if "column_sum" not in self.data:
+            return None
+        # A notebook asks the trace itself, so this one name is looked up to the right, when asked.
+        embed = import_module(".report.embed", __package__)
+        return str(embed.notebook([self]))
 
 
 def readable(size: float) -> str:

@@ -1,0 +1,65 @@
+"""The words of a scene: what stood where at each step, and what became of it. No attention here."""
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from ..trace import Trace
+from .codec import pack_index
+
+_TITLE_LENGTH = 160
+
+
+def prompt_text(trace: Trace) -> str:
+    """The prompt as its tokens spell it."""
+    length = int(trace.info["prompt_length"])
+    return "".join(map(str, trace.data["token"].values[:length]))
+
+
+def title_of(trace: Trace) -> str:
+    """The question, or else how the prompt begins."""
+    tokens, regions = trace.data["token"].values, trace.data["region"].values
+    question = "".join(str(t) for t, r in zip(tokens, regions, strict=True) if r == "question")
+    title = " ".join((question or prompt_text(trace)).split())
+    return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
+
+
+def example_of(trace: Trace) -> str:
+    """A name that two models' traces of one prompt share."""
+    return f"{zlib.crc32(prompt_text(trace).encode('utf-8', 'replace')):08x}"
+
+
+def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
+    """Tokens per step, regions, classes, masks and changes, for these indices of kept steps."""
+    data, ids = trace.data, trace.canvas.values  # (state, key)
+    ticks = data["step"].values[steps]
+    spelled = {int(i): str(t) for i, t in zip(ids[-1], data["token"].values, strict=True) if i >= 0}
+    change = trace.change.values
+    at_tick, at_key = np.nonzero(change)
+    became = ids[at_tick + 1, at_key] if len(at_tick) else np.zeros(0, int)
+    known = np.unique(np.concatenate([ids[ticks].ravel(), ids[-1], became]))
+    known = known[known >= 0]
+    place = {int(token): i for i, token in enumerate(known)} | {-1: -1}
+    look = np.vectorize(lambda token: place[int(token)], otypes=[int])
+    regions = list(dict.fromkeys(map(str, data["region"].values)))
+    classes = list(dict.fromkeys(map(str, data["token_class"].values[steps].ravel())))
+    changes = np.stack(
+        [at_tick, at_key, change[at_tick, at_key], look(became) if len(became) else became], axis=1
+    )
+    mask = int(trace.info["mask_id"])
+    return {
+        # A token that a step took back again is not in the result: its spelling was not recorded.
+        "vocabulary": [spelled.get(int(i), "" if i == mask else f"⟨token {i}⟩") for i in known],
+        "canvas": pack_index(look(ids[ticks])),
+        "result": pack_index(look(ids[-1])),
+        "changes": pack_index(changes),  # (event, [tick, key, kind, word it became])
+        "regions": regions,
+        "region": pack_index([regions.index(str(r)) for r in data["region"].values]),
+        "classes": classes,
+        "class": pack_index(
+            [[classes.index(str(c)) for c in row] for row in data["token_class"].values[steps]],
+            "uint8",
+        ),
+        "masked": pack_index(data["masked"].values[steps].astype(int), "uint8"),
+    }

@@ -1,0 +1,104 @@
+"""Saved traces of a directory, found once and read when a scene is asked for. It never writes."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..anchors import ZScore
+from ..errors import FloatscopeError, UsageError
+from ..trace import Trace
+from .canvas import example_of, title_of
+from .embed import index_of
+from .pack import scene_of
+from .parts import Scene, single_heads
+
+_BUDGET = 4_000_000  # a scene that is fetched may be heavier than one in a file
+_REMEMBERED = 8  # scenes kept in memory
+
+
+@dataclass
+class Catalogue:
+    """Traces by id. `load` gives the trace of an id, with its arrays still on disk if it can."""
+
+    title: str
+    ids: list[str]
+    load: Callable[[str], Trace]
+    budget: int = _BUDGET
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _scenes: "OrderedDict[str, Scene]" = field(default_factory=OrderedDict, repr=False)
+    _index: dict[str, Any] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, directory: Path) -> "Catalogue":
+        """Every *.zarr below a directory, in the order of their names."""
+        found = sorted(p for p in directory.rglob("*.zarr") if not p.name.startswith("."))
+        if not found:
+            raise UsageError(
+                f"no saved traces below {directory}", "Give a directory that holds *.zarr traces."
+            )
+        paths = {f"t{i}": path for i, path in enumerate(found)}
+        title = f"Floatscope: {directory.resolve().name}"
+        return cls(title, list(paths), lambda name: Trace.load(paths[name], lazy=True))
+
+    def index(self) -> dict[str, Any]:
+        """Read once: of each trace its labels and the ranges of its colours.
+
+        A trace that cannot be shown is named in `left_out`, with the reason.
+        """
+        with self._lock:
+            if self._index is None:
+                found: dict[str, Scene] = {}
+                left_out: list[str] = []
+                for scene_id in self.ids:
+                    try:
+                        found[scene_id] = self._summary(scene_id)
+                    except FloatscopeError as error:
+                        left_out.append(str(error))
+                self._index = index_of(found.values(), found) | {"left_out": left_out}
+            return self._index
+
+    def _summary(self, scene_id: str) -> Scene:
+        """What the index needs of a scene, without packing it."""
+        trace = self.load(scene_id)
+        mass = trace.mass
+        share = mass.mean("head")
+        change = share.diff("step") if share.sizes["step"] > 1 else share * 0
+        return {
+            "example": example_of(trace),
+            "title": title_of(trace),
+            "model": {k: str(trace.info[k]) for k in ("model", "direction")},
+            "range": {
+                "share": float(share.max()),
+                "head": float(mass.max()),
+                "change": float(np.abs(change).max()),
+            },
+        }
+
+    def scene(self, scene_id: str) -> Scene:
+        if scene_id not in self.ids:
+            raise KeyError(scene_id)
+        with self._lock:
+            if scene_id not in self._scenes:
+                self._scenes[scene_id] = scene_of(self.load(scene_id), budget=self.budget)
+                while len(self._scenes) > _REMEMBERED:
+                    self._scenes.popitem(last=False)
+            self._scenes.move_to_end(scene_id)
+            return self._scenes[scene_id]
+
+    def heads(self, scene_id: str, step: int) -> Scene:
+        """Single heads of one step of a scene: a slice of the trace, in two bytes a value."""
+        steps = self.scene(scene_id)["steps"]
+        if not 0 <= step < len(steps):
+            raise KeyError(step)
+        trace = self.load(scene_id)
+        at = int(np.flatnonzero(trace.data["step"].values == steps[step])[0])
+        part = Trace(trace.data.isel(step=[at]))
+        mass = part.mass.transpose("step", "layer", "head", "key")
+        found = single_heads(mass, ZScore(), part, np.array([0]), 1 << 40, [])
+        assert found is not None
+        return found | {"kept": [step]}

@@ -1,0 +1,113 @@
+"""Arrays as text a page can carry: base64 of small integers, with the error they cost known.
+
+Three codes. `index`: whole numbers as they are. `linear`: value = offset + scale·code. `log`: value =
+2^(offset + scale·(code − 1)), with code 0 for zero, so that a share of 0.01 % keeps as many digits as
+one of 50 %. The highest code means "not there" (NaN). It packs numbers and knows nothing of traces.
+"""
+
+import base64
+import math
+from typing import Any, TypedDict
+
+import numpy as np
+
+# How far below its largest value a log array still tells values apart, in powers of two.
+_OCTAVES = {"uint8": 16, "uint16": 24}
+
+
+class Packed(TypedDict):
+    """One array, ready for JSON."""
+
+    dtype: str
+    shape: list[int]
+    code: str
+    scale: float
+    offset: float
+    data: str
+
+
+def text_size(count: int, dtype: str) -> int:
+    """How many characters of base64 an array of this many values becomes."""
+    return 4 * math.ceil(count * np.dtype(dtype).itemsize / 3)
+
+
+def missing_code(dtype: str) -> int:
+    return int(np.iinfo(dtype).max)
+
+
+def pack_index(values: Any, dtype: str = "uint16") -> Packed:
+    """Whole numbers from 0; negative ones are "not there"."""
+    array = np.asarray(values)
+    missing = missing_code(dtype)
+    if array.size and array.max() >= missing:
+        raise ValueError(f"{array.max()} does not fit into {dtype}: {missing} means not there")
+    return _packed(np.where(array < 0, missing, array), dtype, "index", 1.0, 0.0)
+
+
+def pack_linear(values: Any, dtype: str = "uint16") -> Packed:
+    """Evenly spaced between the smallest and the largest value: error at most scale / 2."""
+    array = np.asarray(values, np.float64)
+    there = array[np.isfinite(array)]
+    low, high = (float(there.min()), float(there.max())) if there.size else (0.0, 0.0)
+    missing = missing_code(dtype)
+    scale = (high - low) / (missing - 1) or 1.0
+    codes = np.where(np.isfinite(array), np.round((array - low) / scale), missing)
+    return _packed(codes, dtype, "linear", scale, low)
+
+
+def pack_log(values: Any, dtype: str = "uint16") -> Packed:
+    """Evenly spaced in the logarithm; what is below the floor becomes zero. Not for negatives."""
+    array = np.asarray(values, np.float64)
+    there = array[np.isfinite(array)]
+    if there.size and there.min() < 0:
+        raise ValueError("a log array holds no negative values")
+    positive = there[there > 0]
+    missing = missing_code(dtype)
+    if not positive.size:
+        codes = np.where(np.isfinite(array), 0, missing)
+        return _packed(codes, dtype, "log", 0.0, 0.0)
+    high = math.log2(positive.max())
+    low = max(math.log2(positive.min()), high - _OCTAVES[dtype])
+    levels = missing - 1  # codes 1 … missing − 1
+    scale = (high - low) / (levels - 1) or 1e-9
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rank = np.round((np.log2(array) - low) / scale)
+    codes = np.where(array > 0, np.clip(rank + 1, 0, levels), 0)
+    return _packed(np.where(np.isfinite(array), codes, missing), dtype, "log", scale, low)
+
+
+def relative_error(packed: Packed) -> float:
+    """The most a value of a log array above its floor can be off, as a fraction of itself."""
+    return float(2 ** (packed["scale"] / 2) - 1)
+
+
+def floor_of(packed: Packed) -> float:
+    """Below about this, a value of a log array may have become zero."""
+    return float(2 ** packed["offset"])
+
+
+def unpack(packed: Packed) -> np.ndarray:
+    """What the page will read: floats with NaN, or whole numbers with −1."""
+    raw = base64.b64decode(packed["data"])
+    codes = np.frombuffer(raw, np.dtype(packed["dtype"]).newbyteorder("<")).astype(np.int64)
+    codes = codes.reshape(packed["shape"])
+    absent = codes == missing_code(packed["dtype"])
+    if packed["code"] == "index":
+        return np.where(absent, -1, codes)
+    if packed["code"] == "linear":
+        values = packed["offset"] + packed["scale"] * codes
+    else:
+        values = np.where(codes > 0, 2.0 ** (packed["offset"] + packed["scale"] * (codes - 1)), 0.0)
+    return np.where(absent, np.nan, values)
+
+
+def _packed(codes: np.ndarray, dtype: str, code: str, scale: float, offset: float) -> Packed:
+    raw = codes.astype(np.dtype(dtype).newbyteorder("<")).tobytes()
+    return {
+        "dtype": dtype,
+        "shape": list(codes.shape),
+        "code": code,
+        "scale": scale,
+        "offset": offset,
+        "data": base64.b64encode(raw).decode("ascii"),
+    }

@@ -1,0 +1,147 @@
+"""The viewer with its data as HTML: a fragment for a page, a page of its own, a frame for a notebook.
+
+Nothing is fetched: style, script and scenes are inside. Data stands in JSON script elements with every
+"<" escaped, and the script puts text into the page as text nodes, so that no text can become markup.
+"""
+
+import html
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import count
+from typing import Any
+
+from ..trace import Trace
+from .pack import scene_of
+from .parts import Scene
+
+_SCRIPTS = (
+    "viewer_data",
+    "viewer_colour",
+    "viewer_parts",
+    "viewer_panel",
+    "viewer",
+    "viewer_start",
+)
+_numbers = count(1)
+OFFLINE = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_NOTEBOOK_BUDGET = 3_000_000
+_PAGE_STYLE = """
+body { margin: 0; background: #fff; color: #1a1f26; font: 14px/1.45 system-ui, sans-serif; }
+main { max-width: 1500px; margin: 0 auto; padding: 10px clamp(8px, 2vw, 28px) 28px; }
+h1 { font-size: 18px; margin: 6px 0 2px; overflow-wrap: anywhere; }
+@media (prefers-color-scheme: dark) {
+  :root:not([data-theme="light"]) body { background: #12161c; color: #e7eaee; }
+}
+:root[data-theme="dark"] body { background: #12161c; color: #e7eaee; }
+@media print { :root:root body { background: #fff; color: #000; } }
+"""
+
+
+@cache
+def style() -> str:
+    """The viewer's CSS, all of it under the class `fsv`."""
+    return files(__package__).joinpath("viewer.css").read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    """The viewer's JavaScript, in a scope of its own; it sets window.floatscopeViewer."""
+    parts = [files(__package__).joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS]
+    return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
+
+
+def assets() -> str:
+    """Style and script, once a page."""
+    return f"<style>{style()}</style>\n<script>{script()}</script>\n"
+
+
+def as_json(value: Any) -> str:
+    """JSON that can stand inside a script element: no "<", so no end tag and no comment."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def index_of(scenes: Iterable[Scene], ids: Iterable[str | int]) -> dict[str, Any]:
+    """Which scenes there are, grouped by example, in order of appearance."""
+    examples: dict[str, dict[str, Any]] = {}
+    for scene, number in zip(scenes, ids, strict=True):
+        example = examples.setdefault(
+            scene["example"], {"id": scene["example"], "title": scene["title"], "scenes": []}
+        )
+        example["scenes"].append(
+            {
+                "id": number,
+                "model": scene["model"]["model"],
+                "direction": scene["model"]["direction"],
+                "range": scene["range"],
+            }
+        )
+    for example in examples.values():  # diffusion models first, then causal ones
+        example["scenes"].sort(key=lambda scene: scene["direction"] == "causal")
+    return {"examples": list(examples.values())}
+
+
+def fragment(
+    scenes: Sequence[Scene],
+    *,
+    name: str | None = None,
+    with_assets: bool = True,
+    keys: bool = False,
+    toggle: bool = True,
+) -> str:
+    """The viewer for these scenes, to be put anywhere into a page's body.
+
+    Args:
+        scenes: of `scene_of`; those of one example are shown together.
+        name: the element's id, unique on the page; made up if not given.
+        with_assets: False where the page already holds `assets()`, before this fragment.
+        keys: take arrow keys and space pressed anywhere on the page: where the viewer is alone on it.
+        toggle: show a switch between light and dark; False where the page has its own.
+    """
+    name = name or f"floatscope-{next(_numbers)}"
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise ValueError(f"{name!r} cannot be an id: use letters, digits, - and _")
+    index = index_of(scenes, range(len(scenes))) | {"keys": keys, "toggle": toggle}
+    data = [("index", index), *((f"scene-{i}", scene) for i, scene in enumerate(scenes))]
+    return "".join(
+        [
+            assets() if with_assets else "",
+            f'<div id="{name}"></div>\n',
+            "<noscript>The viewer needs JavaScript; the data is in this file.</noscript>\n",
+            *(
+                f'<script type="application/json" id="{name}-{part}">{as_json(value)}</script>\n'
+                for part, value in data
+            ),
+            f'<script>floatscopeEmbedded("{name}");</script>\n',
+        ]
+    )
+
+
+def page(title: str, body: str, *, policy: str | None = OFFLINE) -> str:
+    """A whole document around a body that is already HTML. The policy forbids every request."""
+    shown = html.escape(title)
+    guard = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{guard}'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{shown}</title><style>{_PAGE_STYLE}</style></head>\n'
+        f"<body><main><h1>{shown}</h1>\n{body}</main></body></html>\n"
+    )
+
+
+def viewer_page(scenes: Sequence[Scene], title: str) -> str:
+    """A page that is the viewer and nothing else, in one file."""
+    return page(title, fragment(scenes, name="viewer", keys=True))
+
+
+def notebook(traces: Sequence[Trace], *, height: int = 760) -> str:
+    """A frame of its own for a notebook: nothing in it can touch the notebook, or another frame."""
+    scenes = [scene_of(trace, budget=_NOTEBOOK_BUDGET) for trace in traces]
+    names = " and ".join(dict.fromkeys(str(trace.info["model"]) for trace in traces))
+    inside = html.escape(viewer_page(scenes, f"Floatscope: {names}"), quote=True)
+    label = html.escape(f"Attention of {names}", quote=True)
+    return (
+        f'<iframe title="{label}" sandbox="allow-scripts" srcdoc="{inside}" '
+        f'style="width:100%;height:{height}px;border:0"></iframe>'
+    )

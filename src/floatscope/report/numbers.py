@@ -1,0 +1,106 @@
+"""Numbers as a reader sees them: three significant digits, units, intervals, n. Text, never markup."""
+
+import math
+from collections.abc import Sequence
+from typing import SupportsFloat
+
+from .content import Number
+
+ABSENT = "–"
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def digits(x: SupportsFloat | None) -> str:
+    """Three significant digits: 0.0731, 7.31, 731, 73,100; "–" where there is no number."""
+    number = math.nan if x is None else float(x)
+    if math.isnan(number):
+        return ABSENT
+    sign = "−" if number < 0 else ""
+    size = abs(number)
+    if math.isinf(size):
+        return f"{sign}∞"
+    if size == 0:
+        return "0"
+    mantissa, _, power = f"{size:.2e}".partition("e")
+    exponent = int(power)
+    if not -4 <= exponent < 9:
+        return f"{sign}{mantissa}·10{str(exponent).translate(_SUPERSCRIPT)}"
+    rounded = float(f"{mantissa}e{power}")
+    return f"{sign}{rounded:,.{max(0, 2 - exponent)}f}"
+
+
+def value(x: SupportsFloat | None, unit: str = "") -> str:
+    """With its unit: a share as "7.31 %", a lift as "7.31×", any other word after a space."""
+    shown = digits(_scaled(x, unit))
+    if shown == ABSENT or not unit:
+        return shown
+    return shown + (unit if unit == "×" else f" {unit}")
+
+
+def interval(low: SupportsFloat | None, high: SupportsFloat | None, unit: str = "") -> str:
+    """ "[5.02, 9.38]" in the value's unit; nothing where there is no interval."""
+    ends = [digits(_scaled(x, unit)) for x in (low, high)]
+    return "" if ABSENT in ends else f"[{ends[0]}, {ends[1]}]"
+
+
+def count(n: int | None) -> str:
+    """ "n = 24"; nothing where n is not known."""
+    return "" if n is None else f"n = {n:,}"
+
+
+def estimate(number: Number) -> str:
+    """The value and its interval: "7.31 % [5.02, 9.38]"."""
+    between = interval(number.low, number.high, number.unit)
+    return f"{value(number.value, number.unit)} {between}".rstrip()
+
+
+def context(number: Number) -> str:
+    """What the value stands against: "null 0.310 %, n = 24"."""
+    null = "" if number.null is None else f"null {value(number.null, number.unit)}"
+    return ", ".join(filter(None, [null, count(number.n)]))
+
+
+def number(number: Number) -> str:
+    """All of it in a line: "7.31 % [5.02, 9.38], null 0.310 %, n = 24"."""
+    return ", ".join(filter(None, [estimate(number), context(number)]))
+
+
+def column(cells: Sequence[object]) -> tuple[list[str], bool]:
+    """A table's column as text, and whether it holds numbers: whole ones whole, others to three digits."""
+    found = [_exact(x) for x in cells]
+    known = [x for x in found if x is not None and not math.isnan(x)]
+    if not known or any(x is None and c is not None for x, c in zip(found, cells, strict=True)):
+        return [ABSENT if _missing(c) else str(c) for c in cells], False
+    whole = all(x.is_integer() and abs(x) < 2**53 for x in known)
+    shown = [
+        f"{x:.0f}".replace("-", "−") if whole and x is not None and not math.isnan(x) else digits(x)
+        for x in found
+    ]
+    return shown, True
+
+
+def _exact(x: object) -> float | None:
+    """Python's and numpy's numbers; truth values and words are none."""
+    if isinstance(x, str | bytes) or "bool" in type(x).__name__ or not isinstance(x, SupportsFloat):
+        return None
+    try:
+        return float(x)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _missing(x: object) -> bool:
+    exact = _exact(x)
+    return x is None or (exact is not None and math.isnan(exact))
+
+
+def short(x: SupportsFloat, unit: str = "") -> str:
+    """The end of a scale, with no digit that says nothing: "0", "100 %", "2.5×"."""
+    shown = digits(_scaled(x, unit))
+    if "." in shown and "·" not in shown:
+        shown = shown.rstrip("0").rstrip(".")
+    return shown if shown == "0" or not unit else shown + (unit if unit == "×" else f" {unit}")
+
+
+def _scaled(x: SupportsFloat | None, unit: str) -> float | None:
+    return None if x is None else float(x) * (100 if unit == "%" else 1)

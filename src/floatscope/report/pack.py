@@ -1,0 +1,132 @@
+"""A trace becomes a scene: everything the viewer shows of one example and one model, as JSON.
+
+A scene has a byte budget. What does not fit is left out in a fixed order and said so in `left_out`:
+first the precision of single heads, then some of their steps, then the rows, then steps altogether.
+It measures nothing that the trace or an anchor rule does not already say.
+"""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..anchors import Rule, ZScore
+from ..errors import UsageError
+from ..trace import Trace, readable
+from .canvas import example_of, title_of, words
+from .codec import pack_log, text_size
+from .parts import (
+    TOP_ANCHORS,
+    Scene,
+    anchors,
+    groups,
+    heads_summary,
+    reach,
+    rows,
+    single_heads,
+    spread,
+)
+
+FORMAT = 1
+BUDGET = 1_200_000  # characters of one scene
+
+
+def scene_of(
+    trace: Trace,
+    *,
+    example: str | None = None,
+    title: str | None = None,
+    rule: Rule | None = None,
+    budget: int = BUDGET,
+) -> Scene:
+    """What the viewer shows of one trace, in about `budget` characters of JSON at most.
+
+    Scenes with the same `example` are shown side by side; by default that is the same prompt.
+    """
+    rule = rule or ZScore()
+    mass = trace.mass.transpose("step", "layer", "head", "key")
+    steps, said = _fitting_steps(trace, mass, budget)
+    part = mass.isel(step=steps)
+    share = part.mean("head").values
+    null = trace.null.isel(step=steps).values
+    scene: Scene = {
+        "format": FORMAT,
+        "example": example or example_of(trace),
+        "title": title or title_of(trace),
+        "model": {k: str(trace.info.get(k, "")) for k in _MODEL},
+        "answer": trace.text,
+        "prompt_length": int(trace.info["prompt_length"]),
+        "gold": str(trace.info["gold"]),
+        "ticks": trace.n_steps,
+        "steps": [int(s) for s in part["step"].values],
+        "layers": [int(i) for i in part["layer"].values],
+        "heads": [int(i) for i in part["head"].values],
+        "range": {
+            "share": _most(share),
+            "head": _most(part.values),
+            "change": _most(np.abs(np.diff(share, axis=0))),
+        },
+        **words(trace, steps),
+        "null": pack_log(null),
+        "reach": pack_log(reach(trace, steps)),
+        "share": pack_log(share),
+        **anchors(trace, rule, steps),
+        **heads_summary(trace, part, steps),
+        "left_out": said,
+    }
+    left = budget - _weight(scene)
+    left = _put(scene, "rows", rows(trace), left, "the rows of revealed positions")
+    left = _put(scene, "from", groups(trace, steps), left, "who looks, by group of queries")
+    scene["single_heads"] = single_heads(part, rule, trace, steps, left, said)
+    fewest = int(part.notnull().isel(layer=0, head=0).sum("key").min())
+    limit = rule.limit(fewest)
+    if limit:
+        said.append(limit)
+    return scene
+
+
+_MODEL = ("model", "family", "direction", "fingerprint", "sampler", "dtype", "ended")
+
+
+def _fitting_steps(trace: Trace, mass: xr.DataArray, budget: int) -> tuple[np.ndarray, list[str]]:
+    """All kept steps, or as many evenly spaced ones as fit without single heads."""
+    n, layers, heads, size = mass.shape
+    fixed = 4000 + 12 * size
+    each = text_size(size * (2 * layers + 5), "uint16") // 2 + text_size(size * 5, "uint16")
+    each += text_size(layers * (TOP_ANCHORS + 1) + 3 * layers * heads, "uint16")
+    fit = (budget - fixed) // each
+    if fit < min(n, 2):
+        raise UsageError(
+            f"a scene of {layers} layers × {size} positions does not fit into {budget} bytes",
+            f"Give it a budget of at least {fixed + 2 * each}.",
+        )
+    chosen = spread(n, int(fit))
+    said = [] if len(chosen) == n else [f"sampled {len(chosen)} of {n} steps"]
+    if n < trace.n_steps:
+        said.append(f"the trace kept {n} of {trace.n_steps} steps")
+    return chosen, said
+
+
+def _put(scene: Scene, name: str, value: Scene | None, left: int, what: str) -> int:
+    """Add a part if it fits; say so if it does not. What remains of the budget."""
+    if value is None:
+        return left
+    if _weight(value) > left:
+        scene["left_out"].append(f"left out {what} ({readable(_weight(value))})")
+        return left
+    scene[name] = value
+    return left - _weight(value)
+
+
+def _weight(part: Any) -> int:
+    """About the characters of a part as JSON, without writing it."""
+    if isinstance(part, dict):
+        return sum(len(k) + 6 + _weight(v) for k, v in part.items())
+    if isinstance(part, list):
+        return sum(2 + _weight(v) for v in part)
+    return len(part) * (1 if str(part).isascii() else 6) if isinstance(part, str) else 12
+
+
+def _most(values: np.ndarray) -> float:
+    there = values[np.isfinite(values)]
+    return float(there.max()) if there.size else 0.0

@@ -1,0 +1,128 @@
+"""A report's content as one HTML file that opens without a network, in a browser and on paper.
+
+It measures nothing and judges nothing. Every text goes through the template's escaping; what is
+already markup is only style, script, the viewer's fragment, drawn ranges and figures made safe.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from urllib.parse import quote
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from . import embed, figure, numbers, ranges
+from .content import VERDICTS, Claim, Page, Section, Table
+
+_PREVIEW = 8  # rows of a table
+# Shapes in a box of 12: they tell the verdicts apart without colour.
+_SHAPES = {
+    "supported": '<circle cx="6" cy="6" r="5" class="full"/>',
+    "not supported": '<path d="M2 2 10 10M10 2 2 10" class="cross"/>',
+    "mixed": '<circle cx="6" cy="6" r="4.5" class="ring"/><path d="M6 1.5a4.5 4.5 0 0 0 0 9Z" class="full"/>',
+    "not tested": '<circle cx="6" cy="6" r="4.5" class="ring" stroke-dasharray="2 1.5"/>',
+}
+
+
+def render(page: Page) -> str:
+    """The whole document.
+
+    Raises:
+        ValueError: a figure that is not SVG, or a scene that cannot be written as JSON.
+    """
+    named = _anchors(page.sections)
+    places: dict[str, str] = {}
+    for section, place in zip(page.sections, named, strict=True):
+        places.setdefault(section.name, place)
+    return _template().render(
+        page=page,
+        sections=list(zip(page.sections, named, strict=True)),
+        places=places,
+        verdicts=_tally(page.claims),
+        figures=_figures(page.sections),
+        viewer=Markup(
+            embed.fragment(page.scenes, name="viewer-app", with_assets=False, toggle=False)
+        )
+        if page.scenes
+        else "",
+        assets=Markup(embed.assets()) if page.scenes else "",
+        policy=embed.OFFLINE,
+        style=Markup(_text("page.css")),
+        script=Markup(_text("page.js")),
+    )
+
+
+def _text(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    made = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {
+        "estimate": numbers.estimate,
+        "context": numbers.context,
+        "tight": _tight,
+        "slug": _slug,
+        "link": _link,
+        "shape": _shape,
+    }
+    made.globals |= {"drawings": ranges.drawings, "preview": _preview}
+    return made.from_string(_text("page.html.j2"))
+
+
+def _tight(text: str) -> str:
+    """A number keeps its unit, and an interval its ends, on one line."""
+    text = re.sub(r"\[([^\[\], ]+), ([^\[\], ]+)\]", "[\\1,\u00a0\\2]", text)
+    return re.sub(r"(?<=\d) (?=%)|(?<=\bn) (?== \d)|(?<=\bn[ \u00a0]=) (?=\d)", "\u00a0", text)
+
+
+def _slug(text: str) -> str:
+    """A word that can be part of an id and a class."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _anchors(sections: Sequence[Section]) -> list[str]:
+    """An id for every section, each its own."""
+    found: list[str] = []
+    for i, section in enumerate(sections, 1):
+        name = f"study-{_slug(section.name) or i}"
+        found.append(f"{name}-{i}" if name in found else name)
+    return found
+
+
+def _link(file: str) -> str:
+    """A file below or beside the page; never a scheme, never another host."""
+    return "./" + quote(file.replace("\\", "/").lstrip("/"), errors="replace")
+
+
+def _shape(verdict: str) -> Markup:
+    opening = '<svg class="shape" viewBox="0 0 12 12" aria-hidden="true" focusable="false">'
+    return Markup(opening + _SHAPES[verdict] + "</svg>")
+
+
+def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
+    found = Counter(claim.verdict for claim in claims)
+    return [(verdict, found[verdict]) for verdict in VERDICTS if found[verdict]]
+
+
+def _figures(sections: Sequence[Section]) -> dict[tuple[int, int], figure.Inline]:
+    """By section and figure, ids of each with a prefix of its own."""
+    return {
+        (i, j): figure.inline(drawn.svg, f"f{i}-{j}-", drawn.alt)
+        for i, section in enumerate(sections)
+        for j, drawn in enumerate(section.figures)
+    }
+
+
+def _preview(table: Table) -> dict[str, list[tuple[object, ...]]]:
+    """The first rows as text; a column is set right where it holds numbers."""
+    rows = table.rows[:_PREVIEW]
+    columns = [numbers.column([row[i] for row in rows]) for i in range(len(table.columns))]
+    heads = [(name, right) for name, (_, right) in zip(table.columns, columns, strict=True)]
+    return {"columns": [*heads], "rows": [*zip(*(cells for cells, _ in columns), strict=True)]}

@@ -1,0 +1,102 @@
+"""A number as a small drawing: the interval a bar, the value a dot, the null a tick. No text of its own
+but the ends of the scale; the number stands beside it as text.
+
+Numbers of one claim and one unit share a scale, so that they can be compared by eye. Shares and other
+units are linear from zero, lifts logarithmic around 1.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from . import numbers
+from .content import Number
+
+_STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+_LEFT, _WIDTH = 2.0, 96.0  # percent of the drawing: a dot at an end stays inside
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From `low` at the left to `high` at the right."""
+
+    low: float
+    high: float
+    unit: str
+
+    def at(self, x: float) -> float:
+        """The place in percent of the width; what lies outside stands at the end."""
+        low, high = self.low, self.high
+        if self.unit == "×":
+            x, low, high = (math.log(max(v, 1e-300)) for v in (x, low, high))
+        return _LEFT + _WIDTH * min(1.0, max(0.0, (x - low) / (high - low)))
+
+
+def drawings(several: Sequence[Number]) -> list[Markup]:
+    """One drawing a number; the last of each unit carries the scale's ends."""
+    last = {number.unit: i for i, number in enumerate(several)}
+    scales = {unit: _scale([n for n in several if n.unit == unit], unit) for unit in last}
+    return [
+        _draw(number, scales[number.unit], ends=last[number.unit] == i)
+        for i, number in enumerate(several)
+    ]
+
+
+def _scale(several: Iterable[Number], unit: str) -> Scale:
+    found = [x for n in several for x in (n.value, n.low, n.high, n.null) if _finite(x)]
+    values = [float(x) for x in found if x is not None]
+    if unit == "×":
+        values = [v for v in values if v > 0] + [1.0]
+        low, high = _floor(min(values)), _ceiling(max(values))
+        return Scale(low, high, unit) if high > low else Scale(0.5, 2.0, unit)
+    low, high = min([0.0, *values]), max([0.0, *values])
+    if unit == "%" and high <= 1:
+        low, high = (-_ceiling(-low) if low < 0 else 0.0), (min(1.0, _ceiling(high)) or 1.0)
+        return Scale(low, high, unit)
+    low, high = (-_ceiling(-low) if low < 0 else 0.0), (_ceiling(high) if high > 0 else 0.0)
+    return Scale(low, high, unit) if high > low else Scale(0.0, 1.0, unit)
+
+
+def _ceiling(x: float) -> float:
+    """The next round number: 0.87 → 1, 13 → 15, 0.0031 → 0.004."""
+    power = 10.0 ** math.floor(math.log10(x))
+    return next((s * power for s in _STEPS if s * power >= x * (1 - 1e-9)), 10 * power)
+
+
+def _floor(x: float) -> float:
+    power = 10.0 ** math.floor(math.log10(x))
+    return next((s * power for s in reversed(_STEPS) if s * power <= x * (1 + 1e-9)), power)
+
+
+def _draw(number: Number, scale: Scale, *, ends: bool) -> Markup:
+    height = 30 if ends else 18
+    parts = [Markup('<line class="axis" x1="{}%" x2="{}%" y1="9" y2="9"/>').format(2, 98)]
+    if scale.low < 0 < scale.high or (scale.low < 1 < scale.high and scale.unit == "×"):
+        x = _at(scale, 1.0 if scale.unit == "×" else 0.0)
+        parts.append(Markup('<line class="zero" x1="{0}%" x2="{0}%" y1="4" y2="14"/>').format(x))
+    if _finite(number.low) and _finite(number.high):
+        low, high = _at(scale, number.low), _at(scale, number.high)
+        bar = '<line class="between" x1="{}%" x2="{}%" y1="9" y2="9"/>'
+        parts.append(Markup(bar).format(low, high))
+    if _finite(number.null):
+        x = _at(scale, number.null)
+        parts.append(Markup('<line class="null" x1="{0}%" x2="{0}%" y1="1" y2="17"/>').format(x))
+    if _finite(number.value):
+        x = _at(scale, number.value)
+        parts.append(Markup('<circle class="value" cx="{}%" cy="9" r="4"/>').format(x))
+    if ends:
+        low, high = numbers.short(scale.low, scale.unit), numbers.short(scale.high, scale.unit)
+        parts.append(Markup('<text x="1%" y="27">{}</text>').format(low))
+        parts.append(Markup('<text x="99%" y="27" class="end">{}</text>').format(high))
+    opening = '<svg class="range" width="100%" height="{}" aria-hidden="true" focusable="false">'
+    return Markup(opening).format(height) + Markup("").join(parts) + Markup("</svg>")
+
+
+def _at(scale: Scale, x: float | None) -> str:
+    return f"{scale.at(0.0 if x is None else float(x)):.2f}"
+
+
+def _finite(x: float | None) -> bool:
+    return x is not None and math.isfinite(float(x))

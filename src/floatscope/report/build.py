@@ -146,7 +146,8 @@ def _number(n: decided.Number) -> Number:
     def scaled(value: float | None) -> float | None:
         return None if value is None else scale * value
 
-    return Number(n.label, scale * n.value, *map(scaled, (n.low, n.high, n.null)), n.unit, n.n)
+    low, high, null = scaled(n.low), scaled(n.high), scaled(n.null)
+    return Number(n.label, scale * n.value, low, high, null, n.unit, n.n)
 
 
 def _drawn(picture: Picture) -> Drawn:

@@ -113,7 +113,15 @@ def started(directory, counted, shards, sleep, workers, **options):
 
 def test_ten_kills_at_random_moments(tmp_path, unbroken):
     plan = toy_worker.plan(10, sleep=0.06)
-    whole, chance, halfway = unbroken(plan), random.Random(20), 0
+    whole, chance, halfway, span = unbroken(plan), random.Random(20), 0, {}
+    for workers in (1, 2):  # how long it takes here and now, undisturbed
+        process, start = (
+            started(tmp_path / f"w{workers}", tmp_path / "c", 10, 0.06, workers),
+            time.time(),
+        )
+        assert process.communicate() == ("", "") and process.returncode == 0
+        span[workers] = time.time() - start
+        assert files(tmp_path / f"w{workers}") == whole
     for number in range(10):
         directory, counted, workers = (
             tmp_path / f"{number}",
@@ -122,7 +130,7 @@ def test_ten_kills_at_random_moments(tmp_path, unbroken):
         )
         os.environ["TOY_COUNTS"] = str(counted)
         process = started(directory, counted, 10, 0.06, workers)
-        time.sleep(chance.uniform(0, 0.9))
+        time.sleep(chance.uniform(0, span[workers]))
         process.kill()
         process.communicate()
         run, finished = Run(directory), set()

@@ -272,8 +272,8 @@ def main() -> None:
     except FloatscopeError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        err.print("interrupted; nothing was left half-written")
+    except KeyboardInterrupt as stopped:
+        err.print(escape(str(stopped)) or "interrupted; nothing was left half-written")
         sys.exit(130)
 
 

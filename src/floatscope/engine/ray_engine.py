@@ -52,10 +52,11 @@ class RayCrew:
             options |= {"address": "local", "num_cpus": count, "include_dashboard": False}
         try:
             ray.init(**options)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise RunError(
                 f"no Ray cluster at {self.address or 'this machine'}: {error}",
-                "Check --address (`ray status` on the head node), or leave it out for a local one.",
+                "Check --address (`ray status` on the head node) and that RAY_AUTH_MODE and the "
+                "token are the cluster's, or leave the address out for a local cluster.",
             ) from error
 
     def _run(

@@ -9,7 +9,7 @@ import signal
 import threading
 from contextlib import suppress
 from functools import partial
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, get_context, parent_process, resource_tracker
 from typing import Any
 
 from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports
@@ -67,6 +67,7 @@ class _Process:
         )
         # Ctrl-C reaches every process of a terminal. The child inherits the blocked signal and
         # leaves the interrupt to the driver; the driver gets it as soon as the block is lifted.
+        resource_tracker.ensure_running()  # its own start, at the first process, lifts the block
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.process.start()

@@ -5,6 +5,7 @@ whose machine does, is replaced and its shard redone. Ray is imported when it is
 """
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -51,6 +52,8 @@ class RayCrew:
             count = max(int(self.workers * self.cpus), os.cpu_count() or 1)
             options |= {"address": "local", "num_cpus": count, "include_dashboard": False}
         try:
+            if self.address:
+                _knock(self.address)
             ray.init(**options)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise RunError(
@@ -192,6 +195,13 @@ def _imported() -> Any:
             "pip install 'floatscope[ray]', or use --engine local.",
         ) from error
     return ray
+
+
+def _knock(address: str) -> None:
+    """Ray tries an address where nobody answers for minutes; "auto" and client URLs are its own."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _short(error: Exception) -> str:

@@ -94,6 +94,13 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, counted):
     assert set(toy_worker.counts(counted).values()) == {1}
 
 
+def test_the_engine_needs_neither_torch_nor_ray():
+    code = "import sys, floatscope.engine; print({'torch', 'ray', 'xarray'} & set(sys.modules))"
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run([sys.executable, "-c", code], env=path, capture_output=True, text=True)
+    assert found.stdout == "set()\n", found.stderr
+
+
 # Killed -------------------------------------------------------------------------------------------
 
 

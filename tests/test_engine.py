@@ -94,6 +94,13 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, counted):
     assert set(toy_worker.counts(counted).values()) == {1}
 
 
+def test_the_engine_needs_neither_torch_nor_ray():
+    code = "import sys, floatscope.engine; print({'torch', 'ray', 'xarray'} & set(sys.modules))"
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run([sys.executable, "-c", code], env=path, capture_output=True, text=True)
+    assert found.stdout == "set()\n", found.stderr
+
+
 # Killed -------------------------------------------------------------------------------------------
 
 
@@ -113,7 +120,15 @@ def started(directory, counted, shards, sleep, workers, **options):
 
 def test_ten_kills_at_random_moments(tmp_path, unbroken):
     plan = toy_worker.plan(10, sleep=0.06)
-    whole, chance, halfway = unbroken(plan), random.Random(20), 0
+    whole, chance, halfway, span = unbroken(plan), random.Random(20), 0, {}
+    for workers in (1, 2):  # how long it takes here and now, undisturbed
+        process, start = (
+            started(tmp_path / f"w{workers}", tmp_path / "c", 10, 0.06, workers),
+            time.time(),
+        )
+        assert process.communicate() == ("", "") and process.returncode == 0
+        span[workers] = time.time() - start
+        assert files(tmp_path / f"w{workers}") == whole
     for number in range(10):
         directory, counted, workers = (
             tmp_path / f"{number}",
@@ -122,7 +137,7 @@ def test_ten_kills_at_random_moments(tmp_path, unbroken):
         )
         os.environ["TOY_COUNTS"] = str(counted)
         process = started(directory, counted, 10, 0.06, workers)
-        time.sleep(chance.uniform(0, 0.9))
+        time.sleep(chance.uniform(0, span[workers]))
         process.kill()
         process.communicate()
         run, finished = Run(directory), set()
@@ -430,7 +445,9 @@ def test_a_worker_that_refuses(tmp_path, workers):
         execute(plan, tmp_path, workers=workers)
     run = Run(tmp_path)
     stored = set(run.survey(plan)[0])
-    assert stored == {"toy-000", "toy-001"} | ({"toy-003"} if workers == 2 else set())
+    in_flight = {"toy-003"} if workers == 2 else set()
+    assert {"toy-000", "toy-001"} <= stored <= {"toy-000", "toy-001"} | in_flight
+    assert names_of(run).count("stored") == len(stored) and run.manifest() is None
     assert execute(plan, tmp_path).kept == len(stored)
 
 
@@ -499,6 +516,14 @@ def test_ray_is_not_installed(tmp_path, monkeypatch):
     with pytest.raises(fs.RunError, match=r"pip install 'floatscope\[ray\]'"):
         execute(toy_worker.plan(1), tmp_path, engine="ray")
     assert ray_engine.RayCrew(1).gpus == 0
+
+
+def test_ray_where_nobody_answers(tmp_path):
+    with pytest.raises(
+        fs.RunError, match=r"no Ray cluster at 127\.0\.0\.1:1: .*refused.*--address"
+    ):
+        execute(toy_worker.plan(1), tmp_path, engine="ray", address="127.0.0.1:1")
+    assert execute(toy_worker.plan(1), tmp_path).computed == 1
 
 
 # Progress -----------------------------------------------------------------------------------------

@@ -21,6 +21,6 @@ def main() -> None:
     except FloatscopeError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        err.print("interrupted; nothing was left half-written")
+    except KeyboardInterrupt as interrupt:
+        err.print(escape(str(interrupt) or "interrupted; nothing was left half-written"))
         sys.exit(130)

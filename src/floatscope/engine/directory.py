@@ -126,7 +126,7 @@ class Run:
         """Sidecars of the shards that are done; and why others, of which something is there, are not."""
         lying, keys = self.shards.ids(), plan.keys()
         done, redo = {}, {}
-        for shard in keys.keys() & lying:
+        for shard in (shard for shard in keys if shard in lying):
             try:
                 done[shard] = self.shards.verify(shard, keys[shard])
             except Damaged as error:

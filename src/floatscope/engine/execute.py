@@ -15,7 +15,7 @@ from ..errors import FloatscopeError, RunError, UsageError
 from . import atomic, manifest
 from .directory import Event, Run
 from .jobs import Done, Engine, Failed, Job, Lost, Queue, Report
-from .local import in_process, spawned
+from .local import Spawned, in_process
 from .plan import Plan
 from .progress import Meter, Progress
 from .ray_engine import RayCrew
@@ -65,7 +65,7 @@ def execute(
         if kept < len(plan.shards):
             (run.directory / "manifest.json").unlink(missing_ok=True)
             run.note("started", engine=engine, workers=workers, kept=kept, of=len(plan.shards))
-            for shard, why in sorted(redo.items()):
+            for shard, why in redo.items():
                 run.note("redo", shard=shard, why=why)
             driver.drive(crew)
         driver.report()
@@ -93,7 +93,7 @@ def _engine(engine: str, workers: int, address: str | None, gpus: float) -> Engi
         raise UsageError(f"no engine {engine!r}", "Use local or ray.")
     if address is not None or gpus:
         raise UsageError("address and gpus are for Ray", "Use --engine ray, or leave them out.")
-    return in_process if workers == 1 else spawned(workers)
+    return in_process if workers == 1 else Spawned(workers)
 
 
 class _Driver:

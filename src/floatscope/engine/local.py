@@ -9,7 +9,7 @@ import signal
 import threading
 from contextlib import suppress
 from functools import partial
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, get_context, parent_process, resource_tracker
 from typing import Any
 
 from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports
@@ -26,7 +26,7 @@ def in_process(plan: Plan, queue: Queue, listener: Listener) -> Reports:
         yield bench.do(job, partial(listener.begin, job.shard), partial(listener.tick, job.shard))
 
 
-class spawned:
+class Spawned:
     """The same by so many processes."""
 
     def __init__(self, workers: int) -> None:
@@ -67,6 +67,7 @@ class _Process:
         )
         # Ctrl-C reaches every process of a terminal. The child inherits the blocked signal and
         # leaves the interrupt to the driver; the driver gets it as soon as the block is lifted.
+        resource_tracker.ensure_running()  # its own start, at the first process, lifts the block
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.process.start()
@@ -90,7 +91,7 @@ class _Process:
         except (EOFError, OSError):
             self.dead, self.job = True, None
             self.process.join(10)
-            return queue.lose(job, f"its worker ended with exit code {self.process.exitcode}")
+            return queue.lose(job, _epitaph(self.process.exitcode))
         if isinstance(message, Done | Failed):
             self.job = None
             return message
@@ -105,6 +106,13 @@ class _Process:
         self.process.join()
         self.pipe.close()
         self.process.close()
+
+
+def _epitaph(code: int | None) -> str:
+    hint = ""
+    if code == 1:  # spawned processes import the main module, and a bare call in it runs again
+        hint = "; in a script, call it under `if __name__ == '__main__':`"
+    return f"its worker ended with exit code {code}{hint}"
 
 
 def _serve(pipe: connection.Connection, worker: str, request: dict[str, Any]) -> None:

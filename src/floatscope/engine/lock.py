@@ -19,7 +19,7 @@ from .atomic import unwritable
 def held(path: Path) -> Iterator[None]:
     """Hold the lock, or say who does. Child processes do not inherit it: the file is not theirs."""
     try:
-        file = path.open("a+", encoding="utf-8")
+        file = path.open("ab", buffering=0)  # a full disk shows at the write, not at the end
     except OSError as error:
         raise unwritable(path, error) from error
     with file:
@@ -37,8 +37,8 @@ def held(path: Path) -> Iterator[None]:
             ) from error
         try:
             file.truncate(0)
-            file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
-            file.flush()
+            who = {"pid": os.getpid(), "host": socket.gethostname()}
+            file.write(json.dumps(who).encode())
         except OSError as error:
             raise unwritable(path, error) from error
         yield

@@ -5,6 +5,7 @@ whose machine does, is replaced and its shard redone. Ray is imported when it is
 """
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -51,11 +52,14 @@ class RayCrew:
             count = max(int(self.workers * self.cpus), os.cpu_count() or 1)
             options |= {"address": "local", "num_cpus": count, "include_dashboard": False}
         try:
+            if self.address:
+                _knock(self.address)
             ray.init(**options)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise RunError(
                 f"no Ray cluster at {self.address or 'this machine'}: {error}",
-                "Check --address (`ray status` on the head node), or leave it out for a local one.",
+                "Check --address (`ray status` on the head node) and that RAY_AUTH_MODE and the "
+                "token are the cluster's, or leave the address out for a local cluster.",
             ) from error
 
     def _run(
@@ -191,6 +195,13 @@ def _imported() -> Any:
             "pip install 'floatscope[ray]', or use --engine local.",
         ) from error
     return ray
+
+
+def _knock(address: str) -> None:
+    """Ray tries an address where nobody answers for minutes; "auto" and client URLs are its own."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _short(error: Exception) -> str:

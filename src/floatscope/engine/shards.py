@@ -117,7 +117,11 @@ class Shards:
         self.sidecar(shard).unlink(missing_ok=True)
         atomic.write(self.path(shard), data)
         info = _sidecar(_header(io.BytesIO(data)), hashlib.sha256(data).hexdigest(), len(data))
-        atomic.write_json(self.sidecar(shard), info)
+        try:
+            atomic.write_json(self.sidecar(shard), info)
+        except RunError:
+            self.path(shard).unlink(missing_ok=True)  # a full disk gets its room back
+            raise
         return info
 
     def remove(self, shard: str) -> None:

@@ -48,13 +48,20 @@ class Findings:
     # Models
 
     @cached_property
+    def asked_for(self) -> dict[str, str]:
+        """What each model is called here → what it was asked for by: the last part of a long path."""
+        names = self.request.models
+        short = {n: n if n.startswith("pair/") else Path(n.rstrip("/")).name or n for n in names}
+        twice = {s for s in short.values() if list(short.values()).count(s) > 1}
+        return {n if s in twice else s: n for n, s in short.items()}
+
+    @cached_property
     def models(self) -> dict[str, dict[str, Any]]:
-        """What is known of every model, by the name it was asked for by."""
+        """What is known of every model, by name."""
         found: dict[str, dict[str, Any]] = {}
-        for shard in self.plan.shards:
-            name = shard.spec["model"]
-            if name not in found:
-                found[name] = self.run.read(shard.id, ()).meta["model"]
+        for label, name in self.asked_for.items():
+            shard = next(s for s in self.plan.shards if s.spec["model"] == name)
+            found[label] = self.run.read(shard.id, ()).meta["model"]
         return found
 
     @property
@@ -90,7 +97,9 @@ class Findings:
     def _examples(self, key: str, model: str, domain: str) -> Iterator[xr.Dataset]:
         for shard in self.plan.shards:
             spec = shard.spec
-            if spec["kind"] != "trace" or spec["model"] != model or spec["domain"] != domain:
+            if spec["kind"] != "trace" or spec["domain"] != domain:
+                continue
+            if spec["model"] != self.asked_for[model]:
                 continue
             meta = self.run.read(shard.id, ()).meta
             wanted = [
@@ -119,7 +128,7 @@ class Findings:
             shard.id
             for shard in self.plan.shards
             if shard.spec["kind"] == "ask"
-            and shard.spec["model"] == model
+            and shard.spec["model"] == self.asked_for.get(model or "")
             and shard.spec["setting"] == setting
         ]
 
@@ -176,20 +185,26 @@ class Findings:
     def shown(self) -> list[tuple[str, str, str, int]]:
         """Of every kept trace: model, example, shard, index."""
         found = []
+        label = {name: label for label, name in self.asked_for.items()}
         for shard in self.plan.shards:
             if shard.spec["kind"] == "trace" and shard.spec["domain"] == QUESTIONS:
                 if shard.spec["start"] >= self.request.view:
                     continue
                 for one in self.run.read(shard.id, ()).meta["examples"]:
                     if "trace" in one:
-                        found.append((shard.spec["model"], one["id"], shard.id, one["index"]))
+                        found.append(
+                            (label[shard.spec["model"]], one["id"], shard.id, one["index"])
+                        )
         return found
 
     def trace(self, shard: str, index: int) -> Trace:
         one = next(e for e in self.run.read(shard, ()).meta["examples"] if e["index"] == index)
         names = tuple(_names(f"{index}/trace", one["trace"]))
         arrays = self.run.read(shard, names).arrays
-        return Trace(unflatten(arrays, f"{index}/trace", one["trace"]))
+        data = unflatten(arrays, f"{index}/trace", one["trace"])
+        labels = {name: label for label, name in self.asked_for.items()}
+        data.attrs["model"] = labels.get(str(data.attrs["model"]), data.attrs["model"])
+        return Trace(data)
 
     @property
     def left_out(self) -> list[dict[str, Any]]:

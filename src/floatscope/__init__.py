@@ -23,7 +23,14 @@ if TYPE_CHECKING:
         Threshold,
     )
     from .decode.likelihood import log_likelihood
-    from .errors import CaptureError, FloatscopeError, ModelError, TraceError, UsageError
+    from .errors import (
+        CaptureError,
+        FloatscopeError,
+        ModelError,
+        RunError,
+        TraceError,
+        UsageError,
+    )
     from .instrument import Model, load
     from .interventions import (
         BoostDynamics,
@@ -79,7 +86,14 @@ _WHERE = {
         "Threshold",
     ),
     "decode.likelihood": ("log_likelihood",),
-    "errors": ("CaptureError", "FloatscopeError", "ModelError", "TraceError", "UsageError"),
+    "errors": (
+        "CaptureError",
+        "FloatscopeError",
+        "ModelError",
+        "RunError",
+        "TraceError",
+        "UsageError",
+    ),
     "instrument": ("Model", "load"),
     "interventions": (
         "BoostDynamics",
@@ -160,6 +174,7 @@ __all__ = [
     "RetrievalHeads",
     "Robust",
     "Rollout",
+    "RunError",
     "Sampler",
     "Share",
     "SinkToken",

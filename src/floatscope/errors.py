@@ -37,3 +37,9 @@ class CaptureError(FloatscopeError):
     """The seam saw fewer or more attention calls than the model has layers."""
 
     exit_code = 5
+
+
+class RunError(FloatscopeError):
+    """A run that cannot start, write or go on; what it finished is kept."""
+
+    exit_code = 6

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from .models import Direction
+from .direction import Direction
 
 
 def last_visible(direction: Direction, block: int | None, size: int) -> Int[np.ndarray, " s"]:

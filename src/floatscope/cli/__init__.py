@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, prompt, sampler, data);
 3 a model that cannot be loaded or fails its self-check; 4 a trace that cannot be written or read;
-5 a capture that missed a layer; 130 interrupted.
+5 a capture that missed a layer; 6 a run that cannot start, write or go on; 130 interrupted.
 """
 
 import sys
@@ -10,7 +10,7 @@ import sys
 from rich.markup import escape
 
 from ..errors import FloatscopeError
-from . import evaluate, frequencies, lists, trace  # noqa: F401 - each adds its commands
+from . import evaluate, frequencies, lists, report, study, trace  # noqa: F401 - each adds commands
 from .app import app, err
 
 
@@ -21,6 +21,6 @@ def main() -> None:
     except FloatscopeError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        err.print("interrupted; nothing was left half-written")
+    except KeyboardInterrupt as interrupt:
+        err.print(escape(str(interrupt) or "interrupted; nothing was left half-written"))
         sys.exit(130)

@@ -150,22 +150,21 @@ def _table(found: "list[Answers]") -> Table:
     }
     # What is the same in every line needs no column.
     shown = [n for n, of in say.items() if n == "model" or len({of(a) for a in found}) > 1]
-    for column in shown:
-        table.add_column(column, overflow="fold")
-    for column in ("contains", "difference", "exact", "F1", "steps", "n"):
+    table.add_column(", ".join(shown), overflow="fold", min_width=20)
+    for column in ("contains", "difference", "exact", "F1"):
         table.add_column(column, justify="right", no_wrap=True)
     first: dict[str, Answers] = {}
     for answers in found:
         base = first.setdefault(answers.model, answers)
         table.add_row(
-            *(escape(say[column](answers)) for column in shown),
+            escape("\n  ".join(say[column](answers) for column in shown)),
             _percent(answers.mean()),
             "" if base is answers else _percent(answers.minus(base), sign=True),
             *(f"{100 * answers.mean(what)[0]:.1f}" for what in ("exact_match", "f1")),
-            f"{answers.table['steps'].mean():.1f}",
-            str(answers.n),
         )
+    steps = ", ".join(f"{a.table['steps'].mean():.1f}" for a in first.values())
     table.caption = (
+        f"{found[0].n} questions; {steps} steps on average\n"
         "contains: a right answer is in what was said, with its 95 % interval over questions\n"
         "difference: from the model's first line, paired by question"
     )
@@ -174,7 +173,7 @@ def _table(found: "list[Answers]") -> Table:
 
 def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:
     mean, low, high = (100 * x for x in interval)
-    return f"{mean:{'+' if sign else ''}.1f} [{low:.1f}, {high:.1f}]".replace("[", "\\[")
+    return f"{mean:{'+' if sign else ''}.3g} [{low:.3g}, {high:.3g}]".replace("[", "\\[")
 
 
 def _unasked(found: "list[Answers]") -> "Iterator[Bad]":

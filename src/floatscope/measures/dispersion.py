@@ -49,9 +49,8 @@ class Dispersion(Measure):
                 f"Dispersion(at={self.at}, bins={self.bins})", "Use 0 ≤ at ≤ 1 and bins ≥ 2."
             )
 
-    def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
-        several = [traces] if isinstance(traces, Trace) else list(traces)
-        result = super().__call__(several)
+    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().of(examples, model)
         place = result.examples["position"].transpose("example", "layer").values
         place = np.minimum((place * self.bins).astype(int), self.bins - 1)
         data, rng, n = result.data, np.random.default_rng(0), len(place)
@@ -60,7 +59,7 @@ class Dispersion(Measure):
         weight = rng.multinomial(n, np.full(n, 1 / n), size=DRAWS)
         drawn = _entropy(np.einsum("de,elb->dlb", weight, there), n)
         low, high = np.quantile(drawn - drawn.mean(0), [0.025, 0.975], axis=0) + value
-        chance = np.mean([self._chance(t).histogram(self.bins) for t in several], axis=0)
+        chance = np.mean([one.attrs["places"] for one in examples], axis=0)
         null = _entropy(rng.multinomial(n, chance / chance.sum(), size=DRAWS), n).mean()
         unit = {"units": self.units["dispersion"]}
         for end, array in {"": value, "_low": low.clip(0, 1), "_high": high.clip(0, 1)}.items():
@@ -90,7 +89,8 @@ class Dispersion(Measure):
                 "position_null": chance.position,
                 "first": (top == 0).astype(float),
                 "first_null": chance.first,
-            }
+            },
+            attrs={"places": chance.histogram(self.bins).tolist()},
         )
 
     def plot(self, result: Result) -> "Figure":

@@ -1,7 +1,8 @@
 """A measure: a dataclass whose fields are its configuration, from traces to a finding.
 
 Subclasses give `one(trace)`: a dataset of values for one example, `x` and, where there is one, its
-`x_null`. Everything else (many traces, intervals, lifts, tables) is done here, once. A value that
+`x_null`; what `of` needs beside values to join examples stands in its attributes, as JSON could hold
+it. Everything else (many traces, intervals, lifts, tables) is done here, once. A value that
 does not apply is NaN, never a guess; a statistic that was not kept is an error that says which.
 """
 
@@ -44,8 +45,11 @@ class Measure:
                 f"traces of different models in one call: {', '.join(sorted(models))}",
                 "Measure each model's traces apart and use compare(...).",
             )
-        found = [self.one(trace) for trace in several]
-        return summarise(found, self, next(iter(models), ""), self.units)
+        return self.of([self.one(trace) for trace in several], next(iter(models), ""))
+
+    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        """The finding from what `one` gave for each example, here or in another process."""
+        return summarise(examples, self, model, self.units)
 
     def one(self, trace: Trace) -> xr.Dataset:
         raise TypeError(f"{type(self).__name__} must define one")

@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
+from ..direction import Direction
 from ..errors import UsageError
-from ..models import Direction
 from ..null import last_visible as last_of
 from ..trace import Trace
 

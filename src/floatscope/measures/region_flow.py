@@ -53,11 +53,10 @@ class RegionFlow(Measure):
         if not self.source:
             raise UsageError("no source", "Name regions, such as ('masked', 'revealed').")
 
-    def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
-        several = [traces] if isinstance(traces, Trace) else list(traces)
-        result = super().__call__(several)
-        result.data.attrs |= {"rows": _ROWS[self.rows], "gold": stated(several)}
-        counts = sorted({len(passages_of(t)) for t in several})
+    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().of(examples, model)
+        result.data.attrs |= {"rows": _ROWS[self.rows], "gold": stated(examples)}
+        counts = sorted({one.sizes.get("place", 0) for one in examples})
         if counts != [counts[0]] or counts == [0]:  # places do not correspond
             result.values.remove("passage")
             result.data = result.data.drop_dims("place")
@@ -85,7 +84,10 @@ class RegionFlow(Measure):
             "passage": placed(flow),
             "passage_null": placed(null),
         }
-        return xr.Dataset({k: v.transpose("layer", ...) for k, v in found.items()})
+        return xr.Dataset(
+            {k: v.transpose("layer", ...) for k, v in found.items()},
+            attrs={"gold": gold is not None},
+        )
 
     def _reveal(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
         counted = written(trace)

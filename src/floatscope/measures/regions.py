@@ -5,6 +5,8 @@ passage, the other passages, the question, the instruction, the template, the an
 and counts; it measures nothing. A category that a prompt lacks is NaN, not zero.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool
@@ -52,10 +54,10 @@ def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
     return xr.concat(parts, dim=xr.DataArray(list(CATEGORIES), dims="category", name="category"))
 
 
-def stated(traces: list[Trace]) -> str:
+def stated(examples: Sequence[xr.Dataset]) -> str:
     """How many of the traces name a gold region: a NaN says why."""
-    there = sum(gold_of(t) is not None for t in traces)
-    return f"{there} of {len(traces)} traces name a gold region; the others are NaN there"
+    there = sum(bool(one.attrs["gold"]) for one in examples)
+    return f"{there} of {len(examples)} traces name a gold region; the others are NaN there"
 
 
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:

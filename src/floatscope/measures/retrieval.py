@@ -49,12 +49,11 @@ class RetrievalHeads(Measure):
         if not 0 < self.threshold <= 1:
             raise UsageError(f"threshold = {self.threshold}", "It is a share above 0, at most 1.")
 
-    def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
-        several = [traces] if isinstance(traces, Trace) else list(traces)
-        result = super().__call__(several)
+    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().of(examples, model)
         copy = result.examples["copy"].transpose("example", "layer", "head").values
         found, low, high = _count(copy.reshape(len(copy), -1), self.threshold)
-        chances = [_chance(t) for t in several]
+        chances = [np.array(one.attrs["luck"]) for one in examples]
         null = copy[0].size * _by_luck([c for c in chances if len(c)], self.threshold)
         for name, value in (("", found), ("_low", low), ("_high", high), ("_null", null)):
             result.data[f"heads{name}"] = self._at(value, self.units["heads"])
@@ -63,8 +62,8 @@ class RetrievalHeads(Measure):
         result.values.append("heads")
         usable = sum(len(c) > 0 for c in chances)
         result.data.attrs |= {
-            "gold": stated(several),
-            "copy": f"{usable} of {len(several)} answers share a token with their gold region",
+            "gold": stated(examples),
+            "copy": f"{usable} of {len(examples)} answers share a token with their gold region",
         }
         return result
 
@@ -102,7 +101,8 @@ class RetrievalHeads(Measure):
                 "copy_null": copy_null,
                 "evidence": evidence.transpose("layer", "head"),
                 "evidence_null": evidence_null,
-            }
+            },
+            attrs={"gold": gold is not None, "luck": chance.tolist()},
         )
 
     def plot(self, result: Result) -> "Figure":

@@ -18,7 +18,7 @@ from ..trace import Trace
 from .figures import COLOURS, LINES, band, canvas
 from .measure import Measure
 from .nulls import names, rollout_null, tokens
-from .regions import CATEGORIES, SERIES, by_category, stated
+from .regions import CATEGORIES, SERIES, by_category, gold_of, stated
 from .result import Result
 
 if TYPE_CHECKING:
@@ -43,10 +43,9 @@ class Rollout(Measure):
         "distinctness": "total variation",
     }
 
-    def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
-        several = [traces] if isinstance(traces, Trace) else list(traces)
-        result = super().__call__(several)
-        result.data.attrs["gold"] = stated(several)
+    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().of(examples, model)
+        result.data.attrs["gold"] = stated(examples)
         return result
 
     def one(self, trace: Trace) -> xr.Dataset:
@@ -60,7 +59,7 @@ class Rollout(Measure):
                 f"last{end}": answer.isel(layer=-1, drop=True),
                 f"distinctness{end}": distinctness(array).mean("step"),
             }
-        return xr.Dataset(found)
+        return xr.Dataset(found, attrs={"gold": gold_of(trace) is not None})
 
     def _answer(self, array: xr.DataArray, count: np.ndarray, known: list[str]) -> xr.DataArray:
         unknown = [s for s in self.source if s not in known]

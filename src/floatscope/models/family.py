@@ -6,18 +6,11 @@ Nothing here runs a model, and nothing ever runs code that came with a checkpoin
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedModel
 
-
-class Direction(StrEnum):
-    """Which keys a query sees."""
-
-    CAUSAL = "causal"  # itself and everything before
-    BIDIRECTIONAL = "bidirectional"  # everything
-    BLOCK_CAUSAL = "block-causal"  # its own block and every block before
+from ..direction import Direction
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
+from ..classes import FUNCTION_WORDS
 from ..errors import UsageError
-from ..token_classes import FUNCTION_WORDS
 from .record import Passage, Record
 from .scores import contains, normalise
 

@@ -1,0 +1,227 @@
+"""`floatscope study`, `studies`, `demo`: runs over several models, into a directory that can resume."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ..errors import UsageError
+from .app import app, err, out
+
+if TYPE_CHECKING:
+    from ..engine import Progress as State
+    from ..studies import Findings, Request
+
+_MARK = {"supported": "[green]✓[/]", "not supported": "[red]✗[/]", "mixed": "[yellow]≈[/]"}
+Out = Annotated[Path, typer.Option("--out", help="The run's directory; made if it is not there.")]
+Engine = Annotated[str, typer.Option(help="local, or ray for several GPUs or machines.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes. Default: one a CPU core, or one on a GPU.")
+]
+Overwrite = Annotated[bool, typer.Option(help="Replace the run that is there.")]
+
+
+@app.command()
+def studies() -> None:
+    """List the studies: the question each asks, and the claims it decides."""
+    from ..studies import STUDIES
+
+    table = Table(title="Studies", title_justify="left")
+    table.add_column("study")
+    table.add_column("question")
+    for name, study in STUDIES.items():
+        table.add_row(name, study.question)
+    out.print(table)
+
+
+@app.command()
+def study(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Which studies; all by default. See `studies`.")
+    ] = None,
+    out_dir: Out = Path("run"),
+    config: Annotated[
+        Path | None, typer.Option(help="A .toml, .yaml or .json file; flags come before it.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A name, directory or hub id; may be repeated.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="A file of questions, or world:nine.")] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="Examples to trace.")] = None,
+    questions: Annotated[
+        int | None, typer.Option(min=2, help="Questions to ask in each setting.")
+    ] = None,
+    asked_as: Annotated[
+        str | None, typer.Option(help="The condition they are asked under: passages=5 …")
+    ] = None,
+    length: Annotated[int | None, typer.Option(min=1, help="Masks, or tokens to generate.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Default: one a token.")] = None,
+    sampler: Annotated[str | None, typer.Option(help="For diffusion models.")] = None,
+    frequencies: Annotated[
+        str | None, typer.Option(help="A .npy file of `floatscope frequencies`, or pair.")
+    ] = None,
+    view: Annotated[int | None, typer.Option(min=0, help="Examples the viewer shows.")] = None,
+    shard: Annotated[int | None, typer.Option(min=1, help="Examples in a shard.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Questions together.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything drawn.")] = None,
+    template: Annotated[str | None, typer.Option(help="auto, plain, or world.")] = None,
+    chat: Annotated[bool | None, typer.Option(help="Use chat templates.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda …")] = None,
+    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16.")] = None,
+    skip_bad: Annotated[
+        bool | None, typer.Option(help="Leave out what cannot be read or asked; list it.")
+    ] = None,
+    engine: Engine = "local",
+    workers: Workers = None,
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster that is running.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the run that is there.")] = True,
+    overwrite: Overwrite = False,
+) -> None:
+    """Ask one question of several models, with its null and interval, and write a report.
+
+    * `floatscope study floating knowledge --model ./LLaDA-8B-Instruct --model ./Llama-3.1-8B
+      --data nq.jsonl.gz --asked-as passages=5 --length 32 --out run/`
+    * `floatscope study --config study.toml --out run/ --engine ray`
+    """
+    from ..studies import STUDIES, read_request, request_of
+
+    fields: dict[str, Any] = read_request(config) if config else {}
+    given = {
+        "studies": names,
+        "models": model,
+        "data": data,
+        "limit": limit,
+        "questions": questions,
+        "asked_as": asked_as,
+        "length": length,
+        "steps": steps,
+        "sampler": sampler,
+        "frequencies": frequencies,
+        "view": view,
+        "shard": shard,
+        "batch_size": batch_size,
+        "seed": seed,
+        "template": template,
+        "chat": chat,
+        "device": device,
+        "dtype": dtype,
+        "skip_bad": skip_bad,
+    }
+    fields |= {key: value for key, value in given.items() if value not in (None, [])}
+    fields.setdefault("studies", list(STUDIES))
+    if "models" not in fields:
+        raise UsageError("no model", "Name some with --model, or in the --config file.")
+    request = request_of(fields, str(config or ""))
+    _run(request, out_dir, engine, workers, address, resume, overwrite)
+
+
+@app.command()
+def demo(
+    out_dir: Out = Path("demo"),
+    engine: Engine = "local",
+    workers: Workers = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Every study on the embedded pair: no GPU, no download, a few minutes."""
+    from ..studies import STUDIES, request_of
+    from ..studies.run import DEMO
+
+    request = request_of({"studies": tuple(STUDIES), **DEMO})
+    _run(request, out_dir, engine, workers, None, True, overwrite)
+
+
+def _run(
+    request: "Request",
+    directory: Path,
+    engine: str,
+    workers: int | None,
+    address: str | None,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    from ..report.build import write_report
+    from ..studies.run import run
+
+    gpu = _on_gpu(request.device)
+    count = workers or (1 if gpu else len(os.sched_getaffinity(0)))
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+        console=err,
+    )
+    with bar:
+        task = bar.add_task("starting", total=1.0, said="")
+
+        def show(state: "State") -> None:
+            done = state.done + sum(state.fractions.values())
+            bar.update(
+                task,
+                description="running",
+                total=state.total,
+                completed=done,
+                said=f"{state.done} of {state.total} shards, {_left(state.seconds_left)}",
+            )
+
+        summary, found = run(
+            request,
+            directory,
+            engine=engine,
+            workers=count,
+            address=address,
+            gpus=1 if engine == "ray" and gpu else 0,
+            resume=resume,
+            overwrite=overwrite,
+            progress=show,
+        )
+        bar.update(task, description="writing the report", said="")
+        page = write_report(found)
+    _print(found)
+    for shard, why in summary.redone.items():
+        err.print(f"redone: {escape(shard)}: {escape(why)}")
+    if summary.left_out:
+        err.print(f"left out {len(summary.left_out)}:")
+        for one in summary.left_out[:20]:
+            err.print(f"  {escape(str(one))}", soft_wrap=True)
+    out.print(
+        f"{summary.computed} shards computed, {summary.kept} were there; {summary.seconds:.0f} s"
+    )
+    out.print(f"[bold]{escape(str(page))}[/]")
+
+
+def _on_gpu(device: str | None) -> bool:
+    if device is not None:
+        return device.startswith("cuda")
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _left(seconds: float | None) -> str:
+    return (
+        ""
+        if seconds is None
+        else f"{seconds / 60:.0f} min left"
+        if seconds > 90
+        else f"{seconds:.0f} s left"
+    )
+
+
+def _print(found: "Findings") -> None:
+    from ..studies.planning import studies_of
+
+    table = Table(title="What was found", title_justify="left", show_lines=True)
+    table.add_column("#", justify="right")
+    table.add_column("claim, and what the numbers say")
+    table.add_column("", justify="center")
+    for one in studies_of(found.request):
+        for claim in one.claims(found):
+            text = f"[bold]{escape(claim.text)}[/]\n{escape(claim.sentence)}"
+            mark = f"{_MARK.get(claim.verdict, '')} {claim.verdict}"
+            table.add_row(str(claim.number), text, mark)
+    out.print(table)

@@ -1,0 +1,60 @@
+"""Files that are whole or absent: written beside their place, synced, renamed.
+
+A name that ends in `.partial` is never read; what a killed run left of them is swept at the start.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunError
+
+_PARTIAL = ".partial"
+
+
+def write(path: Path, data: bytes) -> None:
+    """Put the bytes at the path, or nothing, or leave what was there."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    # A lone surrogate has no UTF-8; its backslash spelling is also JSON's.
+    write(path, text.encode("utf-8", "backslashreplace"))
+
+
+def sweep(folder: Path, name: str = "*") -> list[str]:
+    """Remove what a killed run left half-written of a file, or of all; the names of the remains."""
+    stale = sorted(path for path in folder.glob(f".{name}.*{_PARTIAL}") if path.is_file())
+    for path in stale:
+        path.unlink(missing_ok=True)
+    return [path.name for path in stale]
+
+
+def unwritable(path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"{path} could not be written: {error.strerror or error}",
+        "Nothing half-written counts and what was finished is kept: "
+        "make room or mend the path, then run it again with --resume.",
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    """Until the folder is synced too, a power cut may undo the rename."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,50 @@
+"""The manifest: what a finished run consists of, and what happened on the way.
+
+`result` depends on the plan alone: not on engine, workers, order or interruptions. `history` is the
+log in short: what was redone and why, how many times the run was started, when it ended.
+"""
+
+from typing import Any
+
+from .directory import Run
+from .plan import SCHEMA, Plan
+
+
+def result(plan: Plan, done: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The part that is the same for every run of the plan."""
+    shards = [
+        {"shard": shard.id, **{name: done[shard.id][name] for name in ("sha256", "bytes")}}
+        for shard in plan.shards
+    ]
+    return {
+        "fingerprint": plan.fingerprint,
+        "shards": shards,
+        "bytes": sum(shard["bytes"] for shard in shards),
+        "left_out": left_out(plan, done),
+    }
+
+
+def left_out(plan: Plan, done: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """What planning left out, then what each shard did, in the plan's order."""
+    found: list[dict[str, Any]] = [{"shard": None, "what": what} for what in plan.left_out]
+    for shard in plan.shards:
+        found += [{"shard": shard.id, "what": what} for what in done[shard.id]["left_out"]]
+    return found
+
+
+def history(run: Run) -> dict[str, Any]:
+    """What the log says, kill or no kill."""
+    starts, last, redone, lost = 0, "", [], []
+    for event in run.events():
+        last = event.get("time", last)
+        if event.get("event") == "started":
+            starts += 1
+        elif event.get("event") == "redo":
+            redone.append({"shard": event.get("shard"), "why": event.get("why")})
+        elif event.get("event") == "lost":
+            lost.append({"shard": event.get("shard"), "why": event.get("why")})
+    return {"starts": starts, "redone": redone, "lost": lost, "ended": last}
+
+
+def compose(run: Run, plan: Plan, done: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"schema": SCHEMA, "result": result(plan, done), "history": history(run)}

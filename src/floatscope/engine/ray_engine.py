@@ -1,0 +1,215 @@
+"""The Ray engine: one actor a worker, on this machine or on a cluster.
+
+Actors send bytes back and the driver writes them: no shared disk is needed. An actor that dies, or
+whose machine does, is replaced and its shard redone. Ray is imported when it is used.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import RunError
+from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports, Waiting
+from .plan import Plan
+from .work import Bench
+
+_POLL_SECONDS = 0.5
+_PATIENCE_SECONDS = 30.0
+_STARTS_LOST = 3  # actors that die before they are given anything, one after the other
+
+
+class RayCrew:
+    """So many actors; each takes `gpus` GPUs, and `cpus` CPUs of the cluster's count."""
+
+    def __init__(
+        self, workers: int, address: str | None = None, gpus: float = 0, cpus: float = 1
+    ) -> None:
+        self.workers, self.address, self.gpus, self.cpus = workers, address, gpus, cpus
+
+    def __call__(self, plan: Plan, queue: Queue, listener: Listener) -> Reports:
+        ray = _imported()
+        ours = not ray.is_initialized()
+        if ours:
+            self._connect(ray)
+        crew: list[_Actor] = []
+        try:
+            yield from self._run(ray, plan, queue, listener, crew)
+        finally:
+            for worker in crew:
+                worker.end()
+            if ours:
+                ray.shutdown()
+
+    def _connect(self, ray: Any) -> None:
+        options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+        if self.address:
+            options["address"] = self.address
+        else:
+            # As many as asked for, whatever the machine has: `--workers` is the user's choice.
+            count = max(int(self.workers * self.cpus), os.cpu_count() or 1)
+            options |= {"address": "local", "num_cpus": count, "include_dashboard": False}
+        try:
+            if self.address:
+                _knock(self.address)
+            ray.init(**options)
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            raise RunError(
+                f"no Ray cluster at {self.address or 'this machine'}: {error}",
+                "Check --address (`ray status` on the head node) and that RAY_AUTH_MODE and the "
+                "token are the cluster's, or leave the address out for a local cluster.",
+            ) from error
+
+    def _run(
+        self, ray: Any, plan: Plan, queue: Queue, listener: Listener, crew: list["_Actor"]
+    ) -> Iterator[Report]:
+        options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_concurrency": 2}
+        remote = ray.remote(**options)(_Remote)
+        # On this machine a worker finds what the driver finds, as a spawned process would.
+        path = [] if self.address else list(sys.path)
+        stillborn, quiet_since = 0, time.monotonic()
+        while True:
+            waiting = sum(worker.job is None for worker in crew)
+            while len(crew) < self.workers and len(queue) > waiting:
+                crew.append(_Actor(ray, remote, plan, path))
+                waiting += 1
+            for worker in crew:
+                if worker.ready and worker.job is None and (job := queue.take()):
+                    worker.give(job)
+            if not len(queue) and not any(worker.job for worker in crew):
+                return
+            for worker in crew:
+                worker.ask()
+            refs = [ref for worker in crew for ref in worker.refs()]
+            ray.wait(refs, num_returns=1, timeout=_POLL_SECONDS)
+            for worker in list(crew):
+                for report in worker.hear(queue, listener):
+                    yield report
+                    quiet_since = time.monotonic()
+                if worker.dead:
+                    crew.remove(worker)
+                    stillborn = 0 if worker.ready else stillborn + 1
+                    if stillborn > _STARTS_LOST:
+                        raise RunError(
+                            f"Ray workers end before they start: {worker.why[-500:]}",
+                            "Floatscope must be installed, in this version, on every machine.",
+                        )
+                elif worker.job:
+                    quiet_since = time.monotonic()
+            if time.monotonic() - quiet_since > _PATIENCE_SECONDS:
+                quiet_since = time.monotonic()
+                yield Waiting(
+                    f"no worker has started: each needs {self.cpus:g} CPUs and {self.gpus:g} GPUs, "
+                    f"free now are {_free(ray)}"
+                )
+
+
+class _Remote:
+    """What lives in the cluster. A second thread answers `come` while a job is done."""
+
+    def __init__(self, worker: str, request: dict[str, Any], path: list[str]) -> None:
+        sys.path.extend(folder for folder in path if folder not in sys.path)
+        self._bench = Bench(worker, request)
+        self._come: tuple[str, float, float] | None = None
+
+    def ready(self) -> bool:
+        return True
+
+    def do(self, job: Job) -> Done | Failed:
+        def come(done: float = 0.0, of: float = 1.0) -> None:
+            self._come = (job.shard, done, of)
+
+        return self._bench.do(job, come, come)
+
+    def come(self) -> tuple[str, float, float] | None:
+        """The shard in hand, and how far it is."""
+        return self._come
+
+
+class _Actor:
+    """An actor as the driver sees it: at most one job and one question in flight."""
+
+    def __init__(self, ray: Any, remote: Any, plan: Plan, path: list[str]) -> None:
+        self._ray, self._handle = ray, remote.remote(plan.worker, plan.request, path)
+        self._starting: Any = self._handle.ready.remote()
+        self._doing: Any = None
+        self._asked: Any = None
+        self._asked_at = 0.0
+        self._begun = False
+        self.job: Job | None = None
+        self.ready = self.dead = False
+        self.why = ""
+
+    def refs(self) -> list[Any]:
+        return [ref for ref in (self._starting, self._doing) if ref is not None]
+
+    def give(self, job: Job) -> None:
+        self.job, self._begun = job, False
+        self._doing = self._handle.do.remote(job)
+
+    def ask(self) -> None:
+        if self.job and self._asked is None and time.monotonic() - self._asked_at > _POLL_SECONDS:
+            self._asked, self._asked_at = self._handle.come.remote(), time.monotonic()
+
+    def hear(self, queue: Queue, listener: Listener) -> Iterator[Report]:
+        """What has arrived, without waiting for anything."""
+        try:
+            if self._here(self._starting):
+                self._ray.get(self._starting)
+                self._starting, self.ready = None, True
+            if self._here(self._asked):
+                come, self._asked = self._ray.get(self._asked), None
+                if self.job is not None and come is not None and come[0] == self.job.shard:
+                    if not self._begun:
+                        self._begun = True
+                        listener.begin(self.job.shard)
+                    listener.tick(*come)
+            if self._here(self._doing):
+                report = self._ray.get(self._doing)
+                self._doing = self._asked = self.job = None
+                yield report
+        except self._ray.exceptions.RayError as error:
+            self.dead, self.why = True, str(error)
+            job, self.job = self.job, None
+            self.end()
+            if job is not None:
+                yield queue.lose(job, f"its Ray worker ended ({_short(error)})")
+
+    def _here(self, ref: Any) -> bool:
+        return ref is not None and bool(self._ray.wait([ref], timeout=0)[0])
+
+    def end(self) -> None:
+        self._ray.kill(self._handle)
+
+
+def _imported() -> Any:
+    # Ray reports its use to its makers unless told not to; a measurement has nothing to report.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise RunError(
+            "the Ray engine needs Ray, which is not installed",
+            "pip install 'floatscope[ray]', or use --engine local.",
+        ) from error
+    return ray
+
+
+def _knock(address: str) -> None:
+    """Ray tries an address where nobody answers for minutes; "auto" and client URLs are its own."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+
+
+def _short(error: Exception) -> str:
+    """A task's own exception where there is one; the rest is Ray's advice, a screen of it."""
+    cause = getattr(error, "cause", None) or error
+    return f"{type(cause).__name__}: {str(cause).splitlines()[0]}"
+
+
+def _free(ray: Any) -> str:
+    free = ray.available_resources()
+    return f"{free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs"

@@ -1,0 +1,177 @@
+"""Shards on disk: `<id>.npz`, arrays and a JSON header, and `<id>.json`, written after it.
+
+A shard counts as done only if its sidecar is there, says what the file's header says, carries the
+key of this plan, and the file has the checksum in it. The same output gives the same bytes: names
+are sorted, times are fixed, arrays are C-ordered and little-endian, compression is always the same.
+No pickle is written or read.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import RunError, UsageError
+from . import atomic
+from .plan import SCHEMA, Output, as_json
+
+_HEADER = "shard.json"
+_COMPRESSION, _LEVEL = zipfile.ZIP_DEFLATED, 1  # measured floats hardly gain from a higher level
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can name
+# What reading a zip file with JSON in it can raise; RuntimeError: one said to be encrypted.
+_UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, TypeError, AttributeError,
+    RuntimeError,
+)  # fmt: skip
+
+
+class Damaged(Exception):
+    """A shard that does not count, and why."""
+
+
+def encode(shard: str, key: str, output: Output) -> bytes:
+    """The bytes of a shard's file."""
+    arrays = {name: _plain(shard, name, output.arrays[name]) for name in sorted(output.arrays)}
+    meta = as_json(output.meta, f"the meta of shard {shard}")
+    if not isinstance(meta.get("left_out", []), list):
+        raise UsageError(f"meta['left_out'] of shard {shard} is not a list", "List what and why.")
+    header = {
+        "schema": SCHEMA,
+        "shard": shard,
+        "key": key,
+        "compression": f"deflate {_LEVEL}",
+        "arrays": {name: [array.dtype.str, list(array.shape)] for name, array in arrays.items()},
+        "meta": meta,
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        text = json.dumps(header, sort_keys=True, allow_nan=False)
+        with archive.open(_entry(_HEADER), "w", force_zip64=True) as file:
+            file.write(text.encode("ascii"))
+        for name, array in arrays.items():
+            with archive.open(_entry(f"{name}.npy"), "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.create_system = 3  # whatever system writes it
+    entry.compress_type = _COMPRESSION
+    # zipfile takes an entry's level from this field; the public argument is for whole archives.
+    setattr(
+        entry, "compress_level" if hasattr(entry, "compress_level") else "_compresslevel", _LEVEL
+    )
+    return entry
+
+
+def _plain(shard: str, name: str, value: np.ndarray) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.hasobject or array.dtype.kind == "T":
+        raise UsageError(
+            f"array {name!r} of shard {shard} holds Python objects",
+            "Give numbers, booleans or fixed-width text.",
+        )
+    if not name or "\0" in name:
+        raise UsageError(f"shard {shard} has an array called {name!r}", "Give it a name.")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _header(file: io.BufferedIOBase) -> dict[str, Any]:
+    with zipfile.ZipFile(file) as archive:
+        header = json.loads(archive.read(_HEADER))
+    return dict(header)
+
+
+def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
+    """What can be known of a shard without opening it."""
+    kept = {name: header[name] for name in ("schema", "shard", "key", "arrays")}
+    left_out = header["meta"].get("left_out", [])
+    return {**kept, "sha256": digest, "bytes": size, "left_out": left_out}
+
+
+class Shards:
+    """The folder of a run's shards."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, shard: str) -> Path:
+        return self.folder / f"{shard}.npz"
+
+    def sidecar(self, shard: str) -> Path:
+        return self.folder / f"{shard}.json"
+
+    def ids(self) -> set[str]:
+        """Of everything that lies there, whole or not, ours or not."""
+        return {path.stem for path in self.folder.glob("*") if path.suffix in (".npz", ".json")}
+
+    def write(self, shard: str, data: bytes) -> dict[str, Any]:
+        """Store encoded bytes, then the sidecar that makes them count; returns the sidecar."""
+        # An old sidecar beside a new file would only cost a second computation, but why.
+        self.sidecar(shard).unlink(missing_ok=True)
+        atomic.write(self.path(shard), data)
+        info = _sidecar(_header(io.BytesIO(data)), hashlib.sha256(data).hexdigest(), len(data))
+        try:
+            atomic.write_json(self.sidecar(shard), info)
+        except RunError:
+            self.path(shard).unlink(missing_ok=True)  # a full disk gets its room back
+            raise
+        return info
+
+    def remove(self, shard: str) -> None:
+        """The sidecar first: without it the file does not count."""
+        self.sidecar(shard).unlink(missing_ok=True)
+        self.path(shard).unlink(missing_ok=True)
+
+    def verify(self, shard: str, key: str | None = None) -> dict[str, Any]:
+        """The sidecar of a shard that is whole, and answers this key; else Damaged says why not."""
+        path = self.path(shard)
+        if not path.exists():
+            raise Damaged("its file is missing")
+        try:
+            info = json.loads(self.sidecar(shard).read_bytes())
+            digest, size = info["sha256"], info["bytes"]
+        except FileNotFoundError:
+            raise Damaged("its sidecar is missing") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Damaged("its sidecar cannot be read") from error
+        if path.stat().st_size != size:
+            raise Damaged(f"its file has {path.stat().st_size} bytes instead of {size}")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise Damaged("its file has changed since it was written")
+            try:
+                header = _header(file)
+                expected = _sidecar(header, digest, size)
+            except _UNREADABLE as error:
+                raise Damaged("its file is not a shard") from error
+        if info != expected:
+            raise Damaged("its sidecar and its file disagree")
+        if info["schema"] != SCHEMA or info["shard"] != shard:
+            raise Damaged("it is another shard, or another version's")
+        if key is not None and info["key"] != key:
+            raise Damaged("it answers another request")
+        return dict(info)
+
+    def read(self, shard: str, names: tuple[str, ...] | None = None) -> Output:
+        """A shard's arrays (all, or these) and meta; every array's own checksum is tested."""
+        try:
+            with zipfile.ZipFile(self.path(shard)) as archive:
+                header = json.loads(archive.read(_HEADER))
+                arrays = {}
+                for name in header["arrays"] if names is None else names:
+                    # Whole, then parsed: zipfile tests a checksum at the end of an entry.
+                    entry = io.BytesIO(archive.read(f"{name}.npy"))
+                    arrays[name] = np.lib.format.read_array(entry, allow_pickle=False)
+        except (OSError, *_UNREADABLE) as error:
+            raise RunError(
+                f"{self.path(shard)} cannot be read: {error}",
+                "Run it again with --resume: damaged shards are redone.",
+            ) from error
+        return Output(arrays, header["meta"])

@@ -1,0 +1,78 @@
+"""A claim and its verdict, computed from intervals; the numbers it rests on beside it."""
+
+import math
+from dataclasses import dataclass
+
+VERDICTS = ("supported", "not supported", "mixed", "not tested")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value with its 95 % interval and null. unit "%": a share of 1; "points": a difference
+    of shares; "×": a lift; else a word."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    null: float | None = None
+    unit: str = ""
+    n: int | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One line of the list that a report answers."""
+
+    number: int
+    text: str
+    verdict: str
+    sentence: str
+    numbers: tuple[Number, ...]
+    study: str
+
+
+def verdict(tests: list[bool | None]) -> str:
+    """All hold: supported; none: not supported; some: mixed; None = could not be tested."""
+    known = [t for t in tests if t is not None]
+    if not known:
+        return "not tested"
+    return "supported" if all(known) else "mixed" if any(known) else "not supported"
+
+
+def said(number: Number) -> str:
+    """As a sentence has it: "98 % [96, 99] (null 0.3 %)"."""
+    value = short(number.value, number.unit)
+    text = value
+    if number.low is not None and number.high is not None and math.isfinite(number.low):
+        low, high = (short(x, number.unit, bare=True) for x in (number.low, number.high))
+        text += f" [{low}, {high}]"
+    if number.null is not None and math.isfinite(number.null):
+        text += f" (null {short(number.null, number.unit)})"
+    return text
+
+
+def short(value: float, unit: str = "", *, bare: bool = False) -> str:
+    """Three significant digits with their unit."""
+    if not math.isfinite(value):
+        return "–"
+    scaled = 100 * value if unit in ("%", "points") else value
+    digits = f"{scaled:.3g}"
+    if "e" in digits:
+        digits = f"{scaled:.0f}" if abs(scaled) >= 1 else f"{scaled:.2g}"
+    digits = digits.replace("-", "−")
+    end = {"%": " %", "×": "×", "": ""}.get(unit, f" {unit}")
+    return digits if bare else digits + end
+
+
+def above(number: Number, level: float | None) -> bool | None:
+    """Does the whole interval lie above the level?"""
+    if number.low is None or level is None or not math.isfinite(number.low):
+        return None
+    return number.low > level
+
+
+def below(number: Number, level: float | None) -> bool | None:
+    if number.high is None or level is None or not math.isfinite(number.high):
+        return None
+    return number.high < level

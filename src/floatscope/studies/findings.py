@@ -1,0 +1,218 @@
+"""Findings: a run directory read back. Measures by model, answers by setting, traces for the viewer.
+
+Reading needs no model and no torch. Everything is gathered shard by shard, in the plan's order, so
+the same shards give the same numbers.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..engine import Run
+from ..errors import RunError
+from ..intervals import bootstrap, difference
+from ..measures.order import DecodingOrder
+from ..measures.result import Result
+from ..trace import Trace
+from .claim import Number
+from .planning import measures_of, plan
+from .request import Request, request_of
+from .study import QUESTIONS
+from .values import unflatten
+
+
+class Findings:
+    """What a finished run found."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self.run = Run(directory)
+        asked = self.run.asked()
+        if asked is None:
+            raise RunError(
+                f"{directory} holds no run", "Make one with `floatscope study` or `demo`."
+            )
+        if self.run.manifest() is None:
+            raise RunError(
+                f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
+            )
+        self.request: Request = request_of(asked["request"], str(directory))
+        self.plan = plan(self.request)
+        self.measures = measures_of(self.request)
+        self._results: dict[tuple[str, str, str], Result | None] = {}
+
+    # Models
+
+    @cached_property
+    def asked_for(self) -> dict[str, str]:
+        """What each model is called here → what it was asked for by: the last part of a long path."""
+        names = self.request.models
+        short = {n: n if n.startswith("pair/") else Path(n.rstrip("/")).name or n for n in names}
+        twice = {s for s in short.values() if list(short.values()).count(s) > 1}
+        return {n if s in twice else s: n for n, s in short.items()}
+
+    @cached_property
+    def models(self) -> dict[str, dict[str, Any]]:
+        """What is known of every model, by name."""
+        found: dict[str, dict[str, Any]] = {}
+        for label, name in self.asked_for.items():
+            shard = next(s for s in self.plan.shards if s.spec["model"] == name)
+            found[label] = self.run.read(shard.id, ()).meta["model"]
+        return found
+
+    @property
+    def mdm(self) -> str | None:
+        """The first model that fills masks."""
+        return next((n for n, m in self.models.items() if m["direction"] != "causal"), None)
+
+    @property
+    def arm(self) -> str | None:
+        """The first causal model."""
+        return next((n for n, m in self.models.items() if m["direction"] == "causal"), None)
+
+    def kind(self, model: str) -> str:
+        return "ARM" if self.models[model]["direction"] == "causal" else "MDM"
+
+    # Measures
+
+    def result(self, key: str, model: str | None, domain: str = QUESTIONS) -> Result | None:
+        """A measure's finding over all examples of a model; None where there is none."""
+        if model is None:
+            return None
+        place = (key, model, domain)
+        if place not in self._results:
+            examples = list(self._examples(key, model, domain))
+            found = self.measures[key].of(examples, model) if examples else None
+            self._results[place] = found
+        return self._results[place]
+
+    def results(self, key: str, domain: str = QUESTIONS) -> dict[str, Result]:
+        every = {model: self.result(key, model, domain) for model in self.models}
+        return {model: result for model, result in every.items() if result is not None}
+
+    def _examples(self, key: str, model: str, domain: str) -> Iterator[xr.Dataset]:
+        for shard in self.plan.shards:
+            spec = shard.spec
+            if spec["kind"] != "trace" or spec["domain"] != domain:
+                continue
+            if spec["model"] != self.asked_for[model]:
+                continue
+            meta = self.run.read(shard.id, ()).meta
+            wanted = [
+                name
+                for one in meta["examples"]
+                for name in _names(f"{one['index']}/{key}", one["values"][key])
+            ]
+            arrays = self.run.read(shard.id, tuple(wanted)).arrays
+            for one in meta["examples"]:
+                yield unflatten(arrays, f"{one['index']}/{key}", one["values"][key])
+
+    # Answers
+
+    def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
+        """Scores by question, in order: id, exact_match, contains, f1, steps."""
+        rows: list[dict[str, Any]] = []
+        for shard in self._asked(setting, model):
+            rows += self.run.read(shard, ()).meta["rows"]
+        if not rows:
+            return None
+        kept = ("id", "exact_match", "contains", "f1", "steps", "prediction", "question")
+        return {key: np.array([row[key] for row in rows]) for key in kept}
+
+    def _asked(self, setting: str, model: str | None) -> list[str]:
+        return [
+            shard.id
+            for shard in self.plan.shards
+            if shard.spec["kind"] == "ask"
+            and shard.spec["model"] == self.asked_for.get(model or "")
+            and shard.spec["setting"] == setting
+        ]
+
+    def right(self, setting: str, model: str | None, label: str = "") -> Number | None:
+        """Share of questions whose answer is contained in what was said."""
+        found = self.answers(setting, model)
+        if found is None:
+            return None
+        mean, low, high = (float(x) for x in bootstrap(found["contains"].astype(float)))
+        return Number(label or setting, mean, low, high, None, "%", len(found["contains"]))
+
+    def apart(self, setting: str, base: str, model: str | None, label: str = "") -> Number | None:
+        """Paired difference of the same, in shares."""
+        found = self.gaps(setting, base, model)
+        if found is None:
+            return None
+        mean, low, high = (float(x) for x in bootstrap(found))
+        return Number(label or f"{setting} − {base}", mean, low, high, 0.0, "points", len(found))
+
+    def gaps(self, setting: str, base: str, model: str | None) -> np.ndarray | None:
+        """Question by question, over those asked in both."""
+        a, b = self.answers(setting, model), self.answers(base, model)
+        if a is None or b is None:
+            return None
+        common, i, j = np.intersect1d(a["id"], b["id"], return_indices=True)
+        return (a["contains"][i] - b["contains"][j]).astype(float) if len(common) else None
+
+    @staticmethod
+    def between(a: np.ndarray, b: np.ndarray, label: str) -> Number:
+        mean, low, high = (float(x) for x in difference(a, b))
+        return Number(label, mean, low, high, 0.0, "points", len(a))
+
+    def order(self, setting: str, model: str | None) -> Result | None:
+        """The decoding order of a setting's answers."""
+        decodings = []
+        for shard in self._asked(setting, model):
+            output = self.run.read(shard)
+            for i in range(len(output.meta["rows"])):
+                if f"{i}/change" in output.arrays:
+                    decodings.append(
+                        SimpleNamespace(
+                            prompt=SimpleNamespace(ids=()),
+                            change=output.arrays[f"{i}/change"],
+                            block=output.arrays[f"{i}/block"][:, None],
+                            canvas=output.arrays[f"{i}/final"][None],
+                        )
+                    )
+        if not decodings or model is None:
+            return None
+        return DecodingOrder(frequencies=self.request.frequencies).of_decodings(decodings, model)
+
+    # Traces for the viewer
+
+    def shown(self) -> list[tuple[str, str, str, int]]:
+        """Of every kept trace: model, example, shard, index."""
+        found = []
+        label = {name: label for label, name in self.asked_for.items()}
+        for shard in self.plan.shards:
+            if shard.spec["kind"] == "trace" and shard.spec["domain"] == QUESTIONS:
+                if shard.spec["start"] >= self.request.view:
+                    continue
+                for one in self.run.read(shard.id, ()).meta["examples"]:
+                    if "trace" in one:
+                        found.append(
+                            (label[shard.spec["model"]], one["id"], shard.id, one["index"])
+                        )
+        return found
+
+    def trace(self, shard: str, index: int) -> Trace:
+        one = next(e for e in self.run.read(shard, ()).meta["examples"] if e["index"] == index)
+        names = tuple(_names(f"{index}/trace", one["trace"]))
+        arrays = self.run.read(shard, names).arrays
+        data = unflatten(arrays, f"{index}/trace", one["trace"])
+        labels = {name: label for label, name in self.asked_for.items()}
+        data.attrs["model"] = labels.get(str(data.attrs["model"]), data.attrs["model"])
+        return Trace(data)
+
+    @property
+    def left_out(self) -> list[dict[str, Any]]:
+        manifest = self.run.manifest() or {}
+        return list(manifest.get("result", {}).get("left_out", []))
+
+
+def _names(prefix: str, said: dict[str, Any]) -> Iterator[str]:
+    for kind in ("variables", "coords"):
+        for name in said[kind]:
+            yield f"{prefix}/{kind}/{name}"

@@ -1,0 +1,167 @@
+"""Floating: does attention rest on one fixed token, or on anchors that move?"""
+
+from ..measures import Absorption, Agreement, Dispersion, Drift, Dynamics
+from ..measures.measure import Measure
+from .claim import Claim, above, below, said, verdict
+from .draw import of_measure
+from .findings import Findings
+from .numbers import along, overall
+from .request import Request
+from .study import Picture, Study
+
+
+class Floating(Study):
+    name = "floating"
+    question = "Does attention rest on one fixed token, or on anchors that move?"
+    method = """\
+mass      m_j = Σ_i A_ij / S                        share of all attention that key j receives
+received  c_j = mean of A_ij over the queries that see j
+anchors   ZScore(3): c_j > mean + 3·std of the head mean (2601.07894); no more than S/10 keys can pass
+absorption = Σ over anchors of m_j
+strongest key: arg max of c_j on the head mean; "stays": it is the same in the next state
+persistence = Jaccard index of the anchors of neighbouring steps (or layers)
+dispersion  = entropy over examples of the strongest key's place, over its maximum
+Nulls: uniform attention over visible keys (a causal model's position 0 gets H_S/S for free);
+two independent states of random attention with as many anchors. The same rule, aggregation and
+normalisation for every model. A cached causal row never changes, so an ARM's anchors persist over
+steps by construction: its steps are not compared, its layers are."""
+
+    def measures(self, request: Request) -> dict[str, Measure]:
+        return {
+            "absorption": Absorption(),
+            "absorption-finished": Absorption(),
+            "dispersion": Dispersion(),
+            "drift": Drift(),
+            "drift-layers": Drift(over="layer"),
+            "dynamics": Dynamics(),
+            "agreement": Agreement(),
+        }
+
+    def claims(self, found: Findings) -> list[Claim]:
+        return [self._sink(found), self._dispersed(found), self._steps(found), self._layers(found)]
+
+    def _sink(self, found: Findings) -> Claim:
+        first = {
+            kind: overall(
+                found.result("dispersion", model),
+                "first",
+                f"{kind}: strongest key is position 0",
+                "%",
+            )
+            for kind, model in (("ARM", found.arm), ("MDM", found.mdm))
+        }
+        arm, mdm = first["ARM"], first["MDM"]
+        tests: list[bool | None] = [None]
+        if arm is not None:
+            tests = [above(arm, 0.5), above(arm, arm.null)]
+        parts = []
+        if arm is not None:
+            parts.append(f"The ARM's strongest key is position 0 in {said(arm)} of layer × example")
+        if mdm is not None:
+            parts.append(f"the MDM's in {said(mdm)}")
+        return Claim(
+            1,
+            "An autoregressive model's attention has a fixed sink at the first token",
+            verdict(tests),
+            "; ".join(parts) + "." if parts else "No causal model was in the run.",
+            tuple(n for n in (arm, mdm) if n is not None),
+            self.name,
+        )
+
+    def _dispersed(self, found: Findings) -> Claim:
+        spread = [
+            along(
+                found.result("dispersion", m), "dispersion", f"{k}: dispersion over examples", "%"
+            )
+            for k, m in (("MDM", found.mdm), ("ARM", found.arm))
+        ]
+        absorbed = [
+            overall(found.result("absorption", m), "absorption", f"{k}: mass on anchors", "%")
+            for k, m in (("MDM", found.mdm), ("ARM", found.arm))
+        ]
+        tests: list[bool | None] = [None]
+        if spread[0] and spread[1] and absorbed[0] and absorbed[1]:
+            tests = [above(spread[0], spread[1].high), below(absorbed[0], absorbed[1].low)]
+            sentence = (
+                f"Places of the strongest key spread over {said(spread[0])} of the maximum in the MDM "
+                f"and {said(spread[1])} in the ARM; anchors absorb {said(absorbed[0])} and "
+                f"{said(absorbed[1])} of attention."
+            )
+        else:
+            sentence = "It takes a diffusion and an autoregressive model to compare."
+        return Claim(
+            2,
+            "A diffusion model's anchors are dispersed",
+            verdict(tests),
+            sentence,
+            tuple(n for n in (*spread, *absorbed) if n is not None),
+            self.name,
+        )
+
+    def _steps(self, found: Findings) -> Claim:
+        result = found.result("drift", found.mdm)
+        stay = overall(result, "stay", "strongest key stays from step to step", "%")
+        keep = overall(result, "persistence", "persistence of anchors (Jaccard)")
+        moved = overall(result, "displacement", "displacement a step", "positions")
+        front = overall(result, "frontier", "correlation with the frontier")
+        tests: list[bool | None] = [None]
+        sentence = "No diffusion model was in the run."
+        if stay and keep and moved:
+            tests = [below(stay, 0.5), None if front is None else above(front, 0.0)]
+            sentence = (
+                f"From step to step the MDM's strongest key stays in {said(stay)} of cases; anchors "
+                f"persist with a Jaccard index of {said(keep)} and move {said(moved)}"
+                + (f"; correlation with the frontier {said(front)}." if front else ".")
+            )
+        numbers = tuple(n for n in (stay, keep, moved, front) if n is not None)
+        text = "Its anchors move over denoising steps"
+        return Claim(3, text, verdict(tests), sentence, numbers, self.name)
+
+    def _layers(self, found: Findings) -> Claim:
+        mdm, arm = (
+            overall(found.result("drift-layers", m), "stay", f"{k}: stays from layer to layer", "%")
+            for k, m in (("MDM", found.mdm), ("ARM", found.arm))
+        )
+        tests: list[bool | None] = [None]
+        sentence = "No diffusion model was in the run."
+        if mdm:
+            tests = [below(mdm, 0.5)] + ([below(mdm, arm.low)] if arm else [])
+            sentence = f"From layer to layer the MDM's strongest key stays in {said(mdm)} of cases"
+            sentence += f", the ARM's in {said(arm)}." if arm else "."
+        numbers = tuple(n for n in (mdm, arm) if n is not None)
+        text = "Its anchors move over layers"
+        return Claim(4, text, verdict(tests), sentence, numbers, self.name)
+
+    def findings(self, found: Findings) -> list[str]:
+        lines = []
+        for model in found.models:
+            place = overall(found.result("absorption", model), "first", "", "%")
+            done = overall(found.result("absorption-finished", model), "first", "", "%")
+            count = overall(found.result("absorption", model), "anchors", "", "anchors")
+            if place and done and count:
+                lines.append(
+                    f"{model}: position 0 receives {said(place)} of attention while decoding and "
+                    f"{said(done)} on the finished sequence; {said(count)} a layer."
+                )
+        return lines
+
+    def figures(self, found: Findings) -> list[Picture]:
+        return [
+            *of_measure(
+                found, "dispersion", "Where the strongest key stands",
+                "Left: place of the strongest key by layer, one dot an example. Right: dispersion over "
+                "examples and the share at position 0, with nulls.",
+            ),
+            *of_measure(
+                found, "absorption", "Attention on anchors",
+                "Absorption, position-0 share and top-1 share by layer with nulls and intervals.",
+            ),
+            *of_measure(
+                found, "drift", "Drift over steps",
+                "Persistence, displacement and lifetime of anchors between steps, by layer, with chance.",
+            ),
+            *of_measure(
+                found, "drift-layers", "Drift over layers",
+                "Persistence, displacement and lifetime of anchors between layers, by step, with chance.",
+            ),
+        ]  # fmt: skip

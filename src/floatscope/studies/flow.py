@@ -1,0 +1,52 @@
+"""Flow: where does the answer look, and where does that lead through all layers?"""
+
+from ..measures import RegionFlow, Rollout
+from ..measures.measure import Measure
+from .claim import said
+from .draw import of_measure
+from .findings import Findings
+from .numbers import overall, third
+from .request import Request
+from .study import Picture, Study
+
+
+class Flow(Study):
+    name = "flow"
+    question = "Where does the answer look, and where does that lead through all layers?"
+    method = """\
+flow: share of the attention of the rows that predicted the answer's tokens, on each region
+gold lift = (mass per gold token) / (mass per token over all passages); null 1
+rollout   R_l = ½ (Ā_l + I) R_{l−1}, R_0 = one-hot regions; token level, mean over heads
+Nulls: uniform attention over visible keys, rolled out in the same way. A causal rollout drifts to
+position 0 whatever the attention, a bidirectional one to the regions' lengths: without its null a rollout
+shows nothing."""
+
+    def measures(self, request: Request) -> dict[str, Measure]:
+        return {"region-flow": RegionFlow(), "rollout": Rollout()}
+
+    def findings(self, found: Findings) -> list[str]:
+        lines = []
+        for model in found.models:
+            result = found.result("region-flow", model)
+            first, last = (
+                overall(result, "gold_lift", "", "×", third(result, w)) for w in ("first", "last")
+            )
+            if first and last:
+                lines.append(
+                    f"{model}: a token of the gold passage gets {said(first)} what a token of any "
+                    f"passage gets in the first third of the layers, {said(last)} in the last."
+                )
+        return lines
+
+    def figures(self, found: Findings) -> list[Picture]:
+        return [
+            *of_measure(
+                found, "region-flow", "From the answer to each region",
+                "Attention of the answer's rows by region and layer with nulls; gold lift by layer; "
+                "attention by passage place.",
+            ),
+            *of_measure(
+                found, "rollout", "Rollout beside its null",
+                "Rollout from the answer to each region by layer, and its null under uniform attention.",
+            ),
+        ]  # fmt: skip

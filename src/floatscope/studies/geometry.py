@@ -1,0 +1,73 @@
+"""Geometry: do anchors win by angle or by norm, and how does that change with depth?"""
+
+from ..measures import Geometry as Measured
+from ..measures.measure import Measure
+from .claim import Claim, above, below, said, verdict
+from .draw import of_measure
+from .findings import Findings
+from .numbers import overall, third
+from .request import Request
+from .study import Picture, Study
+
+
+class Geometry(Study):
+    name = "geometry"
+    question = "Do anchors win by angle or by norm, and how does that change with depth?"
+    method = """\
+For every head: n = ‖q‖·‖k‖, c = cos(q, k), a = mean over anchors, o = mean over the other keys
+score advantage  n_a·c_a − n_o·c_o = angle + norm
+angle = ½ (c_a − c_o)(n_a + n_o)        norm = ½ (n_a − n_o)(c_a + c_o)
+Anchors by ZScore(3) in each head; where it finds none, the key that receives most stands in. Means over
+steps and heads; null 0. "First" and "last" are thirds of the layers."""
+
+    def measures(self, request: Request) -> dict[str, Measure]:
+        return {"geometry": Measured()}
+
+    def claims(self, found: Findings) -> list[Claim]:
+        result = found.result("geometry", found.mdm)
+        parts = {
+            (where, what): overall(
+                result, what, f"{where} third: {what}", "q·k", third(result, where)
+            )
+            for where in ("first", "last")
+            for what in ("angle", "norm")
+        }
+        numbers = tuple(n for n in parts.values() if n is not None)
+        tests: list[bool | None] = [None]
+        sentence = "No diffusion model was in the run."
+        if len(numbers) == 4:
+            first_angle, first_norm, last_angle, last_norm = numbers
+            deep_norm = above(last_norm, 0.0)
+            tests = [
+                above(first_angle, 0.0),
+                above(first_norm, 0.0),
+                above(last_angle, 0.0),
+                None if deep_norm is None else not deep_norm,
+            ]
+            sentence = (
+                f"In the first third of the MDM's layers anchors gain {said(first_angle)} by angle "
+                f"and {said(first_norm)} by norm; in the last third {said(last_angle)} by angle and "
+                f"{said(last_norm)} by norm."
+            )
+        text = "Shallow anchors win by angle and norm, deep ones by angle"
+        return [Claim(5, text, verdict(tests), sentence, numbers, self.name)]
+
+    def findings(self, found: Findings) -> list[str]:
+        lines = []
+        for model in found.models:
+            result = found.result("geometry", model)
+            rank = overall(result, "key_rank", "", "%", third(result, "last"))
+            if rank:
+                where = "small" if below(rank, 0.5) else "large" if above(rank, 0.5) else "ordinary"
+                lines.append(
+                    f"{model}: in the last third an anchor's key norm is {where}: larger than that of "
+                    f"{said(rank)} of the other keys."
+                )
+        return lines
+
+    def figures(self, found: Findings) -> list[Picture]:
+        return of_measure(
+            found, "geometry", "Anchors minus the rest",
+            "Score, cosine and norm product of anchors minus the rest; angle and norm parts of the "
+            "advantage; share due to the angle; all by layer with intervals.",
+        )  # fmt: skip

@@ -1,0 +1,107 @@
+"""Knowledge: how much does a model gain from passages?"""
+
+from functools import partial
+
+from ..tasks.conditions import Condition
+from .claim import Claim, Number, above, said, short, verdict
+from .draw import dots
+from .findings import Findings
+from .request import Request
+from .study import KNOWN, Picture, Setting, Study
+
+CLOSED, WITH = "closed-book", "with-passages"
+TWICE = 1.5  # "about twice" begins here
+
+
+class Knowledge(Study):
+    name = "knowledge"
+    question = "How much does a model gain from passages?"
+    method = """\
+right: a right answer (any alias, SQuAD's normalisation) is contained in what was said
+gain  = with passages − closed book, question by question, on one template, one number of masks and one
+        decoding budget; closed book keeps nothing of the retrieval scaffolding
+claim: the MDM's gain exceeds the ARM's, and exceeds 1.5 times the ARM's (intervals above 0)
+flatness: the same questions with the gold passage at every place of a sweep"""
+
+    def settings(self, request: Request) -> list[Setting]:
+        found = [
+            Setting(CLOSED, "closed-book"),
+            Setting(WITH, request.asked_as),
+            *(
+                Setting(f"gold-{place}", self._at(request, place))
+                for place in self._places(request)
+            ),
+        ]
+        if request.data.startswith("world:") and request.data not in ("world:names", "world:hard"):
+            found += [
+                Setting("known-closed-book", "closed-book", people=KNOWN),
+                Setting("known-with-passages", request.asked_as, people=KNOWN),
+            ]
+        return found
+
+    def _places(self, request: Request) -> list[int]:
+        """First, middle and last passage, where their number is known."""
+        n = Condition.parse(request.asked_as).passages
+        if n is None and request.data.startswith("world:"):
+            from ..tasks.world import LEVELS
+
+            level = LEVELS.get(request.data.partition(":")[2])
+            n = None if level is None else level.passages
+        return [] if n is None or n < 2 else sorted({0, n // 2, n - 1})
+
+    def _at(self, request: Request, place: int) -> str:
+        words = [] if request.asked_as == "as-is" else [request.asked_as]
+        return ",".join([*words, f"gold={place}"])
+
+    def claims(self, found: Findings) -> list[Claim]:
+        gains = {
+            k: found.gaps(WITH, CLOSED, m) for k, m in (("MDM", found.mdm), ("ARM", found.arm))
+        }
+        numbers = [
+            found.apart(WITH, CLOSED, m, f"{k}: gain from passages")
+            for k, m in (("MDM", found.mdm), ("ARM", found.arm))
+        ]
+        mdm, arm = gains["MDM"], gains["ARM"]
+        tests: list[bool | None] = [None]
+        sentence = "It takes a diffusion and an autoregressive model to compare."
+        if mdm is not None and arm is not None and len(mdm) == len(arm):
+            apart = found.between(mdm, arm, "MDM − ARM")
+            twice = found.between(mdm, TWICE * arm, "MDM − 1.5 × ARM")
+            tests = [above(apart, 0.0), above(twice, 0.0)]
+            numbers += [apart, twice]
+            gain_mdm, gain_arm = (n for n in numbers[:2] if n is not None)
+            sentence = (
+                f"Passages raise the share of right answers by {said(gain_mdm)} in the MDM and "
+                f"{said(gain_arm)} in the ARM; the difference is {said(apart)}."
+            )
+        kept = tuple(n for n in numbers if n is not None)
+        text = "Diffusion models gain about twice as much from passages"
+        return [Claim(7, text, verdict(tests), sentence, kept, self.name)]
+
+    def findings(self, found: Findings) -> list[str]:
+        lines = []
+        for model in found.models:
+            closed, read = (found.right(s, model) for s in (CLOSED, WITH))
+            if closed is None or read is None:
+                continue
+            line = f"{model}: {said(closed)} right closed-book, {said(read)} with passages"
+            places = self._sweep(found, model)
+            if places:
+                values = [n.value for n in places.values()]
+                line += f"; from {short(min(values), '%')} to {short(max(values), '%')} over gold positions"
+            lines.append(line + ".")
+            if read.value > 0.95:
+                lines.append("With passages it is near the ceiling: a gain cannot be larger there.")
+        return lines
+
+    def _sweep(self, found: Findings, model: str) -> dict[int, Number]:
+        every = {p: found.right(f"gold-{p}", model) for p in self._places(found.request)}
+        return {p: n for p, n in every.items() if n is not None}
+
+    def figures(self, found: Findings) -> list[Picture]:
+        names = [s.name for s in self.settings(found.request)]
+        series = {model: [found.right(name, model) for name in names] for model in found.models}
+        alt = "Share of right answers in every condition, for every model, with 95 % intervals."
+        return [
+            Picture("knowledge", "Right answers by condition", alt, partial(dots, series, names))
+        ]

@@ -1,0 +1,61 @@
+"""From a measure's finding to one number for a sentence: over layers, with interval and null."""
+
+import numpy as np
+
+from ..intervals import bootstrap
+from ..measures.result import Result
+from .claim import Number
+
+
+def overall(
+    result: Result | None, name: str, label: str, unit: str = "", layers: slice = slice(None)
+) -> Number | None:
+    """The mean over layers (all, or some) and whatever else the value has, example by example."""
+    if result is None or name not in result.examples:
+        return None
+    array = _chosen(result.examples[name], layers)
+    if "example" not in array.dims:
+        array = array.expand_dims("example")
+    array = array.transpose("example", ...)
+    flat = array.values.reshape(array.sizes["example"], -1)
+    there = ~np.isnan(flat).all(1)
+    if not there.any():
+        return None
+    each = np.full(len(flat), np.nan)
+    each[there] = np.nanmean(flat[there], axis=1)
+    mean, low, high = (float(x) for x in bootstrap(each))
+    null = None
+    if f"{name}_null" in result.data:
+        values = _chosen(result.data[f"{name}_null"], layers).values
+        null = float(np.nanmean(values)) if np.isfinite(values).any() else None
+    return Number(label, mean, low, high, null, unit, int(there.sum()))
+
+
+def along(
+    result: Result | None, name: str, label: str, unit: str = "", layers: slice = slice(None)
+) -> Number | None:
+    """For values that exist over examples only: the mean of each layer's value and interval ends.
+
+    The mean of interval ends is wider than the interval of the mean: it errs on the careful side.
+    """
+    if result is None or name not in result.data:
+        return None
+    ends = [_chosen(result.data[f"{name}{end}"], layers).values for end in ("", "_low", "_high")]
+    if not np.isfinite(ends[0]).any():
+        return None
+    mean, low, high = (float(np.nanmean(x)) if np.isfinite(x).any() else np.nan for x in ends)
+    null = None
+    if f"{name}_null" in result.data:
+        null = float(np.nanmean(_chosen(result.data[f"{name}_null"], layers).values))
+    return Number(label, mean, low, high, null, unit, result.n)
+
+
+def _chosen(array, layers: slice):  # type: ignore[no-untyped-def]  # xarray in, xarray out
+    return array.isel(layer=layers) if "layer" in array.dims else array
+
+
+def third(result: Result | None, which: str) -> slice:
+    """The first or the last third of the layers."""
+    n = 0 if result is None else int(result.data.sizes.get("layer", 0))
+    size = max(1, n // 3)
+    return slice(0, size) if which == "first" else slice(n - size, n)

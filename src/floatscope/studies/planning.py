@@ -1,0 +1,70 @@
+"""From a request to a plan: every piece of work once, whichever studies want it."""
+
+from typing import Any
+
+from ..engine import Plan, Shard
+from ..errors import UsageError
+from ..measures.measure import Measure
+from .request import Request
+from .study import MAIN, PROSE, QUESTIONS, Setting, Study
+
+WORKER = "floatscope.studies.worker:make"
+
+
+def studies_of(request: Request) -> list[Study]:
+    from . import STUDIES
+
+    unknown = [name for name in request.studies if name not in STUDIES]
+    if unknown:
+        raise UsageError(f"no study {unknown[0]!r}", f"There are: {', '.join(STUDIES)}.")
+    return [STUDIES[name] for name in dict.fromkeys(request.studies)]
+
+
+def measures_of(request: Request) -> dict[str, Measure]:
+    """All measures by name; one name means one measure in every study."""
+    found: dict[str, Measure] = {}
+    for study in studies_of(request):
+        for name, measure in study.measures(request).items():
+            if found.setdefault(name, measure) != measure:
+                raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
+    return found
+
+
+def settings_of(request: Request) -> dict[str, Setting]:
+    found: dict[str, Setting] = {}
+    for study in studies_of(request):
+        for setting in study.settings(request):
+            if found.setdefault(setting.name, setting) != setting:
+                raise UsageError(
+                    f"two studies mean different things by {setting.name!r}", "Rename."
+                )
+    return found
+
+
+def plan(request: Request) -> Plan:
+    """Shards in an order that changes models seldom."""
+    wanted = [d for study in studies_of(request) for d in study.domains(request)]
+    domains = list(dict.fromkeys(wanted)) if measures_of(request) or request.view else []
+    settings = settings_of(request)
+    shards: list[Shard] = []
+    for m, model in enumerate(request.models):
+        for domain in domains:
+            total = request.limit if domain == QUESTIONS else max(8, request.limit // 2)
+            for start in range(0, total, request.shard):
+                stop = min(start + request.shard, total)
+                spec = _spec("trace", model, start, stop, domain=domain)
+                shards.append(Shard(f"trace-{m}-{domain}-{start:05d}", spec))
+        for s, setting in enumerate(settings):
+            step = request.shard * 4
+            for start in range(0, request.questions, step):
+                stop = min(start + step, request.questions)
+                spec = _spec("ask", model, start, stop, setting=setting)
+                shards.append(Shard(f"ask-{m}-{s:03d}-{start:05d}", spec))
+    return Plan(request.model_dump(mode="json"), WORKER, tuple(shards))
+
+
+def _spec(kind: str, model: str, start: int, stop: int, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "model": model, "start": start, "stop": stop, **more}
+
+
+__all__ = ["MAIN", "PROSE", "measures_of", "plan", "settings_of", "studies_of"]

@@ -1,0 +1,100 @@
+"""What a user asks for: which studies, of which models, on what data. Validated, and nothing else.
+
+It is JSON through and through: flags, a YAML or TOML file and run.json hold the same fields.
+"""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from ..errors import UsageError
+from ..tasks.conditions import Condition
+
+
+class Request(BaseModel):
+    """A run. Every field is also a flag of `floatscope study`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    studies: tuple[str, ...] = Field(min_length=1)
+    models: tuple[str, ...] = Field(min_length=1)
+    data: str = "world:nine"
+    limit: int = Field(24, ge=2)  # examples traced
+    questions: int = Field(40, ge=2)  # questions asked in each setting
+    asked_as: str = "as-is"  # the condition under which questions are asked
+    length: int = Field(16, ge=1)  # masks, or tokens to generate
+    steps: int | None = Field(None, ge=1)
+    sampler: str = "confidence"
+    frequencies: str | None = None
+    columns: tuple[int, ...] = (1, 5, 10)  # anchors masked
+    template: str = "auto"
+    chat: bool | None = None
+    view: int = Field(6, ge=0)  # examples whose traces are kept for the viewer
+    shard: int = Field(8, ge=1)  # examples in a shard
+    batch_size: int = Field(8, ge=1)
+    seed: int = 0
+    device: str | None = None
+    dtype: str = "auto"
+    threads: int = Field(1, ge=1)  # of a worker on a CPU: the same for every number of workers
+    skip_bad: bool = False
+
+    @field_validator("models")
+    @classmethod
+    def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("a model is named twice")
+        return value
+
+    @field_validator("asked_as")
+    @classmethod
+    def _condition(cls, value: str) -> str:
+        return Condition.parse(value).name
+
+    @field_validator("columns")
+    @classmethod
+    def _positive(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if any(k < 1 for k in value):
+            raise ValueError("columns are counted from 1")
+        return value
+
+
+def request_of(fields: dict[str, Any], where: str = "") -> Request:
+    """A request, or an error that names the field and the place it came from."""
+    try:
+        return Request(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"])) or "the request"
+        known = ", ".join(Request.model_fields)
+        raise UsageError(
+            f"{where + ': ' if where else ''}{name}: {first['msg'].removeprefix('Value error, ')}",
+            f"A run has these fields: {known}."
+            if first["type"] == "extra_forbidden"
+            else "Mend it.",
+        ) from error
+
+
+def read_request(path: Path) -> dict[str, Any]:
+    """The fields of a .toml, .yaml or .json file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".toml":
+            found = tomllib.loads(text)
+        elif path.suffix == ".json":
+            found = json.loads(text)
+        elif path.suffix in (".yaml", ".yml"):
+            import yaml
+
+            found = yaml.safe_load(text)
+        else:
+            raise UsageError(f"{path} is no .toml, .yaml or .json file", "Give one of these.")
+    except UsageError:
+        raise
+    except Exception as error:  # each of the three parsers has its own
+        raise UsageError(f"{path} cannot be read: {error}", "Mend the file.") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} holds no fields", "Write `models: [...]` and so on.")
+    return found

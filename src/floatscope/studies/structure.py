@@ -1,0 +1,63 @@
+"""Structure: do shallow layers look at structure and deep layers at content?"""
+
+from ..measures import AttentionEntropy
+from ..measures import Structure as Measured
+from ..measures.measure import Measure
+from .claim import Claim, below, said, verdict
+from .draw import of_measure
+from .findings import Findings
+from .numbers import overall, third
+from .request import Request
+from .study import Picture, Study
+
+
+class Structure(Study):
+    name = "structure"
+    question = "Do shallow layers look at structure and deep layers at content?"
+    method = """\
+class lift = mass on a class of tokens / what uniform attention would give it
+structure index = lift of structural tokens (special, whitespace, punctuation, template, function words)
+                  / lift of content tokens; masks are neither
+trend = slope of ln(index) against relative depth (0 first layer, 1 last); null 0
+The first position is left out (Structure(skip=1)): a fixed sink there would pass for an interest in
+structure. Token classes know English function words."""
+
+    def measures(self, request: Request) -> dict[str, Measure]:
+        return {"structure": Measured(skip=1), "entropy": AttentionEntropy()}
+
+    def claims(self, found: Findings) -> list[Claim]:
+        mdm, arm = (
+            overall(found.result("structure", m), "trend", f"{k}: trend of the index over depth")
+            for k, m in (("MDM", found.mdm), ("ARM", found.arm))
+        )
+        tests: list[bool | None] = [None]
+        sentence = "No diffusion model was in the run."
+        if mdm:
+            tests = [below(mdm, 0.0)] + ([below(mdm, arm.low)] if arm else [])
+            sentence = (
+                f"The logarithm of the structure index changes by {said(mdm)} over the MDM's depth"
+            )
+            sentence += f", by {said(arm)} over the ARM's." if arm else "."
+        numbers = tuple(n for n in (mdm, arm) if n is not None)
+        text = "Shallow layers attend to structure, deep layers to content"
+        return [Claim(6, text, verdict(tests), sentence, numbers, self.name)]
+
+    def findings(self, found: Findings) -> list[str]:
+        lines = []
+        for model in found.models:
+            result = found.result("structure", model)
+            first, last = (
+                overall(result, "index", "", "×", third(result, w)) for w in ("first", "last")
+            )
+            if first and last:
+                lines.append(
+                    f"{model}: a structural token gets {said(first)} what a content token gets in the "
+                    f"first third of the layers, {said(last)} in the last (both over uniform)."
+                )
+        return lines
+
+    def figures(self, found: Findings) -> list[Picture]:
+        return of_measure(
+            found, "structure", "Attention by class of token",
+            "Left: lift of each token class by layer. Right: the structure index by layer, with interval.",
+        )  # fmt: skip

@@ -1,0 +1,220 @@
+"""The worker: one shard in, arrays out. The only file of the studies that runs a model."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..decode import SAMPLERS, Autoregressive
+from ..engine import Output
+from ..errors import UsageError
+from ..instrument import AnySampler, Model, load
+from ..options import intervention_of, sampler_of, template_of
+from ..prompt import Prompt
+from ..samplers import all_samplers
+from ..tasks.asking import ask, default_template
+from ..tasks.conditions import Condition
+from ..tasks.noise import NOISE
+from ..tasks.pool import Pool
+from ..tasks.questions import world_records
+from ..tasks.readers import read_records
+from ..tasks.record import Record
+from .planning import measures_of, settings_of
+from .request import Request
+from .study import KNOWN, PROSE, QUESTIONS, Setting
+from .values import Arrays, flatten
+
+# Measured and let go; the viewer shows the rest of a trace.
+_LET_GO = (
+    *("entropy", "flow", "rollout", "score", "cosine"),
+    *("key_norm", "query_norm", "value_norm", "residual_norm"),
+)
+Tick = Callable[[float, float], None]
+
+
+def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
+    return _Worker(Request(**request))
+
+
+class _Worker:
+    """Holds a model between shards."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.models: dict[str, Model] = {}
+        self.measures = measures_of(request)
+        self.settings = settings_of(request)
+        self.records, self.bad = read_data(request)
+        self.pool = Pool(self.records)
+
+    def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
+        model = self._model(spec["model"])
+        # The same sums whatever the number of workers: threads change the order of additions.
+        if model.device.type == "cpu":
+            torch.set_num_threads(self.request.threads)
+        work = self._trace if spec["kind"] == "trace" else self._ask
+        arrays, meta = work(model, spec, tick)
+        return Output(arrays, {"model": about(model), **meta})
+
+    def _model(self, name: str) -> Model:
+        if name not in self.models:
+            if not name.startswith("pair/"):
+                self.models.clear()  # one large model at a time
+            self.models[name] = load(name, device=self.request.device, dtype=self.request.dtype)
+        return self.models[name]
+
+    # Traces
+
+    def _trace(
+        self, model: Model, spec: dict[str, Any], tick: Tick
+    ) -> tuple[Arrays, dict[str, Any]]:
+        arrays: Arrays = {}
+        examples, left_out = [], []
+        chosen = range(spec["start"], spec["stop"])
+        for done, index in enumerate(chosen):
+            tick(done, len(chosen))
+            try:
+                name, prompt = self._prompt(spec["domain"], index, model)
+                trace = model.trace(prompt, self._sampler(model))
+            except UsageError as error:
+                if not self.request.skip_bad:
+                    raise
+                left_out.append({"what": f"example {index}", "why": str(error)})
+                continue
+            said: dict[str, Any] = {"id": name, "index": index, "text": trace.text, "values": {}}
+            for key, measure in self.measures.items():
+                of = model.read(trace) if key.endswith("-finished") else trace
+                said["values"][key] = flatten(measure.one(of), f"{index}/{key}", arrays)
+            if spec["domain"] == QUESTIONS and index < self.request.view:
+                shown = trace.data.drop_vars(_LET_GO, errors="ignore")
+                said["trace"] = flatten(shown, f"{index}/trace", arrays)
+            examples.append(said)
+        return arrays, {"examples": examples, "left_out": left_out}
+
+    def _prompt(self, domain: str, index: int, model: Model) -> tuple[str, Prompt]:
+        records = self._records()
+        if domain == PROSE:
+            return f"prose/{index}", _prose(records[index % len(records)], index)
+        record = records[index]
+        template = template_of(self.request.template, self.request.chat)
+        template = template or default_template(self.records)
+        return record.id, template.prompt(record)
+
+    def _records(self) -> tuple[Record, ...]:
+        need = self.request.limit
+        if len(self.records) < need:
+            raise UsageError(
+                f"{self.request.data} holds {len(self.records)} usable records, {need} are wanted",
+                "Lower --limit, or give more data.",
+            )
+        return self.records
+
+    # Questions
+
+    def _ask(self, model: Model, spec: dict[str, Any], tick: Tick) -> tuple[Arrays, dict[str, Any]]:
+        setting = self.settings[spec["setting"]]
+        sampler = self._sampler(model, setting)
+        if sampler is None:  # a denoising sampler, and a causal model
+            return {}, {"setting": asdict(setting), "rows": [], "left_out": []}
+        everyone = self._people(setting)
+        if len(everyone) < spec["stop"]:
+            raise UsageError(
+                f"{self.request.data} holds {len(everyone)} usable records, "
+                f"{self.request.questions} are to be asked",
+                "Lower --questions, or give more data.",
+            )
+        text = setting.intervention.format(**thirds(model.n_layers))
+        asked = ask(
+            model,
+            everyone[spec["start"] : spec["stop"]],
+            sampler,
+            condition=Condition.parse(setting.condition),
+            template=template_of(self.request.template, self.request.chat)
+            or default_template(self.records),
+            intervention=intervention_of(text) if text else None,
+            pool=self.pool if setting.people != KNOWN else None,
+            batch_size=self.request.batch_size,
+            skip_bad=self.request.skip_bad,
+            progress=lambda done, of: tick(done, of),
+        )
+        arrays: Arrays = {}
+        if setting.sampler:
+            for i, one in enumerate(asked.decodings):
+                start = len(one.prompt.ids)
+                arrays[f"{i}/change"] = one.change[:, start:]
+                arrays[f"{i}/block"] = one.block[:, 0] - start
+                arrays[f"{i}/final"] = one.canvas[-1, start:]
+        return arrays, {
+            "setting": asdict(setting),
+            "sampler": asked.sampler.describe(),
+            "rows": asked.rows,
+            "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
+        }
+
+    def _people(self, setting: Setting) -> tuple[Record, ...]:
+        if setting.people != KNOWN:
+            return self.records
+        level = self.request.data.partition(":")[2]
+        return world_records(
+            f"world:{level}", self.request.questions, seed=self.request.seed, known=True
+        )
+
+    def _sampler(self, model: Model, setting: Setting | None = None) -> Any:
+        request = self.request
+        name = setting.sampler if setting and setting.sampler else request.sampler
+        if not model.is_diffusion:
+            if setting and setting.sampler:
+                return None
+            return Autoregressive(length=request.length, seed=request.seed)
+        special = all_samplers(request.length, request.steps, request.frequencies)
+        if setting and setting.sampler in special:
+            return replace(special[setting.sampler], seed=request.seed)
+        common = {"length": request.length, "steps": request.steps, "seed": request.seed}
+        if name not in SAMPLERS:
+            raise UsageError(f"no sampler {name!r}", f"There are: {', '.join(SAMPLERS)}.")
+        sampler: AnySampler = sampler_of(name, common, [])
+        return sampler
+
+
+def read_data(request: Request) -> tuple[tuple[Record, ...], list[str]]:
+    """The records of a run: its file's, or the world's."""
+    kind, _, level = request.data.partition(":")
+    wanted = max(request.limit, request.questions)
+    if kind in ("world", "known"):
+        known = kind == "known"
+        return world_records(f"world:{level}", wanted, seed=request.seed, known=known), []
+    # Distractors are drawn from all records, so all are read.
+    read = read_records(request.data, skip_bad=request.skip_bad)
+    return read.records, [str(bad) for bad in read.bad]
+
+
+def thirds(n_layers: int) -> dict[str, str]:
+    """The first and the last third of the layers, as an option takes them."""
+    third = max(1, n_layers // 3)
+    return {"first": f"0:{third}", "last": f"{n_layers - third}:{n_layers}"}
+
+
+def about(model: Model) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "family": model.family.name,
+        "direction": str(model.direction),
+        "parameters": model.n_parameters,
+        "layers": model.n_layers,
+        "heads": model.n_heads,
+        "fingerprint": model.fingerprint,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": model.device.type,
+    }
+
+
+def _prose(record: Record, index: int) -> Prompt:
+    """Running English of about the length of the record's own prompt: another domain, no question."""
+    wanted = len(record.question) + sum(len(p.text) for p in record.passages)
+    order = np.random.default_rng(index).permutation(len(NOISE))
+    texts: list[str] = []
+    while sum(map(len, texts)) < wanted:
+        texts.append(NOISE[order[len(texts) % len(NOISE)]])
+    return Prompt.plain(" ".join(texts), chat=False)

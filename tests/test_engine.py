@@ -1,0 +1,546 @@
+"""The run engine: the same bytes whatever happens, nothing done twice, nothing lost."""
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy_worker
+
+import floatscope as fs
+from floatscope.engine import Meter, Output, Plan, Run, Shard, atomic, execute, ray_engine
+from floatscope.engine.shards import Damaged, Shards, encode
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOY_COUNTS", str(tmp_path / "counts"))
+    return tmp_path / "counts"
+
+
+def files(directory):
+    """Everything that must not depend on how it came about."""
+    found = {path.name: path.read_bytes() for path in (directory / "shards").iterdir()}
+    manifest = json.loads((directory / "manifest.json").read_text())
+    return {**found, "result": manifest["result"], "run": (directory / "run.json").read_bytes()}
+
+
+def names_of(run):
+    return [event["event"] for event in run.events()]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """Files of undisturbed runs, by plan."""
+    folder, made = tmp_path_factory.mktemp("unbroken"), {}
+
+    def of(plan):
+        if plan.fingerprint not in made:
+            execute(plan, folder / plan.fingerprint)
+            made[plan.fingerprint] = files(folder / plan.fingerprint)
+        return made[plan.fingerprint]
+
+    return of
+
+
+def test_a_run(tmp_path, counted):
+    seen, events = [], []
+    summary = execute(
+        toy_worker.plan(3), tmp_path / "run", about={"numpy": "2"}, progress=seen.append,
+        on_event=events.append,
+    )  # fmt: skip
+    assert (summary.shards, summary.kept, summary.computed, summary.redone) == (3, 0, 3, {})
+    assert summary.left_out == [{"shard": "toy-001", "what": {"example": 7, "why": "too long"}}]
+    run = Run(tmp_path / "run")
+    assert run.asked()["request"]["size"] == 2000 and run.asked()["about"] == {"numpy": "2"}
+    output = run.read("toy-002")
+    expected = np.random.default_rng(2).normal(size=2000).astype(np.float32)
+    assert np.array_equal(output.arrays["values"], expected)
+    assert np.array_equal(output.arrays["turned"], expected.reshape(-1, 10).T)
+    assert output.arrays["words"].tolist() == ["a", "<2>"]
+    assert output.meta == {"seed": 2, "text": "ü \ud800 漢"}
+    assert set(run.read("toy-002", ("words",)).arrays) == {"words"}
+    assert names_of(run) == ["started", "stored", "stored", "stored", "finished"]
+    assert [event["event"] for event in events] == names_of(run)
+    assert [shard["shard"] for shard in run.manifest()["result"]["shards"]] == [
+        f"toy-00{i}" for i in range(3)
+    ]
+    assert seen[0].done == 0 and seen[-1].done == seen[-1].total == 3
+    assert seen[-1].seconds_left == 0 and seen[-1].rate > 0
+    assert any(0 < fraction < 1 for state in seen for fraction in state.fractions.values())
+    assert np.load(run.shards.path("toy-000"), allow_pickle=False)["words"].tolist() == ["a", "<0>"]
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path, counted):
+    plan = toy_worker.plan(3)
+    execute(plan, tmp_path / "run")
+    before = {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in (tmp_path / "run").rglob("*")
+        if path.is_file() and path.name != "run.lock"
+    }
+    again = execute(plan, tmp_path / "run", workers=2)
+    assert (again.kept, again.computed) == (3, 0)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
+    assert set(toy_worker.counts(counted).values()) == {1}
+
+
+def test_the_engine_needs_neither_torch_nor_ray():
+    code = "import sys, floatscope.engine; print({'torch', 'ray', 'xarray'} & set(sys.modules))"
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run([sys.executable, "-c", code], env=path, capture_output=True, text=True)
+    assert found.stdout == "set()\n", found.stderr
+
+
+# Killed -------------------------------------------------------------------------------------------
+
+
+def started(directory, counted, shards, sleep, workers, **options):
+    """A run in a process of its own, as soon as it is about to begin."""
+    process = subprocess.Popen(
+        [sys.executable, HERE / "toy_worker.py", directory, str(shards), str(sleep), str(workers)],
+        env={**os.environ, "TOY_COUNTS": str(counted), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_ten_kills_at_random_moments(tmp_path, unbroken):
+    plan = toy_worker.plan(10, sleep=0.06)
+    whole, chance, halfway, span = unbroken(plan), random.Random(20), 0, {}
+    for workers in (1, 2):  # how long it takes here and now, undisturbed
+        process, start = (
+            started(tmp_path / f"w{workers}", tmp_path / "c", 10, 0.06, workers),
+            time.time(),
+        )
+        assert process.communicate() == ("", "") and process.returncode == 0
+        span[workers] = time.time() - start
+        assert files(tmp_path / f"w{workers}") == whole
+    for number in range(10):
+        directory, counted, workers = (
+            tmp_path / f"{number}",
+            tmp_path / f"c{number}",
+            number % 2 + 1,
+        )
+        os.environ["TOY_COUNTS"] = str(counted)
+        process = started(directory, counted, 10, 0.06, workers)
+        time.sleep(chance.uniform(0, span[workers]))
+        process.kill()
+        process.communicate()
+        run, finished = Run(directory), set()
+        if directory.exists():
+            finished = set(run.survey(plan)[0])
+        halfway += 0 < len(finished) < 10
+        before = toy_worker.counts(counted)
+        summary = execute(plan, directory, workers=2 if number > 7 else 1)
+        assert summary.kept == len(finished) and summary.computed == 10 - len(finished)
+        after = toy_worker.counts(counted)
+        assert len(after) == 10, "nothing lost"
+        assert all(before[shard] == after[shard] == 1 for shard in finished), "nothing done twice"
+        assert all(count <= 2 for count in after.values())
+        assert files(directory) == whole
+    assert halfway >= 3, "most kills should meet a run at work"
+
+
+def test_a_kill_at_every_write(tmp_path, counted, unbroken):
+    """Before each sync: of a file (half-written) and of a folder (the file just renamed)."""
+    plan = toy_worker.plan(3)
+    for number in range(100):
+        directory, folder = tmp_path / f"{number}", tmp_path / f"c{number}"
+        os.environ["TOY_COUNTS"] = str(folder)
+        child = os.fork()
+        if not child:
+            left, right = number, os.fsync
+
+            def fatal(handle, right=right):
+                nonlocal left
+                if not left:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left -= 1
+                right(handle)
+
+            os.fsync = fatal
+            try:
+                execute(plan, directory)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        finished, before = set(Run(directory).survey(plan)[0]), toy_worker.counts(folder)
+        summary = execute(plan, directory)
+        after = toy_worker.counts(folder)
+        assert summary.kept == len(finished)
+        assert all(before[shard] == after[shard] == 1 for shard in finished)
+        assert files(directory) == unbroken(plan)
+        assert not list(directory.rglob("*.partial"))
+        assert status in (0, signal.SIGKILL)
+        if status == 0:
+            break
+    assert number == 2 * (1 + 2 * 3 + 1), "run.json, three shards and sidecars, the manifest"
+
+
+def test_a_log_line_cut_short(tmp_path):
+    execute(toy_worker.plan(2), tmp_path / "run")
+    run = Run(tmp_path / "run")
+    with run.log.open("a") as log:
+        log.write('{"time": "20')
+    run.shards.path("toy-000").unlink()
+    execute(toy_worker.plan(2), tmp_path / "run")
+    assert names_of(run)[-4:] == ["started", "redo", "stored", "finished"]
+
+
+# Damaged ------------------------------------------------------------------------------------------
+
+
+def cut(shards, shard):
+    path = shards.path(shard)
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip(shards, shard):
+    path = shards.path(shard)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def flip_sidecar(shards, shard):
+    path = shards.sidecar(shard)
+    path.write_text(path.read_text().replace('"left_out": [', '"left_out": ["x",'))
+
+
+DAMAGE = {
+    "instead of": cut,
+    "has changed since": flip,
+    "its sidecar is missing": lambda shards, shard: shards.sidecar(shard).unlink(),
+    "its file is missing": lambda shards, shard: shards.path(shard).unlink(),
+    "sidecar cannot be read": lambda shards, shard: cut(_SidecarAsFile(shards), shard),
+    "disagree": flip_sidecar,
+    "another request": lambda shards, shard: shards.write(
+        shard, encode(shard, "0" * 64, Output({}, {}))
+    ),
+    "another shard": lambda shards, shard: (
+        shards.path(shard).write_bytes(shards.path("toy-000").read_bytes()),
+        shards.sidecar(shard).write_bytes(shards.sidecar("toy-000").read_bytes()),
+    ),
+    "not a shard": lambda shards, shard: (
+        shards.path(shard).write_bytes(b"text"),
+        shards.sidecar(shard).write_text(
+            json.dumps(
+                {
+                    "bytes": 4,
+                    "sha256": "982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1",
+                }
+            )
+        ),
+    ),
+}
+
+
+class _SidecarAsFile:
+    def __init__(self, shards):
+        self.path = shards.sidecar
+
+
+@pytest.mark.parametrize("why", DAMAGE)
+def test_damage_is_found_redone_and_logged(tmp_path, counted, unbroken, why):
+    plan, directory = toy_worker.plan(3), tmp_path / "run"
+    execute(plan, directory)
+    DAMAGE[why](Shards(directory / "shards"), "toy-001")
+    summary = execute(plan, directory)
+    assert list(summary.redone) == ["toy-001"] and why in summary.redone["toy-001"]
+    assert (summary.kept, summary.computed) == (2, 1)
+    assert toy_worker.counts(counted) == {"toy-000": 1, "toy-001": 2, "toy-002": 1}
+    assert files(directory) == unbroken(plan)
+    run = Run(directory)
+    assert "redo" in names_of(run)
+    assert run.manifest()["history"]["redone"] == [
+        {"shard": "toy-001", "why": summary.redone["toy-001"]}
+    ]
+
+
+def test_every_flipped_byte_is_found(tmp_path):
+    """By the checksum, each; and a reader meets an error or, where it was padding, the data."""
+    shards, values = Shards(tmp_path), np.random.default_rng(0).normal(size=50)
+    shards.write("a", encode("a", "key", Output({"values": values}, {"x": 1})))
+    data, unread = shards.path("a").read_bytes(), 0
+    for place in range(len(data)):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        shards.path("a").write_bytes(flipped)
+        with pytest.raises(Damaged, match="has changed"):
+            shards.verify("a", "key")
+        try:
+            output = shards.read("a")
+        except fs.RunError:
+            unread += 1
+        else:
+            assert np.array_equal(output.arrays["values"], values) and output.meta == {"x": 1}
+    assert unread > len(data) / 2
+    shards.path("a").write_bytes(data[:-9])
+    with pytest.raises(fs.RunError, match=r"a\.npz cannot be read: .*--resume"):
+        shards.read("a")
+
+
+# Refused ------------------------------------------------------------------------------------------
+
+
+def test_two_runs_on_one_directory(tmp_path):
+    plan = toy_worker.plan(2)
+    with Run(tmp_path).claim(plan, resume=True, overwrite=False, about={}):
+        with pytest.raises(
+            fs.RunError, match=rf"in use by process {os.getpid()} on .*another --out"
+        ):
+            execute(plan, tmp_path)
+    assert execute(plan, tmp_path).computed == 2
+
+
+def test_another_request(tmp_path):
+    execute(toy_worker.plan(2), tmp_path)
+    before = files(tmp_path)
+    other = toy_worker.plan(3, size=3000, extra=[1])
+    with pytest.raises(fs.RunError) as refused:
+        execute(other, tmp_path)
+    assert "run.request.extra is only asked now" in str(refused.value)
+    assert "run.request.size is 2000 there, 3000 asked now" in str(refused.value)
+    assert "run.shards is 2 there, 3 asked now" in str(refused.value)
+    assert "another --out" in refused.value.remedy and refused.value.exit_code == 6
+    with pytest.raises(fs.RunError, match="holds a run already"):
+        execute(toy_worker.plan(2), tmp_path, resume=False)
+    assert files(tmp_path) == before
+    assert execute(other, tmp_path, overwrite=True).computed == 3
+    assert len(files(tmp_path)) == 8 and names_of(Run(tmp_path))[0] == "started"
+
+
+def test_shards_of_another_spec(tmp_path):
+    plan = toy_worker.plan(2)
+    execute(plan, tmp_path)
+    with pytest.raises(fs.RunError, match="differ in what they are told"):
+        execute(Plan(plan.request, plan.worker, (Shard("x", {}), Shard("y", {}))), tmp_path)
+
+
+def test_versions_may_change_but_not_silently(tmp_path):
+    execute(toy_worker.plan(2), tmp_path, about={"torch": "1"})
+    execute(toy_worker.plan(2), tmp_path, about={"torch": "2"})
+    assert [e["what"] for e in Run(tmp_path).events() if e["event"] == "changed"] == [
+        ['about.torch is "1" there, "2" asked now']
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 99}'])
+def test_a_run_that_is_not_ours(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(fs.RunError, match=r"run\.json .*another --out"):
+        execute(toy_worker.plan(2), tmp_path)
+
+
+def test_plans_that_cannot_be():
+    for name in ("", "a/b", "../a", ".a", "a b", "x" * 121):
+        with pytest.raises(fs.UsageError, match="cannot name a shard"):
+            Shard(name, {})
+    with pytest.raises(fs.UsageError, match="two shards are called A"):
+        Plan({}, "toy_worker:make", (Shard("a", {}), Shard("A", {})))
+    with pytest.raises(fs.UsageError, match="the request cannot be written as JSON"):
+        Plan({"x": float("nan")}, "toy_worker:make", ())
+    with pytest.raises(fs.UsageError, match="Python objects"):
+        encode("a", "k", Output({"x": np.array([None])}))
+
+
+def test_options_that_cannot_be(tmp_path):
+    for options in ({"workers": 0}, {"engine": "slurm"}, {"address": "auto"}, {"gpus": 1}):
+        with pytest.raises(fs.UsageError):
+            execute(toy_worker.plan(1), tmp_path, **options)
+    with pytest.raises(fs.UsageError, match="no worker 'toy_worker:nothing'"):
+        execute(Plan({}, "toy_worker:nothing", (Shard("a", {}),)), tmp_path)
+
+
+# Full ---------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk(tmp_path, counted, unbroken):
+    """A real limit on file size, set by the kernel, stops the write of the third shard."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    plan = toy_worker.plan(5)
+
+    def fill(event):
+        if event.get("shard") == "toy-001":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+
+    try:
+        with pytest.raises(fs.RunError, match=r"toy-002\.npz could not be written.*--resume"):
+            execute(plan, tmp_path / "run", on_event=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    run = Run(tmp_path / "run")
+    assert names_of(run) == ["started", "stored", "stored", "stopped"]
+    assert run.shards.ids() == {"toy-000", "toy-001"} and run.manifest() is None
+    assert not list(run.directory.rglob("*.partial"))
+    assert execute(plan, run.directory).kept == 2
+    assert toy_worker.counts(counted) == {f"toy-00{i}": 2 if i == 2 else 1 for i in range(5)}
+    assert files(run.directory) == unbroken(plan)
+
+
+def test_a_disk_too_full_for_the_log(tmp_path):
+    (tmp_path / "log.jsonl").symlink_to("/dev/full")
+    with pytest.raises(fs.RunError, match="log.jsonl could not be written: No space left"):
+        execute(toy_worker.plan(2), tmp_path)
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
+    atomic.write(tmp_path / "file", b"old")
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(fs.RunError, match="file could not be written: No space left"):
+        atomic.write(tmp_path / "file", b"new")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def test_a_path_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(fs.RunError, match="could not be written"):
+        execute(toy_worker.plan(1), tmp_path / "file" / "run")
+
+
+# Several workers ----------------------------------------------------------------------------------
+
+
+def test_two_workers_one_killed(tmp_path, counted, unbroken):
+    """The killed one's plan is compared with a run in one process, where the mishap is over."""
+    plan = toy_worker.plan(6, mishap="die")
+    execute(plan, tmp_path / "run", workers=2)
+    assert toy_worker.counts(counted) == {f"toy-00{i}": 2 if i == 2 else 1 for i in range(6)}
+    assert files(tmp_path / "run") == unbroken(plan)
+    lost = Run(tmp_path / "run").manifest()["history"]["lost"]
+    assert lost == [{"shard": "toy-002", "why": "its worker ended with exit code -9"}]
+
+
+def test_a_shard_that_kills_its_workers(tmp_path, counted):
+    plan = toy_worker.plan(3, mishap="die always", at=0)
+    with pytest.raises(fs.RunError, match="shard toy-000 was lost 4 times.*exit code -9"):
+        execute(plan, tmp_path / "run", workers=2)
+    assert toy_worker.counts(counted)["toy-000"] == 4
+    assert Run(tmp_path / "run").manifest() is None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_refuses(tmp_path, workers):
+    plan = toy_worker.plan(6, sleep=0.1, mishap="refuse")
+    with pytest.raises(fs.ModelError, match="shard toy-002: a weight is NaN. Download it again"):
+        execute(plan, tmp_path, workers=workers)
+    run = Run(tmp_path)
+    stored = set(run.survey(plan)[0])
+    in_flight = {"toy-003"} if workers == 2 else set()
+    assert {"toy-000", "toy-001"} <= stored <= {"toy-000", "toy-001"} | in_flight
+    assert names_of(run).count("stored") == len(stored) and run.manifest() is None
+    assert execute(plan, tmp_path).kept == len(stored)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_with_a_bug(tmp_path, workers):
+    plan = toy_worker.plan(3, mishap="crash")
+    with pytest.raises(fs.RunError, match="toy-002 failed: ZeroDivisionError: one by .*log.jsonl"):
+        execute(plan, tmp_path, workers=workers)
+    (failed,) = [event for event in Run(tmp_path).events() if event["event"] == "failed"]
+    assert "in befall" in failed["traceback"] and failed["shard"] == "toy-002"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupt(tmp_path, counted, unbroken, workers):
+    """Ctrl-C reaches every process of a terminal: so does this."""
+    directory, plan = tmp_path / "run", toy_worker.plan(8, sleep=0.2)
+    process = started(directory, counted, 8, 0.2, workers, start_new_session=True)
+    for _ in range(1000):
+        if (directory / "shards" / "toy-000.json").exists():
+            break
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, complaint = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "of 8 shards are stored in" in complaint and "--resume" in complaint
+    assert "Traceback" not in complaint
+    run = Run(directory)
+    assert names_of(run)[-1] == "interrupted" and not list(directory.rglob("*.partial"))
+    summary = execute(plan, directory)
+    assert 0 < summary.kept < 8 and summary.redone == {}
+    assert files(directory) == unbroken(plan)
+
+
+def test_an_interrupt_while_a_shard_is_stored(tmp_path, monkeypatch):
+    """It was computed, so it is kept."""
+    right, calls = atomic.write_json, []
+
+    def interrupted(path, value):
+        calls.append(path.name)
+        if calls.count("toy-001.json") == 1 and path.name == "toy-001.json":
+            os.kill(os.getpid(), signal.SIGINT)
+        right(path, value)
+
+    monkeypatch.setattr(atomic, "write_json", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="stopped: 2 of 3 shards are stored in .*--resume"):
+        execute(toy_worker.plan(3), tmp_path)
+    summary = execute(toy_worker.plan(3), tmp_path)
+    assert (summary.kept, summary.computed, summary.redone) == (2, 1, {})
+
+
+# Ray ----------------------------------------------------------------------------------------------
+
+
+def test_ray_with_two_workers_one_killed(tmp_path, counted, unbroken):
+    plan, seen = toy_worker.plan(6, sleep=0.3, mishap="die"), []
+    execute(plan, tmp_path / "run", engine="ray", workers=2, progress=seen.append)
+    assert toy_worker.counts(counted) == {f"toy-00{i}": 2 if i == 2 else 1 for i in range(6)}
+    assert files(tmp_path / "run") == unbroken(plan)
+    (lost,) = Run(tmp_path / "run").manifest()["history"]["lost"]
+    assert lost["shard"] == "toy-002" and "its Ray worker ended (ActorDied" in lost["why"]
+    assert seen[-1].done == 6
+
+
+def test_ray_is_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(fs.RunError, match=r"pip install 'floatscope\[ray\]'"):
+        execute(toy_worker.plan(1), tmp_path, engine="ray")
+    assert ray_engine.RayCrew(1).gpus == 0
+
+
+def test_ray_where_nobody_answers(tmp_path):
+    with pytest.raises(
+        fs.RunError, match=r"no Ray cluster at 127\.0\.0\.1:1: .*refused.*--address"
+    ):
+        execute(toy_worker.plan(1), tmp_path, engine="ray", address="127.0.0.1:1")
+    assert execute(toy_worker.plan(1), tmp_path).computed == 1
+
+
+# Progress -----------------------------------------------------------------------------------------
+
+
+def test_the_rate_counts_only_this_run():
+    now = 100.0
+    meter = Meter(total=12, already=6, clock=lambda: now)
+    assert meter.state() == (6, 12, {}, None, None)
+    now = 150.0  # a model was loaded
+    meter.begin("a")
+    now = 155.0
+    meter.tick("a", 1, 2)
+    assert meter.state() == (6, 12, {"a": 0.5}, 0.1, 55.0)
+    now = 160.0
+    meter.finish("a")
+    assert meter.state() == (7, 12, {}, 0.1, 50.0)
+    meter.begin("b")
+    meter.lose("b")
+    assert meter.state().fractions == {}

@@ -1,0 +1,341 @@
+"""Studies end to end: from a request to verdicts and a page, on small models in real formats."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted import trace_of
+
+import floatscope as fs
+from floatscope.errors import RunError, UsageError
+from floatscope.samplers import all_samplers
+from floatscope.studies import STUDIES, Findings, read_request, request_of
+from floatscope.studies.claim import Number, above, below, said, short, verdict
+from floatscope.studies.decoding import sampler_names
+from floatscope.studies.planning import measures_of, plan, settings_of
+from floatscope.studies.run import DEMO, run
+from floatscope.studies.values import flatten, unflatten
+
+NASTY = "<script>alert(1)</script>"
+IMAGE = '"><img src=x onerror=alert(2)>'
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "questions.jsonl"
+    rows = [
+        {
+            "question": f"What is number {i}? {NASTY}",
+            "answers": [f"word{i}"],
+            "passages": [f"Nothing is {i}. {IMAGE}", f"Number {i} is word{i}.", "Else, much."],
+            "gold": 1,
+        }
+        for i in range(8)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def request_(checkpoints, data):
+    return small(checkpoints, data)
+
+
+def small(checkpoints, data, **more):
+    fields = {
+        "studies": tuple(STUDIES),
+        "models": (str(checkpoints["LLaDA"]), str(checkpoints["Llama"])),
+        "data": str(data),
+        "limit": 4,
+        "questions": 6,
+        "asked_as": "passages=3",
+        "length": 8,
+        "steps": 4,
+        "columns": (1,),
+        "view": 2,
+        "shard": 2,
+    }
+    return request_of(fields | more)
+
+
+@pytest.fixture(scope="module")
+def finished(request_, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    summary, found = run(request_, out)
+    assert summary.computed == summary.shards == len(plan(request_).shards)
+    return found
+
+
+def produced(directory):
+    """Everything that must not depend on how a run went."""
+    directory = Path(directory)
+    files = [
+        *directory.glob("shards/*.npz"),
+        *directory.glob("results/*"),
+        directory / "summary.json",
+    ]
+    assert len(files) > 20
+    return {str(f.relative_to(directory)): f.read_bytes() for f in files}
+
+
+def test_every_study_says_what_it_asks():
+    for name, study in STUDIES.items():
+        assert study.name == name and study.question.endswith("?") and study.method
+
+
+def test_every_claim_of_the_list_is_answered(finished):
+    claims = [c for study in STUDIES.values() for c in study.claims(finished)]
+    assert [c.number for c in claims] == list(range(1, 11))
+    for claim in claims:
+        assert claim.sentence.endswith(".") and claim.verdict != "not tested", claim
+        assert all(np.isfinite(n.value) for n in claim.numbers)
+    summary = json.loads((finished.run.directory / "summary.json").read_text())
+    assert [c["number"] for c in summary["claims"]] == list(range(1, 11))
+
+
+def test_tables_are_tidy_and_complete(finished):
+    import pandas as pd
+
+    folder = finished.run.directory / "results"
+    names = {path.stem for path in folder.glob("*.parquet")}
+    assert names == {*measures_of(finished.request), "answers", "decoding-order"}
+    absorption = pd.read_parquet(folder / "absorption.parquet")
+    assert {"model", "measure", "value", "mean", "null", "lift", "low", "high", "unit", "n"} <= {
+        *absorption.columns
+    }
+    answers = pd.read_parquet(folder / "answers.parquet")
+    assert set(answers["setting"]) == set(settings_of(finished.request))
+    assert (answers.groupby(["model", "setting"]).size() == 6).all()
+
+
+def test_findings_are_those_of_the_measures(finished, models, data):
+    """What came through the shards is what measuring the same traces here gives."""
+    records = fs.read_records(data).records[:4]
+    from floatscope.tasks import PlainTemplate
+
+    model = models["LLaDA"]
+    sampler = fs.Confidence(length=8, steps=4)
+    traces = [model.trace(PlainTemplate().prompt(r), sampler) for r in records]
+    for key in ("absorption", "dispersion", "retrieval-heads", "region-flow"):
+        measure = measures_of(finished.request)[key]
+        here, there = measure(traces), finished.result(key, finished.mdm)
+        for value in here.values:
+            np.testing.assert_allclose(here[value], there[value], rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+def test_workers_and_interruption_change_nothing(request_, finished, tmp_path):
+    """Two processes, killed with -9 in the middle, resumed in one: the same bytes."""
+    (tmp_path / "request.json").write_text(request_.model_dump_json())
+    code = (
+        "import sys, json; from floatscope.studies.run import run; "
+        "from floatscope.studies import request_of\n"
+        "if __name__ == '__main__':\n"
+        f"    run(request_of(json.load(open({str(tmp_path / 'request.json')!r}))), "
+        f"{str(tmp_path / 'out')!r}, workers=2)\n"
+    )
+    script = tmp_path / "go.py"
+    script.write_text(code)
+    process = subprocess.Popen([sys.executable, str(script)], start_new_session=True)
+    shards = tmp_path / "out" / "shards"
+    for _ in range(1200):
+        if len(list(shards.glob("*.npz"))) >= 5:
+            break
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    with pytest.raises(RunError, match="not finished"):
+        Findings(tmp_path / "out")
+    one = sorted(shards.glob("*.npz"))[0]
+    one.write_bytes(one.read_bytes()[:-7])  # and one shard cut short
+    summary, _ = run(request_, tmp_path / "out")
+    assert summary.kept >= 3 and one.stem in summary.redone
+    assert produced(tmp_path / "out") == produced(finished.run.directory)
+    again, _ = run(request_, tmp_path / "out")
+    assert again.computed == 0
+
+
+def test_another_request_is_refused(checkpoints, data, finished):
+    other = small(checkpoints, data, seed=1)
+    with pytest.raises(RunError, match="seed"):
+        run(other, finished.run.directory)
+
+
+def test_bad_records_are_listed(checkpoints, data, tmp_path):
+    broken = tmp_path / "q.jsonl"
+    long = {"question": "Long?", "answers": ["x"], "passages": ["word " * 9000], "gold": 0}
+    lines = data.read_text().splitlines()
+    broken.write_text("\n".join([json.dumps(long), *lines]))
+    request = small(checkpoints, broken, studies=("knowledge",), asked_as="as-is", view=0)
+    with pytest.raises(UsageError, match="line 1"):
+        run(request, tmp_path / "a")
+    kept = small(
+        checkpoints, broken, studies=("knowledge",), asked_as="as-is", view=0, skip_bad=True
+    )
+    summary, found = run(kept, tmp_path / "b")
+    assert any("exceed the context" in str(one) for one in summary.left_out)
+    assert len(found.answers("with-passages", found.arm)["id"]) == 5
+
+
+def test_the_page_is_written_without_torch(finished):
+    code = (
+        "import sys; from floatscope.studies.findings import Findings; "
+        "from floatscope.report.build import write_report, write_figures; "
+        f"found = Findings({str(finished.run.directory)!r}); "
+        "print(write_report(found)); print(len(write_figures(found, 'pdf'))); "
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = Path(done.stdout.splitlines()[0])
+    assert 100_000 < page.stat().st_size < 25_000_000
+    assert len(list((finished.run.directory / "figures").glob("*.pdf"))) == int(
+        done.stdout.split()[-1]
+    )
+    assert "The viewer shows 2 of 4 traced examples" in page.read_text()
+
+
+def test_hostile_text_stays_text(finished):
+    """From a data file through the run into the page, in a browser."""
+    from playwright.sync_api import sync_playwright
+    from test_viewer import CHROMIUM
+
+    from floatscope.report.build import write_report
+
+    page_file = write_report(finished)
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"],
+        )
+        page = browser.new_page()
+        events = []
+        page.on("dialog", lambda d: (events.append(d.message), d.dismiss()))
+        page.on("pageerror", lambda e: events.append(str(e)))
+        page.on("console", lambda m: events.append(m.text) if m.type == "error" else None)
+        page.on(
+            "request", lambda r: events.append(r.url) if not r.url.startswith("file:") else None
+        )
+        page.goto(page_file.as_uri())
+        page.wait_for_selector(".fsv")
+        assert page.locator("img").count() == 0
+        assert "script" in page.locator(".fsv").first.inner_text()
+        browser.close()
+    assert events == []
+
+
+def test_a_served_run_reads_its_kept_traces(finished):
+    from floatscope.report.build import source_of
+
+    source = source_of(Path(finished.run.directory))
+    index = source.index()
+    scenes = [scene for example in index["examples"] for scene in example["scenes"]]
+    assert len(scenes) == 4  # two examples, two models
+    assert source.scene(scenes[0]["id"])["answer"] is not None
+
+
+def test_verdicts_follow_from_intervals():
+    assert verdict([True, True]) == "supported" and verdict([False]) == "not supported"
+    assert verdict([True, False]) == "mixed" and verdict([None]) == "not tested"
+    assert verdict([True, None]) == "supported"
+    n = Number("x", 0.5, 0.4, 0.6, 0.1, "%", 9)
+    assert above(n, 0.3) and not above(n, 0.45) and below(n, 0.7) and not below(n, 0.55)
+    assert above(Number("x", 0.5), 0.1) is None and above(n, None) is None
+    assert said(n) == "50 % [40, 60] (null 10 %)"
+    assert short(-0.25, "points") == "−25 points" and short(float("nan")) == "–"
+    assert short(123456.0) == "123456" and short(2.5, "×") == "2.5×"
+
+
+class Planted(Findings):
+    """Findings from planted traces: the truth is known."""
+
+    mdm, arm = "mdm", "arm"
+
+    def __init__(self, mdm, arm):
+        self._traces = {"mdm": mdm, "arm": arm}
+        self.measures = STUDIES["floating"].measures(
+            request_of({"studies": ["floating"], "models": ["a"]})
+        )
+
+    def result(self, key, model, domain="questions"):
+        return self.measures[key](self._traces[model])
+
+
+def _attention(top, size=60):
+    """(step, layer, head, q, k): every row gives half of its attention to `top[step][layer]`."""
+    steps, layers = len(top), len(top[0])
+    a = np.full((steps, layers, 1, size, size), 0.5 / size)
+    for t in range(steps):
+        for layer in range(layers):
+            a[t, layer, 0, :, top[t][layer]] += 0.5
+    return a
+
+
+def test_floating_is_found_where_it_was_planted_and_only_there():
+    rng = np.random.default_rng(0)
+    fixed = [trace_of(_attention([[0] * 4] * 5)) for _ in range(6)]
+    moving = [trace_of(_attention(rng.integers(1, 60, (5, 4)))) for _ in range(6)]
+    study = STUDIES["floating"]
+    yes = {c.number: c.verdict for c in study.claims(Planted(moving, fixed))}
+    assert yes[1] == "supported" and yes[4] == "supported"
+    assert yes[2] in ("supported", "mixed")  # dispersed; both absorb alike here
+    assert yes[3] in ("supported", "mixed")  # it moves, but not with the frontier
+    no = {c.number: c.verdict for c in study.claims(Planted(fixed, moving))}
+    assert no[1] == "not supported" and no[4] == "not supported"
+    assert no[3] == "not supported" and no[2] == "not supported"
+
+
+def test_requests_are_validated(tmp_path):
+    base = {"studies": ["floating"], "models": ["pair/mdm"]}
+    for more, says in {
+        "limit: Input should be greater": {"limit": 1},
+        "nothing: Extra inputs": {"nothing": 1},
+        "a model is named twice": {"models": ["a", "a"]},
+        "columns are counted from 1": {"columns": [0]},
+        "in the condition 'five' means nothing": {"asked_as": "five"},
+    }.items():
+        with pytest.raises(UsageError, match=more):
+            request_of(base | says)
+    with pytest.raises(UsageError, match="no study 'none'"):
+        plan(request_of(base | {"studies": ["none"]}))
+    written = {
+        "a.toml": 'studies = ["floating"]\nmodels = ["pair/mdm"]\nlimit = 4\n',
+        "a.yaml": "studies: [floating]\nmodels: [pair/mdm]\nlimit: 4\n",
+        "a.json": json.dumps(base | {"limit": 4}),
+    }
+    for name, text in written.items():
+        (tmp_path / name).write_text(text)
+        assert request_of(read_request(tmp_path / name)).limit == 4
+    (tmp_path / "bad.toml").write_text("limit = ")
+    with pytest.raises(UsageError, match="bad.toml cannot be read"):
+        read_request(tmp_path / "bad.toml")
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(UsageError, match="holds no fields"):
+        read_request(tmp_path / "list.yaml")
+
+
+def test_the_demo_is_a_request():
+    request = request_of({"studies": tuple(STUDIES), **DEMO})
+    assert len(plan(request).shards) > 50
+    assert set(sampler_names(request.length, request.steps)) == set(all_samplers(10, 5))
+    for length, steps in ((8, 4), (7, None), (16, None), (9, 3)):
+        assert sampler_names(length, steps) == tuple(all_samplers(length, steps))
+
+
+def test_values_go_through_arrays_and_back():
+    import xarray as xr
+
+    data = xr.Dataset(
+        {"a": (("layer", "kind"), np.arange(6.0).reshape(2, 3), {"units": "×"}), "b": 1.5},
+        {"layer": [0, 1], "kind": ["x", "y", "é"]},
+        {"gold": True, "luck": [0.5, 0.25]},
+    )
+    arrays = {}
+    said_ = json.loads(json.dumps(flatten(data, "7/key", arrays)))
+    xr.testing.assert_identical(unflatten(arrays, "7/key", said_), data)

@@ -1,0 +1,77 @@
+"""A worker for the engine's tests: arrays from a seed, a count of computations, and mishaps.
+
+Where the counts lie is in the environment, for it must not be part of the request: a line is added
+to `$TOY_COUNTS/<seed>` when a shard is begun. A mishap happens once, and leaves a file that says it
+did, unless it is called "… always". As a program: run a plan into a directory, for others to kill.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from floatscope.engine import Output, Plan, Shard, execute
+from floatscope.errors import ModelError
+
+
+def plan(shards=6, sleep=0.0, size=2000, mishap=None, at=2, **request):
+    """A plan of so many shards; `mishap` befalls the one with this number."""
+    return Plan(
+        request={"sleep": sleep, "size": size, "mishap": mishap, "at": at, **request},
+        worker="toy_worker:make",
+        shards=tuple(Shard(f"toy-{i:03d}", {"seed": i}) for i in range(shards)),
+    )
+
+
+def make(request):
+    folder = Path(os.environ["TOY_COUNTS"])
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def work(spec, tick):
+        seed = spec["seed"]
+        with (folder / str(seed)).open("a") as count:
+            count.write(f"{os.getpid()}\n")
+        for i in range(4):
+            time.sleep(request["sleep"] / 4)
+            tick(i + 1, 4)
+        if seed == request["at"]:
+            befall(request["mishap"], folder / "happened")
+        values = np.random.default_rng(seed).normal(size=request["size"]).astype(np.float32)
+        meta = {"seed": seed, "text": "ü \ud800 漢"}  # a lone surrogate, as JSON data can have
+        if seed == 1:
+            meta["left_out"] = [{"example": 7, "why": "too long"}]
+        words = np.array(["a", f"<{seed}>"])
+        return Output({"values": values, "turned": values.reshape(-1, 10).T, "words": words}, meta)
+
+    return work
+
+
+def befall(mishap, mark):
+    if mishap is None or (mark.exists() and not mishap.endswith("always")):
+        return
+    mark.touch()
+    if mishap.startswith("die"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if mishap.startswith("refuse"):
+        raise ModelError("a weight is NaN", "Download it again.")
+    if mishap.startswith("crash"):
+        raise ZeroDivisionError("one by nought")
+
+
+def counts(folder):
+    """How often each shard was begun."""
+    numbered = [path for path in Path(folder).glob("*") if path.name.isdigit()]
+    return {f"toy-{int(path.name):03d}": len(path.read_text().split()) for path in numbered}
+
+
+if __name__ == "__main__":
+    directory, shards, sleep, workers = sys.argv[1:]
+    print("ready", flush=True)
+    try:
+        execute(plan(int(shards), float(sleep)), directory, workers=int(workers))
+    except KeyboardInterrupt as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(130)

@@ -107,6 +107,13 @@ def test_a_range_shows_value_interval_and_null_on_one_scale():
     assert "<text" not in first and ">100 %</text>" in second
 
 
+def test_numbers_between_others_keep_their_scale():
+    shares = [a_number(0.5, None, None, None), a_number(1.0, None, None, None)]
+    first, lift, second = ranges.drawings([shares[0], a_number(2, 1, 3, 1, "×"), shares[1]])
+    assert places(first)["value"] == [50.0] and places(second)["value"] == [98.0]
+    assert all("<text" in drawing for drawing in (first, lift, second))
+
+
 def test_lifts_are_logarithmic_and_bad_numbers_draw_nothing():
     (drawing,) = ranges.drawings([a_number(4, 0.25, 4, 1, "×")])
     assert places(drawing)["null"][0] == pytest.approx(50, abs=0.1)
@@ -402,6 +409,8 @@ def test_folds_and_copying(open_page, address):
     page.wait_for_selector("#said:not(:empty)", state="attached")
     assert page.locator("#said").inner_text().endswith("floatscope study geometry --seed 1")
     assert button.inner_text() in ("Copied", "Selected")
+    shown = page.locator(".command code").evaluate_all("all => all.map(e => e.textContent)")
+    assert shown[-1] == "floatscope demo" and shown[0] == "floatscope study floating --seed 1"
 
 
 def test_paper_is_light_open_and_without_bars(open_page, address, tmp_path):

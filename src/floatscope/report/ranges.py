@@ -37,11 +37,11 @@ class Scale:
 
 
 def drawings(several: Sequence[Number]) -> list[Markup]:
-    """One drawing a number; the last of each unit carries the scale's ends."""
-    last = {number.unit: i for i, number in enumerate(several)}
-    scales = {unit: _scale([n for n in several if n.unit == unit], unit) for unit in last}
+    """One drawing a number; where the next has another unit, the scale's ends stand under it."""
+    units = [number.unit for number in several]
+    scales = {unit: _scale([n for n in several if n.unit == unit], unit) for unit in units}
     return [
-        _draw(number, scales[number.unit], ends=last[number.unit] == i)
+        _draw(number, scales[number.unit], ends=units[i + 1 : i + 2] != [number.unit])
         for i, number in enumerate(several)
     ]
 

@@ -247,9 +247,10 @@ def test_verdicts_follow_from_intervals():
     n = Number("x", 0.5, 0.4, 0.6, 0.1, "%", 9)
     assert above(n, 0.3) and not above(n, 0.45) and below(n, 0.7) and not below(n, 0.55)
     assert above(Number("x", 0.5), 0.1) is None and above(n, None) is None
-    assert said(n) == "50 % [40, 60] (null 10 %)"
-    assert short(-0.25, "points") == "−25 points" and short(float("nan")) == "–"
-    assert short(123456.0) == "123456" and short(2.5, "×") == "2.5×"
+    assert said(n) == "50.0 % [40.0, 60.0] (null 10.0 %)"
+    assert said(Number("x", 0.5, 0.4, 0.6, 0.0, "points")) == "50.0 points [40.0, 60.0]"
+    assert short(-0.25, "points") == "−25.0 points" and short(float("nan")) == "–"
+    assert short(123456.0) == "123,000" and short(2.5, "×") == "2.50×"
 
 
 class Planted(Findings):

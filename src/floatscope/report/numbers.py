@@ -4,29 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import SupportsFloat
 
+from ..digits import ABSENT, digits
 from .content import Number
-
-ABSENT = "–"
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def digits(x: SupportsFloat | None) -> str:
-    """Three significant digits: 0.0731, 7.31, 731, 73,100; "–" where there is no number."""
-    number = math.nan if x is None else float(x)
-    if math.isnan(number):
-        return ABSENT
-    sign = "−" if number < 0 else ""
-    size = abs(number)
-    if math.isinf(size):
-        return f"{sign}∞"
-    if size == 0:
-        return "0"
-    mantissa, _, power = f"{size:.2e}".partition("e")
-    exponent = int(power)
-    if not -4 <= exponent < 9:
-        return f"{sign}{mantissa}·10{str(exponent).translate(_SUPERSCRIPT)}"
-    rounded = float(f"{mantissa}e{power}")
-    return f"{sign}{rounded:,.{max(0, 2 - exponent)}f}"
 
 
 def value(x: SupportsFloat | None, unit: str = "") -> str:

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from ..digits import ABSENT, digits
+
 VERDICTS = ("supported", "not supported", "mixed", "not tested")
 
 
@@ -41,28 +43,22 @@ def verdict(tests: list[bool | None]) -> str:
 
 
 def said(number: Number) -> str:
-    """As a sentence has it: "98 % [96, 99] (null 0.3 %)"."""
-    value = short(number.value, number.unit)
-    text = value
+    """As a sentence has it: "98.0 % [96.0, 99.0] (null 0.300 %)"; a null of 0 or 1 goes without saying."""
+    text = short(number.value, number.unit)
     if number.low is not None and number.high is not None and math.isfinite(number.low):
         low, high = (short(x, number.unit, bare=True) for x in (number.low, number.high))
         text += f" [{low}, {high}]"
-    if number.null is not None and math.isfinite(number.null):
+    if number.null is not None and math.isfinite(number.null) and number.null not in (0.0, 1.0):
         text += f" (null {short(number.null, number.unit)})"
     return text
 
 
 def short(value: float, unit: str = "", *, bare: bool = False) -> str:
     """Three significant digits with their unit."""
-    if not math.isfinite(value):
-        return "–"
-    scaled = 100 * value if unit in ("%", "points") else value
-    digits = f"{scaled:.3g}"
-    if "e" in digits:
-        digits = f"{scaled:.0f}" if abs(scaled) >= 1 else f"{scaled:.2g}"
-    digits = digits.replace("-", "−")
-    end = {"%": " %", "×": "×", "": ""}.get(unit, f" {unit}")
-    return digits if bare else digits + end
+    shown = digits(100 * value if unit in ("%", "points") else value)
+    if bare or shown == ABSENT or not unit:
+        return shown
+    return shown + ("×" if unit == "×" else f" {unit}")
 
 
 def above(number: Number, level: float | None) -> bool | None:

@@ -57,10 +57,12 @@ claim: at the largest k the ARM loses more than 25 points against random columns
                 tests.append(None)
                 continue
             tests.append(below(one, BREAKS) if kind == "ARM" else above(one, TOUCHES))
-            parts.append(f"the {kind} {said(one)}")
+            parts.append(f"{said(one)} in the {kind}")
         k = found.request.columns[-1]
         sentence = (
-            f"Hiding {k} anchors instead of {k} random columns costs " + ", ".join(parts) + "."
+            f"Hiding {k} anchors instead of {k} random columns changes the share right by "
+            + " and by ".join(parts)
+            + "."
             if parts
             else "No questions were asked."
         )

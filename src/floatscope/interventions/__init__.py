@@ -12,6 +12,7 @@ from .boost_dynamics import BoostDynamics
 from .intervention import Intervention, Together
 from .mask_columns import MaskColumns
 from .mask_tokens import MaskTokens
+from .masking import DoesNotFit
 from .sink_token import SinkToken
 
 INTERVENTIONS: dict[str, type[Intervention]] = {
@@ -24,6 +25,7 @@ INTERVENTIONS: dict[str, type[Intervention]] = {
 __all__ = [
     "INTERVENTIONS",
     "BoostDynamics",
+    "DoesNotFit",
     "Intervention",
     "MaskColumns",
     "MaskTokens",

@@ -11,7 +11,7 @@ from ..decode.steps import State
 from ..errors import UsageError
 from ..models import Model, seam
 from . import columns
-from .masking import ActingMask, Masking
+from .masking import ActingMask, DoesNotFit, Masking
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _Acting(ActingMask):
         state = self.state
         size = int(self.visible(call).key_is_real.sum(-1).min())
         if self.spec.k >= size:
-            raise UsageError(
+            raise DoesNotFit(
                 f"MaskColumns: k = {self.spec.k} columns of rows that have {size}",
                 f"Hide fewer than {size}, or use longer prompts.",
             )

@@ -25,6 +25,10 @@ def _name(ids: tuple[int, ...]) -> int:
     return zlib.crc32(repr(ids).encode())
 
 
+class DoesNotFit(UsageError):
+    """More columns than a prompt of this length has, or leaves for a control."""
+
+
 CONTROLS = (None, "random", "matched")
 
 
@@ -78,7 +82,7 @@ class ActingMask(Acting):
             return picked
         room, need = int(there.sum(-1).min()), int(picked.sum(-1).max())
         if 2 * need > room:
-            raise UsageError(
+            raise DoesNotFit(
                 f"no control of {need} other columns fits among {room} keys",
                 "Hide fewer columns, or use longer prompts.",
             )

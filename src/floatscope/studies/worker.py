@@ -11,10 +11,11 @@ from ..decode import SAMPLERS, Autoregressive
 from ..engine import Output
 from ..errors import UsageError
 from ..instrument import AnySampler, Model, load
+from ..interventions import DoesNotFit
 from ..options import intervention_of, sampler_of, template_of
 from ..prompt import Prompt
 from ..samplers import all_samplers
-from ..tasks.asking import ask, default_template
+from ..tasks.asking import Asked, ask, default_template
 from ..tasks.conditions import Condition
 from ..tasks.noise import NOISE
 from ..tasks.pool import Pool
@@ -125,20 +126,11 @@ class _Worker:
                 f"{self.request.questions} are to be asked",
                 "Lower --questions, or give more data.",
             )
-        text = setting.intervention.format(**thirds(model.n_layers))
-        asked = ask(
-            model,
-            everyone[spec["start"] : spec["stop"]],
-            sampler,
-            condition=Condition.parse(setting.condition),
-            template=template_of(self.request.template, self.request.chat)
-            or default_template(self.records),
-            intervention=intervention_of(text) if text else None,
-            pool=self.pool if setting.people != KNOWN else None,
-            batch_size=self.request.batch_size,
-            skip_bad=self.request.skip_bad,
-            progress=lambda done, of: tick(done, of),
-        )
+        try:
+            asked = self._asked(model, spec, setting, sampler, everyone, tick)
+        except DoesNotFit as error:  # these prompts are too short for this setting: say so, go on
+            why = {"what": f"{setting.name} on {model.name}", "why": str(error)}
+            return {}, {"setting": asdict(setting), "rows": [], "left_out": [why]}
         arrays: Arrays = {}
         if setting.sampler:
             for i, one in enumerate(asked.decodings):
@@ -152,6 +144,30 @@ class _Worker:
             "rows": asked.rows,
             "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
         }
+
+    def _asked(
+        self,
+        model: Model,
+        spec: dict[str, Any],
+        setting: Setting,
+        sampler: AnySampler,
+        everyone: tuple[Record, ...],
+        tick: Tick,
+    ) -> Asked:
+        text = setting.intervention.format(**thirds(model.n_layers))
+        return ask(
+            model,
+            everyone[spec["start"] : spec["stop"]],
+            sampler,
+            condition=Condition.parse(setting.condition),
+            template=template_of(self.request.template, self.request.chat)
+            or default_template(self.records),
+            intervention=intervention_of(text) if text else None,
+            pool=self.pool if setting.people != KNOWN else None,
+            batch_size=self.request.batch_size,
+            skip_bad=self.request.skip_bad,
+            progress=lambda done, of: tick(done, of),
+        )
 
     def _people(self, setting: Setting) -> tuple[Record, ...]:
         if setting.people != KNOWN:

@@ -30,6 +30,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELL = ("|", "||", "&&", ";", "&", ">", ">>", "<")
 SMALL = {"limit": 2, "questions": 2, "length": 4, "columns": [1], "view": 1}
+FEW = ["retrieval", "knowledge"]  # a study of traces and one of answers, for the long list
 
 
 def blocks(kind):
@@ -72,12 +73,11 @@ def smollm(path):
 
 
 def questions(path):
-    """Natural Questions with passages cut short, in a file as published; as many as are asked for."""
+    """Twelve Natural Questions with passages cut short, in a file as published."""
     rows = (ROOT / "tests" / "data" / "nq-open-oracle.jsonl").read_text().splitlines()
     lines = []
-    for i in range(120):
-        row = json.loads(rows[i % len(rows)])
-        row["question"] = f"{row['question'][:24]} {i}"
+    for i, line in enumerate(rows):
+        row = json.loads(line)
         gold = {"title": f"Page {i}", "text": f"It is {row['answers'][0]}.", "isgold": True}
         others = [f"Nothing to see at {i}, {n}." for n in range(4)]
         row["ctxs"] = [gold]
@@ -111,7 +111,10 @@ def config(path):
     assert len(found) == 1, f"{len(found)} blocks are called {path.name}"
     fields = tomllib.loads(found[0])
     request_of(fields, path.name)
-    small = {k: json.dumps(v) for k, v in (fields | SMALL).items()}
+    fields |= SMALL
+    if len(fields["studies"]) > len(FEW):
+        fields["studies"] = FEW
+    small = {k: json.dumps(v) for k, v in fields.items()}
     path.write_text("".join(f"{k} = {v}\n" for k, v in small.items()))
 
 

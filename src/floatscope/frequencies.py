@@ -68,7 +68,7 @@ def corpus_texts(paths: Iterable[str | Path]) -> Iterator[str]:
             raise UsageError(f"{path} cannot be read ({error})", "Check the file.") from error
 
 
-def _paragraphs(file: IO[str]) -> Iterator[str]:
+def _paragraphs(file: Iterable[str]) -> Iterator[str]:
     lines: list[str] = []
     for line in file:
         lines.append(line)
@@ -79,7 +79,7 @@ def _paragraphs(file: IO[str]) -> Iterator[str]:
         yield "".join(lines)
 
 
-def _json_lines(path: Path, file: IO[str]) -> Iterator[str]:
+def _json_lines(path: Path, file: Iterable[str]) -> Iterator[str]:
     for number, line in enumerate(file, 1):
         try:
             text = json.loads(line)["text"] if line.strip() else ""

@@ -33,8 +33,9 @@ def studies() -> None:
     table = Table(title="Studies", title_justify="left")
     table.add_column("study")
     table.add_column("question")
+    table.add_column("decides claims")
     for name, study in STUDIES.items():
-        table.add_row(name, study.question)
+        table.add_row(name, study.question, ", ".join(map(str, study.decides)) or "–")
     out.print(table)
 
 
@@ -64,6 +65,9 @@ def study(
     frequencies: Annotated[
         str | None, typer.Option(help="A .npy file of `floatscope frequencies`, or pair.")
     ] = None,
+    columns: Annotated[
+        list[int] | None, typer.Option(min=1, help="Anchors to mask: 1, 5, 10; may be repeated.")
+    ] = None,
     view: Annotated[int | None, typer.Option(min=0, help="Examples the viewer shows.")] = None,
     shard: Annotated[int | None, typer.Option(min=1, help="Examples in a shard.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Questions together.")] = None,
@@ -72,6 +76,7 @@ def study(
     chat: Annotated[bool | None, typer.Option(help="Use chat templates.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda …")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of a worker on a CPU.")] = None,
     skip_bad: Annotated[
         bool | None, typer.Option(help="Leave out what cannot be read or asked; list it.")
     ] = None,
@@ -101,6 +106,7 @@ def study(
         "steps": steps,
         "sampler": sampler,
         "frequencies": frequencies,
+        "columns": columns,
         "view": view,
         "shard": shard,
         "batch_size": batch_size,
@@ -109,6 +115,7 @@ def study(
         "chat": chat,
         "device": device,
         "dtype": dtype,
+        "threads": threads,
         "skip_bad": skip_bad,
     }
     fields |= {key: value for key, value in given.items() if value not in (None, [])}

@@ -90,7 +90,7 @@ def _header(file: io.BufferedIOBase) -> dict[str, Any]:
 
 def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
     """What can be known of a shard without opening it."""
-    kept = {name: header[name] for name in ("schema", "shard", "key", "arrays")}
+    kept = {name: header[name] for name in ("schema", "shard", "key")}
     left_out = header["meta"].get("left_out", [])
     return {**kept, "sha256": digest, "bytes": size, "left_out": left_out}
 

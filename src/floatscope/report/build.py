@@ -82,13 +82,16 @@ def command(found: Findings, study: str = "") -> str:
     request = found.request
     words = ["floatscope study", study or " ".join(request.studies)]
     words += [f"--model {_quoted(name)}" for name in request.models]
-    skipped = ("studies", "models", "columns", "threads")
     for name, field in type(request).model_fields.items():
         value = getattr(request, name)
-        if name in skipped or value == field.default:
+        if name in ("studies", "models") or value == field.default:
             continue
-        flag = "--" + name.replace("_", "-")
-        words.append(flag if value is True else f"{flag} {_quoted(str(value))}")
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            several = value if isinstance(value, tuple) else (value,)
+            words += [f"--{flag} {_quoted(str(one))}" for one in several]
     return " ".join([*words, "--out run"])
 
 

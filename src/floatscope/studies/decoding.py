@@ -29,6 +29,7 @@ def sampler_names(length: int, steps: int | None) -> tuple[str, ...]:
 class Decoding(Study):
     name = "decoding"
     question = "Which positions and tokens does a sampler reveal first, and does it matter?"
+    decides = (9,)
     method = """\
 boundary = mean reveal rank of the outer fifths of the answer − that of the middle, over the length;
            negative: the ends come first

@@ -16,6 +16,7 @@ from .study import PROSE, QUESTIONS, Picture, Study
 class Dormancy(Study):
     name = "dormancy"
     question = "Are heads active in one domain and at rest in another, and do anchors drain values?"
+    decides = (10,)
     method = """\
 dormant: a head whose share of attention on its own anchors exceeds 0.3 (2410.13835)
 domains: the questions with their passages, and running English prose of about the same length

@@ -150,11 +150,15 @@ class Findings:
 
     def gaps(self, setting: str, base: str, model: str | None) -> np.ndarray | None:
         """Question by question, over those asked in both."""
+        found = self.gap_by_id(setting, base, model)
+        return np.array(list(found.values())) if found else None
+
+    def gap_by_id(self, setting: str, base: str, model: str | None) -> dict[str, float]:
         a, b = self.answers(setting, model), self.answers(base, model)
         if a is None or b is None:
-            return None
+            return {}
         common, i, j = np.intersect1d(a["id"], b["id"], return_indices=True)
-        return (a["contains"][i] - b["contains"][j]).astype(float) if len(common) else None
+        return dict(zip(map(str, common), (a["contains"][i] - b["contains"][j]) * 1.0, strict=True))
 
     @staticmethod
     def between(a: np.ndarray, b: np.ndarray, label: str) -> Number:

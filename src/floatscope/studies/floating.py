@@ -13,6 +13,7 @@ from .study import Picture, Study
 class Floating(Study):
     name = "floating"
     question = "Does attention rest on one fixed token, or on anchors that move?"
+    decides = (1, 2, 3, 4)
     method = """\
 mass      m_j = Σ_i A_ij / S                        share of all attention that key j receives
 received  c_j = mean of A_ij over the queries that see j

@@ -13,6 +13,7 @@ from .study import Picture, Study
 class Geometry(Study):
     name = "geometry"
     question = "Do anchors win by angle or by norm, and how does that change with depth?"
+    decides = (5,)
     method = """\
 For every head: n = ‖q‖·‖k‖, c = cos(q, k), a = mean over anchors, o = mean over the other keys
 score advantage  n_a·c_a − n_o·c_o = angle + norm

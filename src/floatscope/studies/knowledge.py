@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import numpy as np
+
 from ..tasks.conditions import Condition
 from .claim import Claim, Number, above, said, short, verdict
 from .draw import dots
@@ -16,6 +18,7 @@ TWICE = 1.5  # "about twice" begins here
 class Knowledge(Study):
     name = "knowledge"
     question = "How much does a model gain from passages?"
+    decides = (7,)
     method = """\
 right: a right answer (any alias, SQuAD's normalisation) is contained in what was said
 gain  = with passages − closed book, question by question, on one template, one number of masks and one
@@ -54,17 +57,16 @@ flatness: the same questions with the gold passage at every place of a sweep"""
         return ",".join([*words, f"gold={place}"])
 
     def claims(self, found: Findings) -> list[Claim]:
-        gains = {
-            k: found.gaps(WITH, CLOSED, m) for k, m in (("MDM", found.mdm), ("ARM", found.arm))
-        }
+        of_mdm, of_arm = (found.gap_by_id(WITH, CLOSED, m) for m in (found.mdm, found.arm))
+        both = [i for i in of_mdm if i in of_arm]  # asked of both models
+        mdm, arm = (np.array([gain[i] for i in both]) for gain in (of_mdm, of_arm))
         numbers = [
             found.apart(WITH, CLOSED, m, f"{k}: gain from passages")
             for k, m in (("MDM", found.mdm), ("ARM", found.arm))
         ]
-        mdm, arm = gains["MDM"], gains["ARM"]
         tests: list[bool | None] = [None]
         sentence = "It takes a diffusion and an autoregressive model to compare."
-        if mdm is not None and arm is not None and len(mdm) == len(arm):
+        if both:
             apart = found.between(mdm, arm, "MDM − ARM")
             twice = found.between(mdm, TWICE * arm, "MDM − 1.5 × ARM")
             tests = [above(apart, 0.0), above(twice, 0.0)]

@@ -60,6 +60,8 @@ def plan(request: Request) -> Plan:
                 stop = min(start + step, request.questions)
                 spec = _spec("ask", model, start, stop, setting=setting)
                 shards.append(Shard(f"ask-{m}-{s:03d}-{start:05d}", spec))
+    if shards:  # one of them lists what could not be read of the data
+        shards[0] = Shard(shards[0].id, {**shards[0].spec, "first": True})
     return Plan(request.model_dump(mode="json"), WORKER, tuple(shards))
 
 

@@ -29,7 +29,7 @@ class Request(BaseModel):
     steps: int | None = Field(None, ge=1)
     sampler: str = "confidence"
     frequencies: str | None = None
-    columns: tuple[int, ...] = (1, 5, 10)  # anchors masked
+    columns: tuple[int, ...] = Field((1, 5, 10), min_length=1)  # anchors masked
     template: str = "auto"
     chat: bool | None = None
     view: int = Field(6, ge=0)  # examples whose traces are kept for the viewer
@@ -58,7 +58,7 @@ class Request(BaseModel):
     def _positive(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if any(k < 1 for k in value):
             raise ValueError("columns are counted from 1")
-        return value
+        return tuple(sorted(set(value)))
 
 
 def request_of(fields: dict[str, Any], where: str = "") -> Request:

@@ -17,6 +17,7 @@ BREAKS, TOUCHES = -0.25, -0.10  # difference from random columns, in shares
 class Robustness(Study):
     name = "robustness"
     question = "Does a model need its anchors, and its structure?"
+    decides = (8,)
     method = """\
 anchors: the k keys that received most at the step before, per head and layer, are hidden (2510.15731); they
          are those of the attention as it would be without the mask

@@ -14,6 +14,7 @@ from .study import Picture, Study
 class Structure(Study):
     name = "structure"
     question = "Do shallow layers look at structure and deep layers at content?"
+    decides = (6,)
     method = """\
 class lift = mass on a class of tokens / what uniform attention would give it
 structure index = lift of structural tokens (special, whitespace, punctuation, template, function words)

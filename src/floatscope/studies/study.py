@@ -48,6 +48,7 @@ class Study:
 
     name: ClassVar[str]
     question: ClassVar[str]
+    decides: ClassVar[tuple[int, ...]] = ()  # numbers of the claims it gives a verdict on
     method: ClassVar[str]  # definitions and controls, in words and formulas
 
     def measures(self, request: Request) -> dict[str, Measure]:

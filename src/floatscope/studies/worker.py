@@ -57,6 +57,8 @@ class _Worker:
             torch.set_num_threads(self.request.threads)
         work = self._trace if spec["kind"] == "trace" else self._ask
         arrays, meta = work(model, spec, tick)
+        if spec.get("first"):
+            meta["left_out"] += [{"what": "a record", "why": why} for why in self.bad]
         return Output(arrays, {"model": about(model), **meta})
 
     def _model(self, name: str) -> Model:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import CaptureError
 from ..models import Model, Visibility, seam
-from . import blocked, norms
+from . import blocked, fused, norms, vectors
 from .overhear import Overhear
 from .rows import Held, hold, row, strongest
 from .statistics import Columns, Labels, View, one_hot
@@ -111,7 +111,8 @@ class Capture:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._scene is not None and layer in self._seen:
                 x = args[0] if args else kwargs["hidden_states"]
-                self._seen[layer].residual_norm = x.float().norm(dim=-1)
+                norm = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
+                self._seen[layer].residual_norm = norm
 
         return hook
 
@@ -162,7 +163,7 @@ class Capture:
         pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
         from_region = scene.labels.from_region
         if {"mass", "groups", "entropy", "flow", "rollout"} & set(keep):
-            sums = blocked.sums(
+            sums = (fused if view.query.is_cuda else blocked).sums(
                 view,
                 entropy=wanted and "entropy" in keep,
                 regions=wanted and "flow" in keep,
@@ -183,10 +184,12 @@ class Capture:
         if not wanted:
             return
         if "qk" in keep:
-            seen.columns = _pick_heads(blocked.columns(view), pick)
+            columns = vectors.columns if fused.available(view.query) else blocked.columns
+            seen.columns = _pick_heads(columns(view), pick)
         if "value_norm" in keep:
             fresh = call.value[:, :, -scene.visible.queries :]
-            seen.value_norm = norms.value_norms(call.module, fresh)[:, list(self.heads)]
+            of_values = vectors if fused.available(fresh) else norms
+            seen.value_norm = of_values.value_norms(call.module, fresh)[:, list(self.heads)]
         if "rows" in keep:
             kept = view if isinstance(pick, slice) else _of_heads(view, pick)
             seen.held = hold(kept, *scene.rows)

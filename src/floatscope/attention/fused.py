@@ -56,6 +56,11 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     return Sums(column_sum=column, entropy=found[0], region_sum=region_sum, rolled=rolled)
 
 
+def available(tensor: Tensor) -> bool:
+    """There are kernels for where this tensor is."""
+    return tensor.is_cuda and _kernels() is not None
+
+
 def _unfit(view: View) -> str | None:
     """Why the kernels cannot take this view, or None."""
     if _kernels() is None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Int32
+from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 from ..models import Visibility
@@ -26,6 +26,7 @@ class Plan:
     padding: Int32[Tensor, " b"]
     n_groups: int
     n_key: int
+    real: Float[Tensor, "b k"]
 
     def __post_init__(self) -> None:
         self._kept: dict[tuple[str, int, int], Tensor] = {}
@@ -33,6 +34,11 @@ class Plan:
     @cached_property
     def n_query(self) -> int:
         return self.group.shape[1]
+
+    @cached_property
+    def seen(self) -> Int[Tensor, "b k"]:
+        """How many queries that count see each key, where all see the same."""
+        return ((self.group >= 0).sum(-1, keepdim=True) * self.real).round().long()
 
     def spans(self, tile: int) -> Int32[Tensor, "b g 2"]:
         """First and past-the-end tile of queries in which a group has members."""
@@ -100,5 +106,6 @@ def plan_of(labels: Labels, visible: Visibility, ruled: bool) -> Plan:
             padding=padding,
             n_groups=labels.n_groups,
             n_key=visible.keys,
+            real=labels.real[:, 0],
         )
     return plans[ruled]

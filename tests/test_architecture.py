@@ -8,8 +8,8 @@ import floatscope
 ROOT = Path(floatscope.__file__).parent
 # From left to right; a file may import what stands before it, and its own package.
 ORDER = """
-    errors choose frequencies models prompt decode attention token_classes null store trace running outbox assemble
-    recording reading selfcheck instrument tasks measures tiny show options cli
+    errors choose frequencies models prompt decode attention token_classes null store trace running outbox
+    assemble recording reading selfcheck instrument tasks measures tiny show options cli
 """.split()
 
 

@@ -123,7 +123,7 @@ class Recorder(Watcher):
         for place, b in enumerate(state.rows):
             which = revealed[place].nonzero().squeeze(-1)
             if len(which):
-                rows = self.capture.rows(self.seen, self.scene.labels.region[place], place, which)
+                rows = self.capture.rows(self.seen, self.scene.labels, place, which)
                 padding = len(state.canvas[0]) - self._size(b, state)
                 first = state.window[0] - padding
                 at = [(first + w, int(token[place, w])) for w in which.tolist()]

@@ -20,7 +20,7 @@ from ..models import Model, Visibility, seam
 from . import blocked, fused, norms, vectors
 from .overhear import Overhear
 from .rows import Held, hold, row, strongest
-from .statistics import Columns, Labels, View, one_hot
+from .statistics import Columns, Labels, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +189,9 @@ class Capture:
         if "value_norm" in keep:
             fresh = call.value[:, :, -scene.visible.queries :]
             of_values = vectors if fused.available(fresh) else norms
-            seen.value_norm = of_values.value_norms(call.module, fresh)[:, list(self.heads)]
+            norm = of_values.value_norms(call.module, fresh)
+            every = len(self.heads) == norm.shape[1]
+            seen.value_norm = norm if every else norm[:, list(self.heads)]
         if "rows" in keep:
             kept = view if isinstance(pick, slice) else _of_heads(view, pick)
             seen.held = hold(kept, *scene.rows)
@@ -204,22 +206,18 @@ class Capture:
             self._states[layer] = new
         self._state = new
 
-    def rows(
-        self, seen: dict[int, Seen], region: Int[Tensor, " k"], b: int, which: Int[Tensor, " n"]
-    ) -> Rows:
+    def rows(self, seen: dict[int, Seen], labels: Labels, b: int, which: Int[Tensor, " n"]) -> Rows:
         """The rows `which` (counted from the scene's first) of prompt `b` of the last forward."""
-        n_regions = int(region.max()) + 1
-        in_region = one_hot(region[None], n_regions)[0]  # (k, r)
-        keys, weights, flows = [], [], []
-        for one in seen.values():
-            if one.held is None:
-                raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
-            weight = row(one.held, b, which)
-            key, value = strongest(weight, self.top)
-            keys.append(key)
-            weights.append(value)
-            flows.append(weight @ in_region)
-        return Rows(torch.stack(keys), torch.stack(weights), torch.stack(flows))
+        held = [one.held for one in seen.values() if one.held is not None]
+        if len(held) != len(seen):
+            raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
+        in_region = labels.in_region[b]  # (k, r)
+        if fused.available(in_region):
+            weight = vectors.rows(held, b, which)
+        else:
+            weight = torch.stack([row(one, b, which) for one in held])  # (l, h, n, k)
+        key, value = strongest(weight, self.top)
+        return Rows(key, value, weight @ in_region)
 
 
 def _of_heads(view: View, heads: list[int]) -> View:

@@ -106,7 +106,7 @@ class _Launch:
         self.lse = view.lse.contiguous()
         self.exact = view.query.dtype == torch.float32
         mask = self.plan.group  # any tensor: it is not read
-        strides = (0, 0, 0)
+        strides: tuple[int, ...] = (0, 0, 0)
         if not self.ruled:
             assert view.mask is not None
             mask = view.mask.expand(self.b, self.h, -1, -1).view(torch.uint8)
@@ -132,8 +132,10 @@ class _Launch:
         self._run(
             "column_sums",
             (n_tiles, self.b * self.h),
-            (self.view.query, self.view.key, offsets, plan.last, self.mask)
-            + (plan.padding, spans, first, out),
+            (
+                *(self.view.query, self.view.key, offsets, plan.last, self.mask),
+                *(plan.padding, spans, first, out),
+            ),
             (self.n_query, n_key, groups, n_tiles, offsets.shape[-1]),
             tiles,
             {"DIRECTED": directed},
@@ -148,9 +150,7 @@ class _Launch:
         )
         grid = (-(-wide // 1024), self.b * self.h)
         kernel = getattr(_kernels(), "offsets")  # noqa: B009
-        kernel[grid](
-            self.lse, self.plan.group, out, self.h, groups, self.n_query, wide, TILE=1024
-        )
+        kernel[grid](self.lse, self.plan.group, out, self.h, groups, self.n_query, wide, TILE=1024)
         return out
 
     def rows(self, entropy: bool, beside: list[Tensor]) -> tuple[Tensor | None, Tensor | None]:
@@ -172,8 +172,11 @@ class _Launch:
         self._run(
             "row_sums",
             (n_tiles, self.b * self.h),
-            (self.view.query, self.view.key, values, self.lse, plan.group, plan.last, self.mask)
-            + (plan.padding, plan.seen_keys(tiles.queries, tiles.keys), entropies, found),
+            (
+                *(self.view.query, self.view.key, values, self.lse, plan.group, plan.last),
+                *(self.mask, plan.padding, plan.seen_keys(tiles.queries, tiles.keys)),
+                *(entropies, found),
+            ),
             (self.n_query, self.n_key, n_tiles),
             tiles,
             {"VALUES": wide, "ENTROPY": entropy, "SHIFT": 0 if self.exact else _SHIFT},

@@ -117,8 +117,6 @@ def column_sums(
                     acc += gl.exp2(odd * log2_scale - after[:, None])
             used += n_tiles
         at = ((b * n_groups + g).to(gl.int64) * n_heads + h) * n_key
-        gl.store(
-            out_ptr + at + key, gl.where(real, gl.sum(acc, axis=0), 0.0), mask=key < n_key
-        )
+        gl.store(out_ptr + at + key, gl.where(real, gl.sum(acc, axis=0), 0.0), mask=key < n_key)
     for s in gl.static_range(STAGES + 1):
         mbarrier.invalidate(ready.index(s))

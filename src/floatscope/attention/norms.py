@@ -31,8 +31,8 @@ def halves(module: nn.Module, head_dim: int, dtype: torch.dtype) -> tuple[Tensor
     factor = _factor(module, head_dim)
     known = _halves.get(module)
     if known is None or known[0] is not factor or known[1].dtype != dtype:
-        high = factor.to(dtype)
-        known = (factor, high, (factor - high.float()).to(dtype))
+        high = factor.to(dtype).contiguous()
+        known = (factor, high, (factor - high.float()).to(dtype).contiguous())
         _halves[module] = known
     return known[1], known[2]
 

@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-
 # Kernels whose fifth argument says whether the log-sum-exp is kept: off when nothing is trained.
 _TOLD = (
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,

@@ -1,17 +1,19 @@
-"""`blocked.columns` and `norms.value_norms` on a GPU, each tensor read once: launches `vector_kernels`.
+"""`blocked.columns`, `norms.value_norms` and `rows.row` on a GPU: launches `vector_kernels`.
 
-For attention in both directions. Where a key is seen by some queries alone its sums differ from
-key to key, and `blocked`'s suffix sums serve; so they do for values that are not 16-bit.
+Each tensor is read once and never widened in memory. `columns` is for attention in both directions:
+where a key is seen by some queries alone, `blocked`'s suffix sums serve.
 """
 
 from types import ModuleType
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..models import Direction
 from . import blocked, norms
 from .plan import plan_of
+from .rows import Held
 from .statistics import Columns, View
 
 _TILE = 64
@@ -71,3 +73,34 @@ def value_norms(module: nn.Module, value: Tensor) -> Tensor:
         value, high, low, out, h, h // kv, n_key, *value.stride(), DIM=dim, TILE=_TILE
     )
     return out
+
+
+def rows(held: list[Held], b: int, which: Int[Tensor, " n"]) -> Float[Tensor, "l h n k"]:
+    """The attention of some of the held rows of one prompt, in all layers."""
+    first = held[0]
+    _, h, _, dim = first.query.shape
+    kv, n_key = first.key.shape[1:3]
+    n, device = len(which), first.query.device
+    which = which.to(device)
+    score = torch.empty((len(held), h, n, n_key), dtype=torch.float32, device=device)
+    for layer, one in enumerate(held):
+        mask = one.mask[b].expand(h, -1, -1).view(torch.uint8)
+        mask = mask if mask.stride(-1) == 1 else mask.contiguous()
+        _kernels().row_scores[(-(-n_key // _TILE), n, h)](
+            one.query[b],
+            one.key[b],
+            which,
+            mask,
+            score[layer],
+            h // kv,
+            n,
+            n_key,
+            *one.query[b].stride(),
+            *one.key[b].stride(),
+            *mask.stride()[:2],
+            one.scale,
+            DIM=dim,
+            WIDE=max(16, 1 << (dim - 1).bit_length()),
+            TILE=_TILE,
+        )
+    return score.softmax(-1)

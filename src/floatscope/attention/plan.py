@@ -36,9 +36,18 @@ class Plan:
         return self.group.shape[1]
 
     @cached_property
+    def first_viewer(self) -> Int32[Tensor, "b k"]:
+        """The first query that sees each key; all later ones do too."""
+        keys = torch.arange(self.n_key, device=self.last.device, dtype=torch.int32)
+        keys = keys.expand(len(self.last), -1).contiguous()
+        return torch.searchsorted(self.last, keys).int()
+
+    @cached_property
     def seen(self) -> Int[Tensor, "b k"]:
-        """How many queries that count see each key, where all see the same."""
-        return ((self.group >= 0).sum(-1, keepdim=True) * self.real).round().long()
+        """How many queries that count see each key."""
+        counts = (self.group >= 0).long().flip(1).cumsum(1).flip(1)
+        counts = torch.nn.functional.pad(counts, (0, 1))
+        return counts.gather(1, self.first_viewer.long()) * self.real.long()
 
     def spans(self, tile: int) -> Int32[Tensor, "b g 2"]:
         """First and past-the-end tile of queries in which a group has members."""

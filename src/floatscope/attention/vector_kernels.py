@@ -34,31 +34,58 @@ def query_totals(
 
 @triton.jit
 def key_columns(
-    k_ptr, total_ptr, padding_ptr, score_ptr, cosine_ptr, query_ptr, norm_ptr,
-    n_heads, heads_per_key, n_key, k_batch, k_head, k_row, k_dim,
-    DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
+    q_ptr, k_ptr, group_ptr, after_ptr, first_ptr, padding_ptr,
+    score_ptr, cosine_ptr, query_ptr, norm_ptr,
+    n_heads, heads_per_key, n_query, n_key, n_tiles,
+    q_batch, q_head, q_row, q_dim, k_batch, k_head, k_row, k_dim,
+    DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Each key's norm and its products with the totals of its head's queries."""
+    """Each key's norm, and its products with the sums over the queries from its first viewer on.
+
+    Whole tiles of those come from `after`, their sums; the tile of the first viewer is read itself.
+    """
     b = tl.program_id(1) // n_heads
     h = tl.program_id(1) % n_heads
     key = tl.program_id(0) * TILE + tl.arange(0, TILE)
     dim = tl.arange(0, WIDE)
-    inside = (key[:, None] < n_key) & (dim[None, :] < DIM)
-    k_ptr += b.to(tl.int64) * k_batch + (h // heads_per_key).to(tl.int64) * k_head
-    at = k_ptr + key[:, None] * k_row + dim[None, :] * k_dim
-    k = tl.load(at, mask=inside, other=0.0).to(tl.float32)
-    total_ptr += (b * n_heads + h).to(tl.int64) * (2 * WIDE + 1)
-    total = tl.load(total_ptr + dim)
-    units = tl.load(total_ptr + WIDE + dim)
-    real = key >= tl.load(padding_ptr + b)
-    norm = tl.sqrt(tl.sum(k * k, axis=1))
-    score = tl.sum(k * total[None, :], axis=1)
-    cosine = tl.sum(k * units[None, :], axis=1) / tl.maximum(norm, 1e-30)
-    to = (b * n_heads + h).to(tl.int64) * n_key + key
     there = key < n_key
+    k_ptr += b.to(tl.int64) * k_batch + (h // heads_per_key).to(tl.int64) * k_head
+    q_ptr += b.to(tl.int64) * q_batch + h.to(tl.int64) * q_head
+    at = k_ptr + key[:, None] * k_row + dim[None, :] * k_dim
+    k = tl.load(at, mask=there[:, None] & (dim[None, :] < DIM), other=0.0)
+    wide = k.to(tl.float32)
+    norm = tl.sqrt(tl.sum(wide * wide, axis=1))
+    first = tl.load(first_ptr + b * n_key + key, mask=there, other=0)
+    score = tl.zeros([TILE], dtype=tl.float32)
+    cosine = tl.zeros([TILE], dtype=tl.float32)
+    norms = tl.zeros([TILE], dtype=tl.float32)
+    after_ptr += (b * n_heads + h).to(tl.int64) * (n_tiles + 1) * (2 * WIDE + 1)
+    lowest = tl.min(tl.where(there, first, n_query), axis=0)
+    highest = tl.max(first, axis=0)
+    for t in range(lowest // TILE, highest // TILE + 1):
+        row = t * TILE + tl.arange(0, TILE)
+        inside = (row[:, None] < n_query) & (dim[None, :] < DIM)
+        q = tl.load(q_ptr + row[:, None] * q_row + dim[None, :] * q_dim, mask=inside, other=0.0)
+        counts = tl.load(group_ptr + b * n_query + row, mask=row < n_query, other=-1) >= 0
+        q_norm = tl.sqrt(tl.sum(q.to(tl.float32) * q.to(tl.float32), axis=1))
+        product = tl.dot(k, tl.trans(q), input_precision="tf32x3" if EXACT else "tf32")
+        mine = first // TILE == t
+        sees = (row[None, :] >= first[:, None]) & counts[None, :] & mine[:, None]
+        score += tl.sum(tl.where(sees, product, 0.0), axis=1)
+        unit = product / tl.maximum(q_norm, 1e-30)[None, :]
+        cosine += tl.sum(tl.where(sees, unit, 0.0), axis=1)
+        norms += tl.sum(tl.where(sees, q_norm[None, :], 0.0), axis=1)
+        later = after_ptr + (t + 1) * (2 * WIDE + 1)
+        total = tl.sum(wide * tl.load(later + dim)[None, :], axis=1)
+        units = tl.sum(wide * tl.load(later + WIDE + dim)[None, :], axis=1)
+        score += tl.where(mine, total, 0.0)
+        cosine += tl.where(mine, units, 0.0)
+        norms += tl.where(mine, tl.load(later + 2 * WIDE), 0.0)
+    real = key >= tl.load(padding_ptr + b)
+    to = (b * n_heads + h).to(tl.int64) * n_key + key
     tl.store(score_ptr + to, tl.where(real, score, 0.0), mask=there)
+    cosine = cosine / tl.maximum(norm, 1e-30)
     tl.store(cosine_ptr + to, tl.where(real, cosine, 0.0), mask=there)
-    norms = tl.load(total_ptr + 2 * WIDE)
     tl.store(query_ptr + to, tl.where(real, norms, 0.0), mask=there)
     tl.store(norm_ptr + to, norm, mask=there)
 

@@ -1,7 +1,6 @@
 """`blocked.columns`, `norms.value_norms` and `rows.row` on a GPU: launches `vector_kernels`.
 
-Each tensor is read once and never widened in memory. `columns` is for attention in both directions:
-where a key is seen by some queries alone, `blocked`'s suffix sums serve.
+Each tensor is read about once and never widened in memory.
 """
 
 from types import ModuleType
@@ -10,8 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..models import Direction
-from . import blocked, norms
+from . import norms
 from .plan import plan_of
 from .rows import Held
 from .statistics import Columns, View
@@ -26,8 +24,7 @@ def _kernels() -> ModuleType:
 
 
 def columns(view: View) -> Columns:
-    if view.visible.direction is not Direction.BIDIRECTIONAL:
-        return blocked.columns(view)
+    """As in `blocked`: who sees a key is some query and all after it."""
     kernels = _kernels()
     b, h, n_query, dim = view.query.shape
     n_key, wide = view.key.shape[2], max(16, 1 << (dim - 1).bit_length())
@@ -42,11 +39,16 @@ def columns(view: View) -> Columns:
     kernels.query_totals[(tiles, b * h)](
         view.query, plan.group, parts, h, n_query, tiles, *view.query.stride(), **sizes
     )
-    total = parts.sum(2)
+    # Sums of all later tiles; few terms, but a running sum: in float64.
+    after = parts.double().flip(2).cumsum(2).flip(2).float()
+    after = torch.nn.functional.pad(after, (0, 0, 0, 1))  # (b, h, tiles + 1, 2 · wide + 1)
     score, cosine, query_norm, key_norm = (empty(b, h, n_key) for _ in range(4))
     kernels.key_columns[(-(-n_key // _TILE), b * h)](
+        view.query,
         view.key,
-        total,
+        plan.group,
+        after,
+        plan.first_viewer,
         plan.padding,
         score,
         cosine,
@@ -54,9 +56,13 @@ def columns(view: View) -> Columns:
         key_norm,
         h,
         h // view.key.shape[1],
+        n_query,
         n_key,
+        tiles,
+        *view.query.stride(),
         *view.key.stride(),
         **sizes,
+        EXACT=view.query.dtype == torch.float32,
     )
     return Columns(score, cosine, query_norm, key_norm, plan.seen)
 

@@ -1,6 +1,6 @@
 """What tracing costs on a GPU, and that it is right: real shapes, random weights, bfloat16.
 
-    python bench/gpu.py [--json bench/gpu.json] [--only forward decode exact kernel long profile]
+    python bench/gpu.py [--json bench/gpu.json] [--only PART ...]
 
 Needs torch with CUDA and Triton, transformers and jaxtyping alone. The shapes are those of
 LLaDA-8B, Dream-7B and Llama-8B; the weights are drawn, since cost does not depend on them. Every
@@ -15,7 +15,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,10 @@ from floatscope.attention import STATISTICS, Capture, Labels, Scene, View, block
 from floatscope.models import Direction, Model
 from floatscope.models.registry import family_by_name
 
-Way = Callable[[], object]
+Run = Callable[[], object]
+Way = Callable[[], AbstractContextManager[Run]]
 GIB = 2**30
+PARTS = ["LLaDA-8B", "kernel", "decode", "exact", "Dream-7B", "Llama-8B", "long", "profile"]
 SHAPES: dict[str, dict[str, Any]] = {
     "LLaDA-8B": {
         "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -49,6 +52,7 @@ KEEPS: dict[str, tuple[set[str], int]] = {
     "mass": ({"mass"}, 1),
     "groups": ({"mass", "groups"}, 3),
     "all": (set(STATISTICS), 3),
+    "all but rows": (set(STATISTICS) - {"rows"}, 3),
 }
 
 
@@ -87,68 +91,82 @@ def scene_of(model: Model, batch: int, size: int, n_groups: int) -> Scene:
 
 def ways_of(model: Model, batch: int, size: int, keeps: Iterable[str]) -> dict[str, Way]:
     ids = torch.randint(0, 120000, (batch, size), device="cuda")
-    plain_scene = scene_of(model, batch, size, 1)
+    visible = scene_of(model, batch, size, 1).visible
 
-    def plain() -> object:
-        return model.predict(ids, size - WINDOW, size, plain_scene.visible)
+    def predict() -> object:
+        return model.predict(ids, size - WINDOW, size, visible)
+
+    @contextmanager
+    def plain() -> Iterator[Run]:
+        with seam.engaged(model.net):
+            yield predict
 
     def traced(keep: set[str], n_groups: int) -> Way:
-        def run() -> object:
+        @contextmanager
+        def way() -> Iterator[Run]:
             with Capture(model, keep, range(model.n_layers), range(model.n_heads)) as capture:
-                # A new scene, as every step of a decoding has one.
-                with capture.forward(scene_of(model, batch, size, n_groups)) as seen:
-                    plain()
-                return seen
 
-        return run
+                def run() -> object:
+                    # A new scene, as every step of a decoding has one.
+                    with capture.forward(scene_of(model, batch, size, n_groups)) as seen:
+                        predict()
+                    return seen
+
+                yield run
+
+        return way
 
     return {"plain": plain, **{name: traced(*KEEPS[name]) for name in keeps}}
 
 
-def in_turn(ways: dict[str, Way], rounds: int) -> dict[str, float]:
+def alone(run: Run) -> Way:
+    return lambda: nullcontext(run)
+
+
+def in_turn(ways: dict[str, Way], rounds: int, repeats: int = 1) -> dict[str, float]:
     """Median milliseconds of each way; the ways take turns, so that drift meets all alike."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(rounds + 1):  # the first round warms up and compiles
-        for name, run in ways.items():
+        for name, way in ways.items():
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            run()
-            stop.record()
-            torch.cuda.synchronize()
+            with way() as run:
+                if repeats > 1:  # short runs: the device waits until all are queued
+                    torch.cuda._sleep(40_000_000)
+                start.record()
+                for _ in range(repeats):
+                    run()
+                stop.record()
+                torch.cuda.synchronize()
             if turn:
-                times[name].append(start.elapsed_time(stop))
+                times[name].append(start.elapsed_time(stop) / repeats)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def peak(run: Way) -> float:
+def peak(way: Way) -> float:
     """GiB, weights included."""
     gc.collect()
     torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    kept = run()
-    torch.cuda.synchronize()
-    del kept
+    with way() as run:
+        torch.cuda.reset_peak_memory_stats()
+        kept = run()
+        torch.cuda.synchronize()
+        del kept
     return torch.cuda.max_memory_allocated() / GIB
 
 
-def forward(names: Iterable[str], sizes: Iterable[int], rounds: int) -> list[dict[str, Any]]:
-    rows = []
-    for name in names:
-        model = build(name)
-        for size in sizes:
-            ways = ways_of(model, 1, size, KEEPS)
-            times = in_turn(ways, rounds)
-            row: dict[str, Any] = {"model": name, "S": size, "plain_ms": times["plain"]}
-            row["plain_GiB"] = peak(ways["plain"])
-            for way in KEEPS:
-                row[way] = times[way] / times["plain"]
-                row[f"{way}_memory"] = peak(ways[way]) / row["plain_GiB"]
-            row |= eager(model, size, times["plain"])
-            rows.append(row)
-            print(json.dumps(row), flush=True)
-        del model
-        gc.collect()
-        torch.cuda.empty_cache()
+def forward(name: str, sizes: Iterable[int], rounds: int) -> list[dict[str, Any]]:
+    rows, model = [], build(name)
+    for size in sizes:
+        ways = ways_of(model, 1, size, KEEPS)
+        times = in_turn(ways, rounds)
+        row: dict[str, Any] = {"model": name, "S": size, "plain_ms": times["plain"]}
+        row["plain_GiB"] = peak(ways["plain"])
+        for way in KEEPS:
+            row[way] = times[way] / times["plain"]
+            row[f"{way}_memory"] = peak(ways[way]) / row["plain_GiB"]
+        row |= eager(model, size, times["plain"])
+        rows.append(row)
+        print(json.dumps(row), flush=True)
     return rows
 
 
@@ -166,8 +184,8 @@ def eager(model: Model, size: int, plain_ms: float) -> dict[str, Any]:
         ).attentions
 
     try:
-        used = peak(run)
-        return {"eager": in_turn({"eager": run}, 1)["eager"] / plain_ms, "eager_GiB": used}
+        used = peak(alone(run))
+        return {"eager": in_turn({"eager": alone(run)}, 1)["eager"] / plain_ms, "eager_GiB": used}
     except torch.cuda.OutOfMemoryError:
         return {"eager": None, "eager_GiB": None}
     finally:
@@ -273,7 +291,7 @@ def kernel() -> list[dict[str, Any]]:
             visible=replace(view.visible, padding=view.visible.padding[:1]),
             labels=Labels(one, 1, one, 1),
         )  # fmt: skip
-        ways: dict[str, Way] = {
+        runs: dict[str, Run] = {
             "ours": lambda view=view: fused.sums(view, entropy=False, regions=False),  # type: ignore[misc]
             "blocked": lambda view=view: blocked.sums(view, entropy=False, regions=False),  # type: ignore[misc]
         }
@@ -281,10 +299,10 @@ def kernel() -> list[dict[str, Any]]:
             from flash_colreduce import flash_colreduce
 
             query, key = view.query.contiguous(), view.key.contiguous()
-            ways["flash-colreduce"] = lambda q=query, k=key: flash_colreduce(q, k, reduction="sum")  # type: ignore[misc]
+            runs["flash-colreduce"] = lambda q=query, k=key: flash_colreduce(q, k, reduction="sum")  # type: ignore[misc]
         except ImportError:
             print("flash-colreduce is not installed")
-        times = in_turn(ways, 15)
+        times = in_turn({name: alone(run) for name, run in runs.items()}, 5, repeats=8)
         row = {"S": size, **{f"{name}_ms": ms for name, ms in times.items()}}
         row["tflops"] = 2 * size**2 * 128 * 32 / times["ours"] / 1e9
         if "flash-colreduce" in times:
@@ -335,7 +353,7 @@ def decoding(steps: int, size: int, batch: int) -> list[dict[str, Any]]:
         prompts.append(Encoded(tuple(ids.tolist()), tuple(regions)))
     rows: list[dict[str, Any]] = []
     first: list[list[int]] = []
-    for way in ("warm", "plain", "mass", "groups", "all", "plain again"):
+    for way in ("warm", "plain", "mass", "all", "plain again"):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         some = steps if way != "warm" else 2
@@ -374,13 +392,14 @@ def profiled() -> list[dict[str, Any]]:
     model, rows = build("LLaDA-8B"), []
     ways = ways_of(model, 1, 4096, KEEPS)
     for name in ("plain", "mass", "all"):
-        for _ in range(2):
-            ways[name]()
-        torch.cuda.synchronize()
         kinds = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=kinds) as profile:
-            ways[name]()
+        with ways[name]() as run:
+            run()
+            run()
             torch.cuda.synchronize()
+            with torch.profiler.profile(activities=kinds) as profile:
+                run()
+                torch.cuda.synchronize()
         events = [e for e in profile.key_averages() if e.self_device_time_total > 0]
         events = [e for e in events if str(e.device_type).endswith("CUDA")]
         events.sort(key=lambda e: -e.self_device_time_total)
@@ -411,7 +430,10 @@ def main() -> None:
         "exact": exact,
         "kernel": kernel,
         "profile": profiled,
-        "forward": lambda: forward(args.models, args.sizes, args.rounds),
+        **{
+            name: lambda name=name: forward(name, args.sizes, args.rounds)  # type: ignore[misc]
+            for name in SHAPES
+        },
         "long": long,
         "decode": lambda: decoding(32, 2048, 8),
     }

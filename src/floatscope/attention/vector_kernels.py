@@ -25,7 +25,7 @@ def query_totals(
     counts = tl.load(group_ptr + b * n_query + row, mask=row < n_query, other=-1) >= 0
     q = tl.where(counts[:, None], q, 0.0)
     norm = tl.sqrt(tl.sum(q * q, axis=1))
-    unit = q / tl.maximum(norm, 1e-30)[:, None]
+    unit = q * (1.0 / tl.maximum(norm, 1e-30))[:, None]
     out_ptr += ((b * n_heads + h).to(tl.int64) * n_tiles + tile) * (2 * WIDE + 1)
     tl.store(out_ptr + dim, tl.sum(q, axis=0))
     tl.store(out_ptr + WIDE + dim, tl.sum(unit, axis=0))
@@ -38,11 +38,13 @@ def key_columns(
     score_ptr, cosine_ptr, query_ptr, norm_ptr,
     n_heads, heads_per_key, n_query, n_key, n_tiles,
     q_batch, q_head, q_row, q_dim, k_batch, k_head, k_row, k_dim,
-    DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, EXACT: tl.constexpr,
+    DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
+    DIRECTED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """Each key's norm, and its products with the sums over the queries from its first viewer on.
 
     Whole tiles of those come from `after`, their sums; the tile of the first viewer is read itself.
+    In both directions that is the first query of all, and there is nothing to read.
     """
     b = tl.program_id(1) // n_heads
     h = tl.program_id(1) % n_heads
@@ -55,32 +57,37 @@ def key_columns(
     k = tl.load(at, mask=there[:, None] & (dim[None, :] < DIM), other=0.0)
     wide = k.to(tl.float32)
     norm = tl.sqrt(tl.sum(wide * wide, axis=1))
-    first = tl.load(first_ptr + b * n_key + key, mask=there, other=0)
-    score = tl.zeros([TILE], dtype=tl.float32)
-    cosine = tl.zeros([TILE], dtype=tl.float32)
-    norms = tl.zeros([TILE], dtype=tl.float32)
     after_ptr += (b * n_heads + h).to(tl.int64) * (n_tiles + 1) * (2 * WIDE + 1)
-    lowest = tl.min(tl.where(there, first, n_query), axis=0)
-    highest = tl.max(first, axis=0)
-    for t in range(lowest // TILE, highest // TILE + 1):
-        row = t * TILE + tl.arange(0, TILE)
-        inside = (row[:, None] < n_query) & (dim[None, :] < DIM)
-        q = tl.load(q_ptr + row[:, None] * q_row + dim[None, :] * q_dim, mask=inside, other=0.0)
-        counts = tl.load(group_ptr + b * n_query + row, mask=row < n_query, other=-1) >= 0
-        q_norm = tl.sqrt(tl.sum(q.to(tl.float32) * q.to(tl.float32), axis=1))
-        product = tl.dot(k, tl.trans(q), input_precision="tf32x3" if EXACT else "tf32")
-        mine = first // TILE == t
-        sees = (row[None, :] >= first[:, None]) & counts[None, :] & mine[:, None]
-        score += tl.sum(tl.where(sees, product, 0.0), axis=1)
-        unit = product / tl.maximum(q_norm, 1e-30)[None, :]
-        cosine += tl.sum(tl.where(sees, unit, 0.0), axis=1)
-        norms += tl.sum(tl.where(sees, q_norm[None, :], 0.0), axis=1)
-        later = after_ptr + (t + 1) * (2 * WIDE + 1)
-        total = tl.sum(wide * tl.load(later + dim)[None, :], axis=1)
-        units = tl.sum(wide * tl.load(later + WIDE + dim)[None, :], axis=1)
-        score += tl.where(mine, total, 0.0)
-        cosine += tl.where(mine, units, 0.0)
-        norms += tl.where(mine, tl.load(later + 2 * WIDE), 0.0)
+    if DIRECTED:
+        first = tl.load(first_ptr + b * n_key + key, mask=there, other=0)
+        score = tl.zeros([TILE], dtype=tl.float32)
+        cosine = tl.zeros([TILE], dtype=tl.float32)
+        norms = tl.zeros([TILE], dtype=tl.float32)
+        lowest = tl.min(tl.where(there, first, n_query), axis=0)
+        highest = tl.max(first, axis=0)
+        for t in range(lowest // TILE, highest // TILE + 1):
+            row = t * TILE + tl.arange(0, TILE)
+            inside = (row[:, None] < n_query) & (dim[None, :] < DIM)
+            q = tl.load(q_ptr + row[:, None] * q_row + dim[None, :] * q_dim, mask=inside, other=0.0)
+            counts = tl.load(group_ptr + b * n_query + row, mask=row < n_query, other=-1) >= 0
+            q_norm = tl.sqrt(tl.sum(q.to(tl.float32) * q.to(tl.float32), axis=1))
+            product = tl.dot(k, tl.trans(q), input_precision="tf32x3" if EXACT else "tf32")
+            mine = first // TILE == t
+            sees = (row[None, :] >= first[:, None]) & counts[None, :] & mine[:, None]
+            score += tl.sum(tl.where(sees, product, 0.0), axis=1)
+            unit = product / tl.maximum(q_norm, 1e-30)[None, :]
+            cosine += tl.sum(tl.where(sees, unit, 0.0), axis=1)
+            norms += tl.sum(tl.where(sees, q_norm[None, :], 0.0), axis=1)
+            later = after_ptr + (t + 1) * (2 * WIDE + 1)
+            total = tl.sum(wide * tl.load(later + dim)[None, :], axis=1)
+            units = tl.sum(wide * tl.load(later + WIDE + dim)[None, :], axis=1)
+            score += tl.where(mine, total, 0.0)
+            cosine += tl.where(mine, units, 0.0)
+            norms += tl.where(mine, tl.load(later + 2 * WIDE), 0.0)
+    else:
+        score = tl.sum(wide * tl.load(after_ptr + dim)[None, :], axis=1)
+        cosine = tl.sum(wide * tl.load(after_ptr + WIDE + dim)[None, :], axis=1)
+        norms = tl.load(after_ptr + 2 * WIDE) + tl.zeros([TILE], dtype=tl.float32)
     real = key >= tl.load(padding_ptr + b)
     to = (b * n_heads + h).to(tl.int64) * n_key + key
     tl.store(score_ptr + to, tl.where(real, score, 0.0), mask=there)

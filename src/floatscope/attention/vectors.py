@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ..models import Direction
 from . import norms
 from .plan import plan_of
 from .rows import Held
@@ -39,9 +40,13 @@ def columns(view: View) -> Columns:
     kernels.query_totals[(tiles, b * h)](
         view.query, plan.group, parts, h, n_query, tiles, *view.query.stride(), **sizes
     )
-    # Sums of all later tiles; few terms, but a running sum: in float64.
-    after = parts.double().flip(2).cumsum(2).flip(2).float()
-    after = torch.nn.functional.pad(after, (0, 0, 0, 1))  # (b, h, tiles + 1, 2 · wide + 1)
+    directed = view.visible.direction is not Direction.BIDIRECTIONAL
+    if directed:
+        # Sums of all later tiles; few terms, but a running sum: in float64.
+        after = parts.double().flip(2).cumsum(2).flip(2).float()
+        after = torch.nn.functional.pad(after, (0, 0, 0, 1))  # (b, h, tiles + 1, 2 · wide + 1)
+    else:
+        after = parts.sum(2, keepdim=True)
     score, cosine, query_norm, key_norm = (empty(b, h, n_key) for _ in range(4))
     kernels.key_columns[(-(-n_key // _TILE), b * h)](
         view.query,
@@ -58,10 +63,11 @@ def columns(view: View) -> Columns:
         h // view.key.shape[1],
         n_query,
         n_key,
-        tiles,
+        tiles if directed else 0,
         *view.query.stride(),
         *view.key.stride(),
         **sizes,
+        DIRECTED=directed,
         EXACT=view.query.dtype == torch.float32,
     )
     return Columns(score, cosine, query_norm, key_norm, plan.seen)

@@ -26,7 +26,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from floatscope.attention import STATISTICS, Capture, Labels, Scene, View, blocked, fused, reference
-from floatscope.models import Direction, Model
+from floatscope.models import Direction, Model, seam
 from floatscope.models.registry import family_by_name
 
 Run = Callable[[], object]

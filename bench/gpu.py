@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -331,7 +332,7 @@ def stand_in() -> None:
     """What labels and stores the arrays afterwards is not timed, and may be missing here."""
     for name in ("xarray", "zarr", "pandas"):
         if importlib.util.find_spec(name) is None:
-            sys.modules[name] = MagicMock()
+            sys.modules[name] = MagicMock(__spec__=ModuleSpec(name, None))
 
 
 def decoding(steps: int, size: int, batch: int) -> list[dict[str, Any]]:

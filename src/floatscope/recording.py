@@ -92,6 +92,7 @@ class Recorder(Watcher):
 
     def __exit__(self, *exc: object) -> None:
         self.capture.__exit__(*exc)
+        self.outbox.settle()
 
     # Watching
 
@@ -155,7 +156,7 @@ class Recorder(Watcher):
 
     def traces(self, decodings: Sequence[Decoding]) -> list[Trace]:
         """One Trace a prompt, in order."""
-        self.outbox.settle()
+        self.outbox.settle()  # where the recorder was not used as a context
         return [
             Trace(
                 assemble(

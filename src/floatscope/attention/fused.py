@@ -2,7 +2,7 @@
 
 Exact like `blocked`, with the same inputs and outputs; what it is not is general. It needs Triton, a
 log-sum-exp from attention's forward, and heads of at most 256 numbers; `sums` says no to the rest by
-returning None, and `choose` then takes `blocked`, with one notice a reason.
+going to `blocked` instead, with one notice a reason.
 """
 
 import math
@@ -38,22 +38,30 @@ class Tiles:
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     """`blocked.sums` by the kernels; by `blocked` itself where they do not apply."""
     reason = _unfit(view)
-    if reason is not None:
-        _notice(reason)
-        return blocked.sums(view, entropy=entropy, regions=regions)
-    rows = _Launch(view)
+    if reason is None:
+        from triton.runtime.errors import OutOfResources
+
+        try:
+            return _by_kernels(view, entropy, regions)
+        except OutOfResources as error:
+            reason = f"the kernel does not fit this GPU ({error})"
+    _notice(reason)
+    return blocked.sums(view, entropy=entropy, regions=regions)
+
+
+def _by_kernels(view: View, entropy: bool, regions: bool) -> Sums:
+    launch = _Launch(view)
     beside = [view.labels.in_region] if regions else []
     beside += [] if view.state is None else [view.state.float()]
-    column = rows.columns()
-    found = rows.rows(entropy, beside) if entropy or beside else (None, None)
+    column = launch.columns()
+    entropies, found = launch.rows(entropy, beside) if entropy or beside else (None, None)
     region_sum = rolled = None
-    if found[1] is not None:
-        if regions:
-            region_sum = found[1][..., : view.labels.n_regions]
+    if found is not None:
+        n = view.labels.n_regions if regions else 0
+        region_sum = found[..., :n] if regions else None
         if view.state is not None:
-            first = view.labels.n_regions if regions else 0
-            rolled = found[1][..., first : first + view.state.shape[-1]].mean(1)
-    return Sums(column_sum=column, entropy=found[0], region_sum=region_sum, rolled=rolled)
+            rolled = found[..., n : n + view.state.shape[-1]].mean(1)
+    return Sums(column_sum=column, entropy=entropies, region_sum=region_sum, rolled=rolled)
 
 
 def available(tensor: Tensor) -> bool:
@@ -124,8 +132,8 @@ class _Launch:
         out = torch.empty(
             (self.b, groups, self.h, n_key), dtype=torch.float32, device=self.lse.device
         )
-        if self.ruled and not directed and overlapped.takes(self.view):
-            overlapped.column_sums(self.view, offsets, plan.padding, spans, out)
+        ahead = self.ruled and not directed and overlapped.takes(self.view)
+        if ahead and overlapped.column_sums(self.view, offsets, plan.padding, spans, out):
             return out
         n_tiles = -(-n_key // tiles.keys)
         first = plan.first_queries(tiles.queries, tiles.keys) if directed else plan.padding

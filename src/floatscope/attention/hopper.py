@@ -15,15 +15,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+# Renamed in Triton 3.9.
+_copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+
 
 @gluon.jit
 def _fetch(q_desc, row, column, memory, ready, count, wanted, STAGES: gl.constexpr):
     """Starts the copy of one tile of queries, the `count`-th of this program."""
     stage = count % STAGES
     mbarrier.expect(ready.index(stage), q_desc.block_type.nbytes, pred=wanted)
-    tma.async_copy_global_to_shared(
-        q_desc, [row, column], ready.index(stage), memory.index(stage), pred=wanted
-    )
+    _copy_in(q_desc, [row, column], ready.index(stage), memory.index(stage), pred=wanted)
 
 
 @gluon.jit
@@ -57,7 +58,7 @@ def column_sums(
     for s in gl.static_range(STAGES + 1):
         mbarrier.init(ready.index(s), count=1)
     mbarrier.expect(ready.index(STAGES), k_desc.block_type.nbytes)
-    tma.async_copy_global_to_shared(
+    _copy_in(
         k_desc,
         [b * k_batch + kv * k_head + tile * TILE_K, kv * k_column],
         ready.index(STAGES),

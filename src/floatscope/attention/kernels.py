@@ -63,7 +63,7 @@ def _column_step(
         last = tl.load(last_ptr + row, mask=row < n_query, other=-1)
         weight = tl.where(key[None, :] <= last[:, None], weight, 0.0)
     if MASKED:
-        at = mask_ptr + row[:, None] * m_row + key[None, :]
+        at = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
         inside = (row[:, None] < n_query) & (key[None, :] < n_key)
         weight = tl.where(tl.load(at, mask=inside, other=0) != 0, weight, 0.0)
     return acc + weight
@@ -132,7 +132,7 @@ def _row_step(
     if PARTLY or MASKED:
         seen = (key[None, :] >= padding) & (key[None, :] <= last[:, None])
         if MASKED:
-            at = mask_ptr + row[:, None] * m_row + key[None, :]
+            at = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
             inside = (row[:, None] < n_query) & (key[None, :] < n_key)
             seen = (tl.load(at, mask=inside, other=0) != 0) & inside
         weight = tl.where(seen, tl.exp2(power), 0.0)

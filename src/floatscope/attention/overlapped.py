@@ -21,7 +21,12 @@ TILE_Q, TILE_K, STAGES, WARPS = 64, 128, 3, 4
 def takes(view: View) -> bool:
     """A Hopper GPU, 16-bit heads of 64 or 128 numbers, in a layout the copy engine reads."""
     query, key = view.query, view.key
-    if not query.is_cuda or query.dtype == torch.float32 or query.shape[-1] not in (64, 128):
+    if (
+        _refused
+        or not query.is_cuda
+        or query.dtype == torch.float32
+        or query.shape[-1] not in (64, 128)
+    ):
         return False
     if _matrix(query) is None or _matrix(key) is None:
         return False
@@ -65,8 +70,22 @@ def _described(x: Tensor, tile: int) -> tuple[Any, tuple[int, int, int]]:
     return TensorDescriptor(x, shape, [shape[1], 1], block, layout), (batch, head, column)
 
 
-def column_sums(view: View, offsets: Tensor, padding: Tensor, spans: Tensor, out: Tensor) -> None:
-    """Fills `out` (b, g, h, k); `offsets` and `spans` are for tiles of TILE_Q queries."""
+_refused: list[str] = []
+
+
+def column_sums(view: View, offsets: Tensor, padding: Tensor, spans: Tensor, out: Tensor) -> bool:
+    """Fills `out` (b, g, h, k), or says that it could not; `offsets` and `spans` are for tiles of
+    TILE_Q queries."""
+    try:
+        _launch(view, offsets, padding, spans, out)
+    except Exception as error:  # whatever a compiler may say: the plain kernel is as right
+        _refused.append(repr(error))
+        warnings.warn(f"no overlapped kernel, the plain one serves: {error!r:.200}", stacklevel=2)
+        return False
+    return True
+
+
+def _launch(view: View, offsets: Tensor, padding: Tensor, spans: Tensor, out: Tensor) -> None:
     kernels = _kernels()
     assert kernels is not None
     b, h, _, dim = view.query.shape

@@ -163,7 +163,7 @@ class Capture:
         pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
         from_region = scene.labels.from_region
         if {"mass", "groups", "entropy", "flow", "rollout"} & set(keep):
-            sums = (fused if view.query.is_cuda else blocked).sums(
+            sums = (fused if fused.wanted(view.query) else blocked).sums(
                 view,
                 entropy=wanted and "entropy" in keep,
                 regions=wanted and "flow" in keep,

@@ -64,9 +64,13 @@ def _by_kernels(view: View, entropy: bool, regions: bool) -> Sums:
     return Sums(column_sum=column, entropy=entropies, region_sum=region_sum, rolled=rolled)
 
 
+def wanted(tensor: Tensor) -> bool:
+    """The tensor is where kernels run."""
+    return tensor.is_cuda
+
+
 def available(tensor: Tensor) -> bool:
-    """There are kernels for where this tensor is."""
-    return tensor.is_cuda and _kernels() is not None
+    return wanted(tensor) and _kernels() is not None
 
 
 def _unfit(view: View) -> str | None:
@@ -239,8 +243,8 @@ def _power_of_two(n: int) -> int:
 
 
 def _same(mask: Tensor, own: Tensor | None) -> bool:
-    """The mask that attention saw is the one that direction and padding made, not an edited one."""
+    """The mask that attention saw is the one that direction and padding made. An intervention puts
+    another in its place; it never writes into this one, which all layers share."""
     if own is None or mask is own:
         return mask is own
-    same = mask.data_ptr() == own.data_ptr() and mask.shape == own.shape
-    return same and mask._version == own._version
+    return mask.data_ptr() == own.data_ptr() and mask.shape == own.shape

@@ -1,7 +1,11 @@
 """Shapes in annotations are checked here, and only here: the hook must come before the import."""
 
+import os
+
 from jaxtyping import install_import_hook
 
+# GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
+os.environ["TRITON_INTERPRET"] = "1"
 install_import_hook("floatscope", "typechecker.check")
 
 import pytest  # noqa: E402

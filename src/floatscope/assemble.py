@@ -14,6 +14,7 @@ from . import null
 from .attention import Rows, Scene, Seen
 from .decode import Autoregressive, Decoding, Sampler
 from .models import Model
+from .outbox import Outbox
 from .token_classes import classify
 
 # name → dimensions of one step's array, before the step axis is put in front
@@ -54,8 +55,9 @@ class Recorded:
         padding: int,
         scene: Scene,
         dtype: np.dtype,
+        outbox: Outbox,
     ) -> None:
-        """Row `b` of the batch, at one step, without its padding."""
+        """Row `b` of the batch, at one step, without its padding; the arrays come by `outbox`."""
         self.steps.append(step)
         layers = list(seen.values())
         from_region = _counts(
@@ -63,14 +65,15 @@ class Recorded:
         )  # positions so far in each region
 
         def take(name: str, parts: list[Tensor], kind: np.dtype = dtype) -> None:
-            self.arrays.setdefault(name, []).append(_host(torch.stack(parts), kind))
+            outbox.post(torch.stack(parts), kind, self.arrays.setdefault(name, []).append)
 
         if layers[0].column_sum is not None:
             stacked = [_some(s.column_sum)[b, ..., padding:] for s in layers]  # (g, h, k) a layer
             column = torch.stack(stacked, dim=1)  # (g, layer, h, k)
-            self.arrays.setdefault("column_sum", []).append(_host(column, dtype))
+            outbox.post(column, dtype, self.arrays.setdefault("column_sum", []).append)
             rows = _rows_of_groups(from_region, scene.labels.n_groups)
-            self.arrays.setdefault("rows_counted", []).append(_host(rows, np.dtype(np.int64)))
+            counted = self.arrays.setdefault("rows_counted", [])
+            outbox.post(rows, np.dtype(np.int64), counted.append)
         if layers[0].entropy is not None:
             take("entropy", [_some(s.entropy)[b, :, padding:] for s in layers])
         empty = torch.where(from_region > 0, from_region.float(), torch.nan)[:, None]
@@ -89,27 +92,29 @@ class Recorded:
             take("residual_norm", [_some(s.residual_norm)[b, padding:] for s in layers])
 
     def reveal(
-        self, step: int, at: list[tuple[int, int]], rows: Rows, padding: int, dtype: np.dtype
+        self,
+        step: int,
+        at: list[tuple[int, int]],
+        rows: Rows,
+        padding: int,
+        dtype: np.dtype,
+        outbox: Outbox,
     ) -> None:
         """The rows that predicted the (position, token) pairs revealed at one step."""
         self.events += [(step, position, token) for position, token in at]
-        key = _host(rows.key, np.dtype(np.int32))
-        for name, array in (
-            ("row_key", np.where(key >= 0, key - padding, key)),
-            ("row_weight", _host(rows.weight, dtype)),
-            ("row_flow", _host(rows.flow, dtype)),
+        key = torch.where(rows.key >= 0, rows.key - padding, rows.key)
+        for name, tensor, kind in (
+            ("row_key", key, np.dtype(np.int32)),
+            ("row_weight", rows.weight, dtype),
+            ("row_flow", rows.flow, dtype),
         ):
             # (layer, head, event, …) → (event, layer, head, …)
-            self.event_arrays.setdefault(name, []).extend(np.moveaxis(array, 2, 0))
+            outbox.post(tensor.movedim(2, 0), kind, self.event_arrays.setdefault(name, []).extend)
 
 
 def _some(tensor: Tensor | None) -> Tensor:
     assert tensor is not None
     return tensor
-
-
-def _host(tensor: Tensor, dtype: np.dtype) -> np.ndarray:
-    return tensor.cpu().numpy().astype(dtype)
 
 
 def _counts(region: Tensor, n: int) -> Tensor:

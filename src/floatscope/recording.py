@@ -20,6 +20,7 @@ from .decode import Autoregressive, Decoding, Sampler, State
 from .decode.steps import Watcher
 from .errors import UsageError
 from .models import Model
+from .outbox import Outbox
 from .prompt import Encoded
 from .running import Running
 from .trace import Trace, readable
@@ -78,6 +79,7 @@ class Recorder(Watcher):
         self.n_regions = max(map(len, self.names))
         self.capture = Capture(model, self.keep, self.layers, self.heads, top)
         self.recorded = [Recorded() for _ in prompts]
+        self.outbox = Outbox(model.device)
         self.running = Running()
         self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
         self.seen: dict[int, Seen] = {}
@@ -90,6 +92,7 @@ class Recorder(Watcher):
 
     def __exit__(self, *exc: object) -> None:
         self.capture.__exit__(*exc)
+        self.outbox.settle()
 
     # Watching
 
@@ -108,21 +111,24 @@ class Recorder(Watcher):
         if state.step in self.steps:
             for place, b in enumerate(state.rows):
                 padding = len(state.canvas[0]) - self._size(b, state)
-                self.recorded[b].add(state.step, self.seen, place, padding, scene, self.dtype)
+                self.recorded[b].add(
+                    state.step, self.seen, place, padding, scene, self.dtype, self.outbox
+                )
 
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         if "rows" not in self.keep or state.step not in self.steps or self.scene is None:
             return
+        revealed, token = revealed.cpu(), token.cpu()  # one wait, not one a position
         for place, b in enumerate(state.rows):
             which = revealed[place].nonzero().squeeze(-1)
             if len(which):
-                rows = self.capture.rows(self.seen, self.scene.labels.region[place], place, which)
+                rows = self.capture.rows(self.seen, self.scene.labels, place, which)
                 padding = len(state.canvas[0]) - self._size(b, state)
                 first = state.window[0] - padding
                 at = [(first + w, int(token[place, w])) for w in which.tolist()]
-                self.recorded[b].reveal(state.step, at, rows, padding, self.dtype)
+                self.recorded[b].reveal(state.step, at, rows, padding, self.dtype, self.outbox)
         for one in self.seen.values():
             one.held = None  # the keys may go
 
@@ -150,6 +156,7 @@ class Recorder(Watcher):
 
     def traces(self, decodings: Sequence[Decoding]) -> list[Trace]:
         """One Trace a prompt, in order."""
+        self.outbox.settle()  # where the recorder was not used as a context
         return [
             Trace(
                 assemble(

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from ..errors import CaptureError
 from ..models import Model, Visibility, seam
-from . import blocked, norms
+from . import blocked, fused, norms, vectors
 from .overhear import Overhear
 from .rows import Held, hold, row, strongest
-from .statistics import Columns, Labels, View, one_hot
+from .statistics import Columns, Labels, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,8 @@ class Capture:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._scene is not None and layer in self._seen:
                 x = args[0] if args else kwargs["hidden_states"]
-                self._seen[layer].residual_norm = x.float().norm(dim=-1)
+                norm = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
+                self._seen[layer].residual_norm = norm
 
         return hook
 
@@ -163,7 +164,7 @@ class Capture:
         pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
         from_region = scene.labels.from_region
         if {"mass", "groups", "entropy", "flow", "rollout"} & set(keep):
-            sums = blocked.sums(
+            sums = (fused if fused.wanted(view.query) else blocked).sums(
                 view,
                 entropy=wanted and "entropy" in keep,
                 regions=wanted and "flow" in keep,
@@ -184,10 +185,14 @@ class Capture:
         if not wanted:
             return
         if "qk" in keep:
-            seen.columns = _pick_heads(blocked.columns(view), pick)
+            columns = vectors.columns if fused.available(view.query) else blocked.columns
+            seen.columns = _pick_heads(columns(view), pick)
         if "value_norm" in keep:
             fresh = call.value[:, :, -scene.visible.queries :]
-            seen.value_norm = norms.value_norms(call.module, fresh)[:, list(self.heads)]
+            of_values = vectors if fused.available(fresh) else norms
+            norm = of_values.value_norms(call.module, fresh)
+            every = len(self.heads) == norm.shape[1]
+            seen.value_norm = norm if every else norm[:, list(self.heads)]
         if "rows" in keep:
             kept = view if isinstance(pick, slice) else _of_heads(view, pick)
             seen.held = hold(kept, *scene.rows)
@@ -202,22 +207,18 @@ class Capture:
             self._states[layer] = new
         self._state = new
 
-    def rows(
-        self, seen: dict[int, Seen], region: Int[Tensor, " k"], b: int, which: Int[Tensor, " n"]
-    ) -> Rows:
+    def rows(self, seen: dict[int, Seen], labels: Labels, b: int, which: Int[Tensor, " n"]) -> Rows:
         """The rows `which` (counted from the scene's first) of prompt `b` of the last forward."""
-        n_regions = int(region.max()) + 1
-        in_region = one_hot(region[None], n_regions)[0]  # (k, r)
-        keys, weights, flows = [], [], []
-        for one in seen.values():
-            if one.held is None:
-                raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
-            weight = row(one.held, b, which)
-            key, value = strongest(weight, self.top)
-            keys.append(key)
-            weights.append(value)
-            flows.append(weight @ in_region)
-        return Rows(torch.stack(keys), torch.stack(weights), torch.stack(flows))
+        held = [one.held for one in seen.values() if one.held is not None]
+        if len(held) != len(seen):
+            raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
+        in_region = labels.in_region[b]  # (k, r)
+        if fused.available(in_region) and all(one.bias is None for one in held):
+            weight = vectors.rows(held, b, which)
+        else:
+            weight = torch.stack([row(one, b, which) for one in held])  # (l, h, n, k)
+        key, value = strongest(weight, self.top)
+        return Rows(key, value, weight @ in_region)
 
 
 def _of_heads(view: View, heads: list[int]) -> View:

@@ -23,6 +23,20 @@ def _factor(module: nn.Module, head_dim: int) -> Float[Tensor, "h r d"]:
     return factor
 
 
+_halves: "WeakKeyDictionary[nn.Module, tuple[Tensor, Tensor, Tensor]]" = WeakKeyDictionary()
+
+
+def halves(module: nn.Module, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The factor as a sum of two tensors of a 16-bit type, for matrix units that take no other."""
+    factor = _factor(module, head_dim)
+    known = _halves.get(module)
+    if known is None or known[0] is not factor or known[1].dtype != dtype:
+        high = factor.to(dtype).contiguous()
+        known = (factor, high, (factor - high.float()).to(dtype).contiguous())
+        _halves[module] = known
+    return known[1], known[2]
+
+
 def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:
     """One number a head and key; grouped heads share values but not W_O."""
     factor = _factor(module, value.shape[-1])  # (h, r, d)

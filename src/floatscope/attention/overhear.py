@@ -2,7 +2,8 @@
 
 SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around
 the stock call sees the kernel's result: nothing is computed twice and the output is the stock one,
-bit for bit. Where a kernel keeps no log-sum-exp there is none, and the statistics compute their own.
+bit for bit. Two kernels keep the log-sum-exp only if told to; the mode tells them, which changes
+nothing else. Where a kernel has none, the statistics compute their own.
 """
 
 from typing import Any
@@ -11,6 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+# Kernels whose fifth argument says whether the log-sum-exp is kept: off when nothing is trained.
+_TOLD = (
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+)
 
 
 class Overhear(TorchDispatchMode):
@@ -32,6 +39,8 @@ class Overhear(TorchDispatchMode):
             # In inference mode the composite function arrives whole: let it pick its kernel.
             with self:
                 return func.decompose(*args, **kwargs)
+        if func in _TOLD:
+            args = (*args[:4], True, *args[5:])
         result = func(*args, **kwargs)
         if "scaled_dot_product" in func.__name__ and isinstance(result, tuple | list):
             self._heard = result[1]
@@ -43,4 +52,6 @@ class Overhear(TorchDispatchMode):
         if heard is None or not isinstance(heard, torch.Tensor):
             return None
         heard = heard.squeeze(-1) if heard.ndim == 4 else heard
+        if heard.shape[-1] > query.shape[2]:  # one kernel rounds the number of rows up
+            heard = heard[..., : query.shape[2]]
         return heard.float() if heard.shape == query.shape[:3] else None

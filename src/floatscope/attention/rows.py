@@ -48,8 +48,8 @@ def row(held: Held, b: int, which: Int[Tensor, " n"]) -> Float[Tensor, "h n k"]:
 
 
 def strongest(
-    weight: Float[Tensor, "h n k"], top: int
-) -> tuple[Int[Tensor, "h n t"], Float[Tensor, "h n t"]]:
+    weight: Float[Tensor, "*h n k"], top: int
+) -> tuple[Int[Tensor, "*h n t"], Float[Tensor, "*h n t"]]:
     """The keys with most weight; fewer than `top` keys are filled up with weight 0 at key −1."""
     found = weight.topk(min(top, weight.shape[-1]), dim=-1)
     missing = top - found.values.shape[-1]

@@ -1,0 +1,181 @@
+"""The GPU kernels, run on the CPU by Triton's interpreter, against the float64 reference."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+from conftest import sampler_for
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_statistics import close, views
+
+# Kernels are read as source by Triton: the shape checker must not wrap them.
+hooks = [finder for finder in sys.meta_path if type(finder).__module__.startswith("jaxtyping")]
+sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in hooks]
+from floatscope.attention import kernels, vector_kernels  # noqa: F401
+
+sys.meta_path[:0] = hooks
+
+from floatscope.attention import blocked, fused, norms, reference, rows, vectors
+from floatscope.attention.overhear import Overhear
+from floatscope.attention.overlapped import _matrix
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Several tiles in each direction, also of unequal sizes."""
+    monkeypatch.setattr(fused, "column_tiles", lambda view: fused.Tiles(16, 32, 4, 2))
+    monkeypatch.setattr(fused, "row_tiles", lambda view: fused.Tiles(32, 16, 4, 2))
+    monkeypatch.setattr(vectors, "_TILE", 16)
+
+
+def same(found, expected, view, tolerance=1e-5):
+    counted = (view.labels.group >= 0)[:, None, :]
+    close(found.column_sum, expected.column_sum, tolerance)
+    # A padding row counts nowhere.
+    close(found.entropy * counted, expected.entropy * counted, tolerance)
+    each = counted[..., None]
+    close(found.region_sum * each, expected.region_sum * each, tolerance)
+    close(found.rolled * each[:, 0], expected.rolled * each[:, 0], tolerance)
+
+
+@settings(max_examples=30, deadline=None)
+@given(views(with_lse=True))
+def test_kernels_equal_the_reference(view):
+    """Every direction, padding, grouped heads, cached rows, groups and regions."""
+    same(fused.sums(view), reference.sums(view), view)
+
+
+@settings(max_examples=10, deadline=None)
+@given(views(with_lse=False), st.booleans(), st.integers(0, 1000))
+def test_an_edited_mask_is_read(view, per_head, seed):
+    """Whatever mask an intervention made, also one for each head."""
+    b, h, q, _ = view.query.shape
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.rand(b, h if per_head else 1, q, view.key.shape[2], generator=generator) < 0.6
+    mask = reference.may_look(view) & drawn
+    mask[..., -1] |= ~mask.any(-1)
+    score = view.query.double() @ reference.expand(view.key, h).double().mT * view.scale
+    lse = score.masked_fill(~mask, -torch.inf).logsumexp(-1).float()
+    view = replace(view, mask=mask, causal=False, lse=lse)
+    same(fused.sums(view), reference.sums(view), view)
+
+
+@settings(max_examples=8, deadline=None)
+@given(views(with_lse=True))
+def test_16_bit_inputs(view):
+    """The sums of rounded q and k, rounded no further than 1e-3. (The interpreter's products of
+    bfloat16 are wrong; bench/gpu.py checks those on a GPU.)"""
+    view = replace(view, query=view.query.half(), key=view.key.half())
+    score = view.query.double() @ reference.expand(view.key, view.query.shape[1]).double().mT
+    score = (score * view.scale).masked_fill(~reference.may_look(view), -torch.inf)
+    view = replace(view, lse=score.logsumexp(-1).float())
+    same(fused.sums(view), reference.sums(view), view, 1e-3)
+
+
+@settings(max_examples=10, deadline=None)
+@given(views(with_lse=True), st.booleans(), st.booleans(), st.booleans())
+def test_only_what_is_asked_for(view, entropy, regions, rolling):
+    view = view if rolling else replace(view, state=None)
+    found, whole = fused.sums(view, entropy=entropy, regions=regions), reference.sums(view)
+    close(found.column_sum, whole.column_sum)
+    assert (found.entropy is not None) == entropy
+    assert (found.region_sum is not None) == regions
+    assert (found.rolled is not None) == rolling
+
+
+@settings(max_examples=20, deadline=None)
+@given(views())
+def test_columns_equal_the_closed_form(view):
+    fast, slow = vectors.columns(view), blocked.columns(view)
+    assert torch.equal(fast.seen, slow.seen)
+    real = view.labels.real
+    for name in ("score", "cosine", "query_norm", "key_norm"):
+        scale = getattr(slow, name).abs().max().clamp_min(1)
+        close(getattr(fast, name) * real / scale, getattr(slow, name) * real / scale)
+
+
+def test_value_norms():
+    module = torch.nn.Module()
+    module.o_proj = torch.nn.Linear(6 * 16, 40, bias=False)
+    value = torch.randn(2, 3, 37, 16).half()
+    torch.testing.assert_close(
+        vectors.value_norms(module, value), norms.value_norms(module, value), rtol=2e-5, atol=2e-5
+    )
+
+
+@settings(max_examples=10, deadline=None)
+@given(views(), st.data())
+def test_whole_rows(view, data):
+    n = view.query.shape[2]
+    held = rows.hold(view, 0, n)
+    which = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=3)))
+    b = data.draw(st.integers(0, len(view.query) - 1))
+    found = vectors.rows([held, held], b, which)
+    close(found[1], rows.row(held, b, which))
+
+
+@pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
+def test_a_whole_trace_is_the_same(models, family, monkeypatch):
+    """Through the capture and the recorder, with padding; the causal one with a KV cache."""
+    model = models[family]
+    sampler = replace(sampler_for(model), length=4)
+    prompts = ["Hello there", "Hi"]
+    plain = model.trace(prompts, sampler)
+    monkeypatch.setattr(fused, "wanted", lambda tensor: True)
+    for one, other in zip(plain, model.trace(prompts, sampler), strict=True):
+        for name, array in one.data.variables.items():
+            if array.dtype.kind == "f":
+                np.testing.assert_allclose(
+                    other.data[name], array, atol=2e-4, rtol=2e-4, err_msg=name
+                )
+            elif name != "row_key":  # ties between equal weights may fall either way
+                np.testing.assert_array_equal(other.data[name], array, err_msg=name)
+
+
+def test_what_does_not_fit_falls_back_with_one_notice():
+    fused._notice.cache_clear()
+    view = next(iter_views())
+    view = replace(view, lse=None)
+    with pytest.warns(UserWarning, match="slower path: attention's forward kept no log-sum-exp"):
+        found = fused.sums(view)
+    close(found.column_sum, reference.sums(view).column_sum)
+    close(fused.sums(view).column_sum, found.column_sum)  # no second notice: it would be an error
+
+
+def iter_views():
+    from floatscope.attention import Labels, View
+    from floatscope.models import Direction, Visibility
+
+    visible = Visibility(Direction.BIDIRECTIONAL, None, torch.tensor([0]), 5, 5)
+    one = torch.zeros(1, 5, dtype=torch.long)
+    yield View(
+        torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8), 0.3, None, False, visible,
+        Labels(one, 1, one, 1),
+    )  # fmt: skip
+
+
+def test_layouts_the_copy_engine_reads():
+    by_row = torch.zeros(2, 7, 4, 64).transpose(1, 2)  # (b, h, n, d), heads side by side
+    assert _matrix(by_row) == ([14, 256], 7, 0, 64)
+    by_head = torch.zeros(2, 4, 7, 64)
+    assert _matrix(by_head) == ([56, 64], 28, 7, 0)
+    assert _matrix(by_head[:, :2]) is None
+    assert _matrix(by_head.mT.contiguous().mT) is None
+
+
+def test_attention_is_told_to_keep_its_log_sum_exp():
+    """The argument that says so is where we think it is, in both kernels that have one."""
+    from floatscope.attention.overhear import _TOLD
+
+    for kernel in _TOLD:
+        assert kernel._schema.arguments[4].name == "compute_log_sumexp"
+    with Overhear() as ear:
+        q = torch.randn(1, 2, 5, 8)
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    torch.testing.assert_close(ear.lse(q), (q @ q.mT / 8**0.5).logsumexp(-1))

@@ -44,14 +44,14 @@ def same(found, expected, view, tolerance=1e-5):
     close(found.rolled * each[:, 0], expected.rolled * each[:, 0], tolerance)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(views(with_lse=True))
 def test_kernels_equal_the_reference(view):
     """Every direction, padding, grouped heads, cached rows, groups and regions."""
     same(fused.sums(view), reference.sums(view), view)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(views(with_lse=False), st.booleans(), st.integers(0, 1000))
 def test_an_edited_mask_is_read(view, per_head, seed):
     """Whatever mask an intervention made, also one for each head."""
@@ -66,7 +66,7 @@ def test_an_edited_mask_is_read(view, per_head, seed):
     same(fused.sums(view), reference.sums(view), view)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(views(with_lse=True))
 def test_16_bit_inputs(view):
     """The sums of rounded q and k, rounded no further than 1e-3. (The interpreter's products of
@@ -78,7 +78,7 @@ def test_16_bit_inputs(view):
     same(fused.sums(view), reference.sums(view), view, 1e-3)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(views(with_lse=True), st.booleans(), st.booleans(), st.booleans())
 def test_only_what_is_asked_for(view, entropy, regions, rolling):
     view = view if rolling else replace(view, state=None)
@@ -89,7 +89,7 @@ def test_only_what_is_asked_for(view, entropy, regions, rolling):
     assert (found.rolled is not None) == rolling
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(views())
 def test_columns_equal_the_closed_form(view):
     fast, slow = vectors.columns(view), blocked.columns(view)
@@ -109,7 +109,7 @@ def test_value_norms():
     )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(views(), st.data())
 def test_whole_rows(view, data):
     n = view.query.shape[2]

@@ -79,10 +79,7 @@ def questions(path):
     for i, line in enumerate(rows):
         row = json.loads(line)
         gold = {"title": f"Page {i}", "text": f"It is {row['answers'][0]}.", "isgold": True}
-        others = [f"Nothing to see at {i}, {n}." for n in range(4)]
         row["ctxs"] = [gold]
-        if path.name == "nq5.jsonl":
-            row["ctxs"] += [{"title": "", "text": text, "isgold": False} for text in others]
         lines.append(json.dumps(row))
     text = "\n".join(lines).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
@@ -145,7 +142,6 @@ MADE = {
     "M": checkpoint("LLaDA"),
     "smollm2.gguf": smollm,
     "nq.jsonl.gz": questions,
-    "nq5.jsonl": questions,
     "prompts.jsonl": prompts,
     "corpus.txt": corpus,
     "wiki.txt.gz": corpus,
@@ -158,7 +154,7 @@ MADE = {
 }
 # What a file names in turn.
 NEEDS = {
-    "study.toml": ["LLaDA-8B-Instruct", "Llama-3.1-8B-Instruct", "nq5.jsonl", "llada.npy"],
+    "study.toml": ["LLaDA-8B-Instruct", "Llama-3.1-8B-Instruct", "nq.jsonl.gz", "llada.npy"],
     "pair.toml": [],
 }
 

@@ -59,6 +59,9 @@ def study(
     asked_as: Annotated[
         str | None, typer.Option(help="The condition they are asked under: passages=5 …")
     ] = None,
+    traced_as: Annotated[
+        str | None, typer.Option(help="The condition they are traced under; likewise.")
+    ] = None,
     length: Annotated[int | None, typer.Option(min=1, help="Masks, or tokens to generate.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Default: one a token.")] = None,
     sampler: Annotated[str | None, typer.Option(help="For diffusion models.")] = None,
@@ -102,6 +105,7 @@ def study(
         "limit": limit,
         "questions": questions,
         "asked_as": asked_as,
+        "traced_as": traced_as,
         "length": length,
         "steps": steps,
         "sampler": sampler,

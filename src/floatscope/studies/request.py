@@ -25,6 +25,7 @@ class Request(BaseModel):
     limit: int = Field(24, ge=2)  # examples traced
     questions: int = Field(40, ge=2)  # questions asked in each setting
     asked_as: str = "as-is"  # the condition under which questions are asked
+    traced_as: str = "as-is"  # the condition under which they are traced
     length: int = Field(16, ge=1)  # masks, or tokens to generate
     steps: int | None = Field(None, ge=1)
     sampler: str = "confidence"
@@ -48,7 +49,7 @@ class Request(BaseModel):
             raise ValueError("a model is named twice")
         return value
 
-    @field_validator("asked_as")
+    @field_validator("asked_as", "traced_as")
     @classmethod
     def _condition(cls, value: str) -> str:
         return Condition.parse(value).name

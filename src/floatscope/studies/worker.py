@@ -103,7 +103,8 @@ class _Worker:
         record = records[index]
         template = template_of(self.request.template, self.request.chat)
         template = template or default_template(self.records)
-        return record.id, template.prompt(record)
+        condition = Condition.parse(self.request.traced_as)
+        return record.id, template.prompt(condition.apply(record, self.pool), condition)
 
     def _records(self) -> tuple[Record, ...]:
         need = self.request.limit

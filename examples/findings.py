@@ -4,7 +4,7 @@
     python examples/findings.py table DIR/findings.json                   # the tables of the docs
 
 Every setting asks the same questions with the same template, masks and steps; differences are paired.
-On one H200 it takes two minutes, on two CPU cores more than an hour.
+On one H200 it takes about six minutes, on two CPU cores hours.
 """
 
 import argparse

@@ -243,7 +243,7 @@ def test_a_served_run_reads_its_kept_traces(finished):
 def test_verdicts_follow_from_intervals():
     assert verdict([True, True]) == "supported" and verdict([False]) == "not supported"
     assert verdict([True, False]) == "mixed" and verdict([None]) == "not tested"
-    assert verdict([True, None]) == "supported"
+    assert verdict([True, None]) == "mixed" and verdict([False, None]) == "not supported"
     n = Number("x", 0.5, 0.4, 0.6, 0.1, "%", 9)
     assert above(n, 0.3) and not above(n, 0.45) and below(n, 0.7) and not below(n, 0.55)
     assert above(Number("x", 0.5), 0.1) is None and above(n, None) is None

@@ -1,7 +1,7 @@
 """What a person types becomes what the library takes; what cannot is an error that names it."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,14 @@ def choice_of(text: str | None, name: str) -> Any:
         return [int(part) for part in text.split(",")]
     except (ValueError, TypeError) as error:
         raise UsageError(f"{name} {text}", "Write 3, or 0,5,11, or 0:4.") from error
+
+
+def condition_of(text: str, seed: int) -> Any:
+    """A condition as it is written; what it draws follows the seed, unless it names one itself."""
+    from .tasks.conditions import Condition
+
+    condition = Condition.parse(text)
+    return condition if "seed=" in text else replace(condition, seed=seed)
 
 
 def template_of(name: str, chat: bool | None) -> Any:

@@ -70,14 +70,16 @@ def evaluate(
       --intervene mask-columns:k=5 --intervene mask-columns:k=5,control=random`
     """
     from .. import instrument, tasks
-    from ..options import intervention_of, sampler_of, template_of
+    from ..interventions import DoesNotFit
+    from ..options import condition_of, intervention_of, sampler_of, template_of
 
     _check_file(save, overwrite)
     records, bad = records_of(data, limit, seed, skip_bad)
     form = template_of(template, chat)
-    conditions = [tasks.Condition.parse(text) for text in condition or ["as-is"]]
+    conditions = [condition_of(text, seed) for text in condition or ["as-is"]]
     edits = [None, *(intervention_of(text) for text in intervene or [])]
     found: list[Answers] = []
+    unfit: list[Bad] = []
     for name in model:
         with err.status(f"Loading {escape(name)} …"):
             loaded = instrument.load(name, device=device, dtype=dtype)
@@ -94,20 +96,27 @@ def evaluate(
         with progress_bar(f"{name}: questions") as bar:
             task = bar.add_task("asking", total=len(settings) * len(records))
             for number, (one, change, how) in enumerate(settings):
-                answers = tasks.evaluate(
-                    loaded,
-                    records,
-                    how,
-                    condition=one,
-                    template=form,
-                    intervention=change,
-                    batch_size=batch_size,
-                    skip_bad=skip_bad,
-                    progress=_ticker(bar, task, number * len(records)),
-                )
+                try:
+                    answers = tasks.evaluate(
+                        loaded,
+                        records,
+                        how,
+                        condition=one,
+                        template=form,
+                        intervention=change,
+                        batch_size=batch_size,
+                        skip_bad=skip_bad,
+                        progress=_ticker(bar, task, number * len(records)),
+                    )
+                except DoesNotFit as error:  # this setting; the others stand
+                    where = f"{one.name}, {change.describe() if change else 'none'}"
+                    unfit.append(tasks.Bad(where, "", str(error), ""))
+                    continue
                 found.append(answers)
+    if not found:
+        raise UsageError(f"nothing could be asked: {unfit[0]}", "Hide fewer columns.")
     out.print(_table(found))
-    _list_left_out([*bad, *_unasked(found)], skip_bad)
+    _list_left_out([*bad, *unfit, *_unasked(found)], skip_bad)
     if save:
         _save(found, save)
         err.print(f"saved {escape(str(save))}")
@@ -164,11 +173,16 @@ def _table(found: "list[Answers]") -> Table:
         )
     steps = ", ".join(f"{a.table['steps'].mean():.1f}" for a in first.values())
     table.caption = (
-        f"{found[0].n} questions; {steps} steps on average\n"
+        f"{_counts(found)} questions; {steps} steps on average\n"
         "contains: a right answer is in what was said, with its 95 % interval over questions\n"
         "difference: from the model's first line, paired by question"
     )
     return table
+
+
+def _counts(found: "list[Answers]") -> str:
+    counts = sorted({answers.n for answers in found})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:

@@ -154,7 +154,7 @@ def _run(
     resume: bool,
     overwrite: bool,
 ) -> None:
-    from ..report.build import write_report
+    from ..report.build import described, write_report
     from ..studies.run import run
 
     gpu = _on_gpu(request.device)
@@ -198,7 +198,7 @@ def _run(
     if summary.left_out:
         err.print(f"left out {len(summary.left_out)}:")
         for one in summary.left_out[:20]:
-            err.print(f"  {escape(str(one))}", soft_wrap=True)
+            err.print(f"  {escape(described(one))}", soft_wrap=True)
     out.print(
         f"{summary.computed} shards computed, {summary.kept} were there; {summary.seconds:.0f} s"
     )

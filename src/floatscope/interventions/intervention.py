@@ -62,6 +62,11 @@ class Intervention:
         with self.in_force(model):
             yield model
 
+    @property
+    def adds(self) -> int:
+        """Tokens it puts before every prompt."""
+        return 0
+
     def check(self, model: Model) -> None:
         """Refuse what cannot work, before anything runs."""
 
@@ -108,6 +113,10 @@ class Together(Intervention):
     """Several interventions at once; the first acts first, the others see what it did."""
 
     parts: tuple[Intervention, ...] = ()
+
+    @property
+    def adds(self) -> int:
+        return sum(part.adds for part in self.parts)
 
     def check(self, model: Model) -> None:
         if not self.parts:

@@ -80,10 +80,13 @@ class ActingMask(Acting):
         kind = self.masking.control
         if kind is None:
             return picked
-        room, need = int(there.sum(-1).min()), int(picked.sum(-1).max())
-        if 2 * need > room:
+        wanted, room = picked.sum(-1), there.sum(-1).expand(-1, picked.shape[1])  # (b, h)
+        short = (2 * wanted > room).nonzero()
+        if len(short):
+            b, h = short[0].tolist()
+            need, keys = int(wanted[b, h]), int(room[b, h])
             raise DoesNotFit(
-                f"no control of {need} other columns fits among {room} keys",
+                f"no control of {need} other columns fits among {keys} keys",
                 "Hide fewer columns, or use longer prompts.",
             )
         if self.state is None:

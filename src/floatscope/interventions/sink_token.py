@@ -27,6 +27,10 @@ class SinkToken(Intervention):
 
     token: int | None = None
 
+    @property
+    def adds(self) -> int:
+        return 1
+
     def check(self, model: Model) -> None:
         _token(self.token, model)
 

@@ -92,7 +92,7 @@ def command(found: Findings, study: str = "") -> str:
         else:
             several = value if isinstance(value, tuple) else (value,)
             words += [f"--{flag} {_quoted(str(one))}" for one in several]
-    return " ".join([*words, "--out run"])
+    return " ".join([*words, f"--out run-{study}" if study else "--out run"])
 
 
 def _quoted(text: str) -> str:
@@ -197,7 +197,13 @@ def _scenes(found: Findings, budget: int) -> tuple[list[Scene], list[str]]:
     return scenes, []
 
 
+def described(one: dict[str, Any]) -> str:
+    """What was left out, and why, in words."""
+    inner = one.get("what", one)
+    return f"{inner['what']}: {inner['why']}" if isinstance(inner, dict) else str(one)
+
+
 def _left_out(found: Findings) -> list[str]:
-    notes = [f"Left out: {one}" for one in found.left_out[:20]]
+    notes = [f"Left out: {described(one)}" for one in found.left_out[:20]]
     more = len(found.left_out) - len(notes)
     return [*notes, f"… and {more} more, in manifest.json"] if more > 0 else notes

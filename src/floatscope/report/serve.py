@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..errors import FloatscopeError
+from ..errors import FloatscopeError, UsageError
 from .catalogue import Catalogue
 from .embed import as_json, assets, page
 
@@ -60,7 +60,12 @@ def make_server(source: str | Path | Source, port: int = 0) -> ThreadingHTTPServ
         pass
 
     Handler.source = served
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise UsageError(
+            f"port {port} cannot be had ({error.strerror})", "Choose another --port, or 0 for any."
+        ) from error
     Handler.port = server.server_port
     server.daemon_threads = True
     return server

@@ -35,11 +35,14 @@ class Claim:
 
 
 def verdict(tests: list[bool | None]) -> str:
-    """All hold: supported; none: not supported; some: mixed; None = could not be tested."""
+    """All hold: supported; none: not supported; some: mixed. None = could not be tested: a claim of
+    which a part was not tested can be refuted, or mixed, and never be supported."""
     known = [t for t in tests if t is not None]
     if not known:
         return "not tested"
-    return "supported" if all(known) else "mixed" if any(known) else "not supported"
+    if not any(known):
+        return "not supported"
+    return "supported" if all(known) and len(known) == len(tests) else "mixed"
 
 
 def said(number: Number) -> str:

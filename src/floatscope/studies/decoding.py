@@ -44,27 +44,30 @@ first, trivial tokens come first, and calibration (2508.13021) answers more ques
         return [Setting(f"sampler-{n}", request.asked_as, sampler=n) for n in names]
 
     def claims(self, found: Findings) -> list[Claim]:
-        model = found.mdm
-        numbers: list[Number] = []
-        tests: list[bool | None] = []
         boundary, trivial = (self._number(found, CONFIDENCE, v) for v in ("boundary", "trivial"))
-        repaired = found.apart(CALIBRATED, CONFIDENCE, model, "calibrated − confidence, right")
-        sentence = "No diffusion model was in the run."
+        repaired = found.apart(CALIBRATED, CONFIDENCE, found.mdm, "calibrated − confidence, right")
+        base = found.right(CONFIDENCE, found.mdm)
+        tests: list[bool | None] = [None, None, None]
+        parts = []
         if boundary:
-            numbers.append(boundary)
-            tests.append(below(boundary, 0.0))
-            sentence = (
-                f"With confidence the ends differ from the middle by {said(boundary)} in rank"
-            )
-            if trivial:
-                numbers.append(trivial)
-                tests.append(above(trivial, trivial.null))
-                sentence += f"; {said(trivial)} of the first reveals are trivial"
-            if repaired:
-                numbers.append(repaired)
-                tests.append(above(repaired, 0.0))
-                sentence += f"; calibration changes the share right by {said(repaired)}"
-            sentence += "."
+            tests[0] = below(boundary, 0.0)
+            parts.append(f"the ends differ from the middle by {said(boundary)} in rank")
+        if trivial:
+            tests[1] = above(trivial, trivial.null)
+            parts.append(f"{said(trivial)} of the first reveals are trivial")
+        if repaired and base:
+            parts.append(f"calibration changes the share right by {said(repaired)}")
+            # Without frequencies only the position is calibrated; at the ceiling nothing can be won.
+            if found.request.frequencies is None:
+                parts[-1] += " (without token frequencies: not a test)"
+            elif base.value > 0.97:
+                parts[-1] += " (at the ceiling: not a test)"
+            else:
+                tests[2] = above(repaired, 0.0)
+        numbers = [n for n in (boundary, trivial, repaired) if n is not None]
+        sentence = "With confidence " + "; ".join(parts) + "." if parts else "Nothing to go by."
+        if found.mdm is None:
+            sentence = "No diffusion model was in the run."
         text = "Decoding order is biased to the ends and to trivial tokens; calibration repairs it"
         return [Claim(9, text, verdict(tests), sentence, tuple(numbers), self.name)]
 
@@ -89,6 +92,8 @@ first, trivial tokens come first, and calibration (2508.13021) answers more ques
         if not there:
             return []
         best, worst = (f(there, key=lambda n: there[n].value) for f in (max, min))
+        if there[best].value == there[worst].value:
+            return [f"{found.mdm}: {said(there[best])} right with every sampler."]
         return [
             f"{found.mdm}: from {said(there[worst])} right ({worst.removeprefix('sampler-')}) to "
             f"{said(there[best])} ({best.removeprefix('sampler-')})."

@@ -5,9 +5,14 @@ from ..measures.measure import Measure
 from .claim import Claim, above, below, said, verdict
 from .draw import of_measure
 from .findings import Findings
-from .numbers import along, overall
+from .numbers import along, lifted, overall
 from .request import Request
 from .study import Picture, Study
+
+
+def _midway(null: float | None) -> float | None:
+    """Half-way between chance and 1: below it, a state is nearer to chance than to staying."""
+    return None if null is None else (1 + null) / 2
 
 
 class Floating(Study):
@@ -82,11 +87,17 @@ steps by construction: its steps are not compared, its layers are."""
         ]
         tests: list[bool | None] = [None]
         if spread[0] and spread[1] and absorbed[0] and absorbed[1]:
-            tests = [above(spread[0], spread[1].high), below(absorbed[0], absorbed[1].low)]
+            lifts = [lifted(n) for n in absorbed if n is not None]
+            tests = [
+                above(spread[0], spread[1].high),
+                below(absorbed[0], absorbed[1].low),
+                below(lifts[0], lifts[1].low),
+            ]
             sentence = (
                 f"Places of the strongest key spread over {said(spread[0])} of the maximum in the MDM "
                 f"and {said(spread[1])} in the ARM; anchors absorb {said(absorbed[0])} and "
-                f"{said(absorbed[1])} of attention."
+                f"{said(absorbed[1])} of attention, {said(lifts[0])} and {said(lifts[1])} what uniform "
+                "attention would."
             )
         else:
             sentence = "It takes a diffusion and an autoregressive model to compare."
@@ -106,9 +117,14 @@ steps by construction: its steps are not compared, its layers are."""
         moved = overall(result, "displacement", "displacement a step", "positions")
         front = overall(result, "frontier", "correlation with the frontier")
         tests: list[bool | None] = [None]
-        sentence = "No diffusion model was in the run."
+        sentence = "No diffusion model, or too few steps, in the run."
         if stay and keep and moved:
-            tests = [below(stay, 0.5), None if front is None else above(front, 0.0)]
+            # Nearer to chance than to staying; and to the right, with what is revealed.
+            tests = [
+                below(keep, _midway(keep.null)),
+                None if moved.null is None else above(moved, moved.null / 2),
+                None if front is None else above(front, 0.0),
+            ]
             sentence = (
                 f"From step to step the MDM's strongest key stays in {said(stay)} of cases; anchors "
                 f"persist with a Jaccard index of {said(keep)} and move {said(moved)}"
@@ -126,7 +142,7 @@ steps by construction: its steps are not compared, its layers are."""
         tests: list[bool | None] = [None]
         sentence = "No diffusion model was in the run."
         if mdm:
-            tests = [below(mdm, 0.5)] + ([below(mdm, arm.low)] if arm else [])
+            tests = [below(mdm, _midway(mdm.null))] + ([below(mdm, arm.low)] if arm else [])
             sentence = f"From layer to layer the MDM's strongest key stays in {said(mdm)} of cases"
             sentence += f", the ARM's in {said(arm)}." if arm else "."
         numbers = tuple(n for n in (mdm, arm) if n is not None)

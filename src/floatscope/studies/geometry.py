@@ -9,6 +9,8 @@ from .numbers import overall, third
 from .request import Request
 from .study import Picture, Study
 
+QUARTER = 0.25  # "by angle" means: the norm adds less than a quarter of what the angle adds
+
 
 class Geometry(Study):
     name = "geometry"
@@ -19,7 +21,8 @@ For every head: n = ‖q‖·‖k‖, c = cos(q, k), a = mean over anchors, o = 
 score advantage  n_a·c_a − n_o·c_o = angle + norm
 angle = ½ (c_a − c_o)(n_a + n_o)        norm = ½ (n_a − n_o)(c_a + c_o)
 Anchors by ZScore(3) in each head; where it finds none, the key that receives most stands in. Means over
-steps and heads; null 0. "First" and "last" are thirds of the layers."""
+steps and heads; null 0. "First" and "last" are thirds of the layers. claim: angle and norm
+above 0 in the first third; in the last, angle above 0 and norm below a quarter of the angle."""
 
     def measures(self, request: Request) -> dict[str, Measure]:
         return {"geometry": Measured()}
@@ -35,15 +38,16 @@ steps and heads; null 0. "First" and "last" are thirds of the layers."""
         }
         numbers = tuple(n for n in parts.values() if n is not None)
         tests: list[bool | None] = [None]
-        sentence = "No diffusion model was in the run."
+        sentence = (
+            "No diffusion model was in the run." if found.mdm is None else "No anchors found."
+        )
         if len(numbers) == 4:
             first_angle, first_norm, last_angle, last_norm = numbers
-            deep_norm = above(last_norm, 0.0)
             tests = [
                 above(first_angle, 0.0),
                 above(first_norm, 0.0),
                 above(last_angle, 0.0),
-                None if deep_norm is None else not deep_norm,
+                below(last_norm, QUARTER * last_angle.value),
             ]
             sentence = (
                 f"In the first third of the MDM's layers anchors gain {said(first_angle)} by angle "

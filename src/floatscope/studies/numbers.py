@@ -50,6 +50,13 @@ def along(
     return Number(label, mean, low, high, null, unit, result.n)
 
 
+def lifted(number: Number) -> Number:
+    """A share over its null, with the interval's ends over it too."""
+    null = number.null or float("nan")
+    low, high = (None if x is None else x / null for x in (number.low, number.high))
+    return Number(f"{number.label}, lift", number.value / null, low, high, 1.0, "×", number.n)
+
+
 def _chosen(array, layers: slice):  # type: ignore[no-untyped-def]  # xarray in, xarray out
     return array.isel(layer=layers) if "layer" in array.dims else array
 

@@ -11,7 +11,8 @@ from .study import Picture, Setting, Study
 
 KINDS = {"anchors": "", "random": ",control=random", "matched": ",control=matched"}
 MARKUP = "mask-tokens:classes=special|whitespace|punctuation|template"
-BREAKS, TOUCHES = -0.25, -0.10  # difference from random columns, in shares
+BREAKS, TOUCHES = -0.25, -0.10  # difference from a control, in shares
+ROOM = 0.25  # a model that answers less than this has nothing to lose
 
 
 class Robustness(Study):
@@ -25,7 +26,8 @@ controls: as many columns at random; and the nearest columns that are not anchor
 structure: special tokens, whitespace, punctuation and template are hidden in the first or the last third
          of the layers, with the same controls
 difference = share right with anchors hidden − with random columns hidden, paired by question
-claim: at the largest k the ARM loses more than 25 points against random columns, the MDM less than 10"""
+claim: at the largest k the ARM loses more than 25 points against both controls, the MDM less than 10; a
+         model that answers less than a quarter without any mask is not tested"""
 
     def settings(self, request: Request) -> list[Setting]:
         found = [Setting(WITH, request.asked_as)]
@@ -44,43 +46,62 @@ claim: at the largest k the ARM loses more than 25 points against random columns
         numbers: list[Number] = []
         tests: list[bool | None] = []
         parts = []
-        for kind, model in (("ARM", found.arm), ("MDM", found.mdm)):
-            for k in found.request.columns:
-                one = found.apart(
-                    f"mask-{k}-anchors",
-                    f"mask-{k}-random",
-                    model,
-                    f"{kind}, k = {k}: anchors − random",
-                )
-                if one is not None:
-                    numbers.append(one)
-            if not numbers or model is None or one is None:
-                tests.append(None)
-                continue
-            tests.append(below(one, BREAKS) if kind == "ARM" else above(one, TOUCHES))
-            parts.append(f"{said(one)} in the {kind}")
         k = found.request.columns[-1]
+        for kind, model in (("ARM", found.arm), ("MDM", found.mdm)):
+            every = [
+                self._against(found, model, n, control, f"{kind}, k = {n}: anchors − {control}")
+                for n in found.request.columns
+                for control in ("random", "matched")
+            ]
+            numbers += [n for n in every if n is not None]
+            random, matched = every[-2:]
+            base = found.right(WITH, model)
+            if random is None or matched is None or base is None:
+                tests.append(None)
+                parts.append(f"the {kind} was not tested")
+            elif not above(base, ROOM):
+                tests.append(None)  # nothing to lose: a floor would pass for robustness
+                parts.append(f"the {kind} answers too little to lose anything ({said(base)} right)")
+            else:
+                both = [
+                    below(n, BREAKS) if kind == "ARM" else above(n, TOUCHES)
+                    for n in (random, matched)
+                ]
+                tests.append(all(both))
+                parts.append(
+                    f"the share right changes by {said(random)} in the {kind} (against columns at the "
+                    f"same places: {said(matched)})"
+                )
         sentence = (
-            f"Hiding {k} anchors instead of {k} random columns changes the share right by "
-            + " and by ".join(parts)
-            + "."
-            if parts
-            else "No questions were asked."
+            f"With {k} anchors hidden instead of {k} random columns " + "; ".join(parts) + "."
         )
         text = "Masking sinks breaks autoregressive models and hardly touches diffusion models"
         return [Claim(8, text, verdict(tests), sentence, tuple(numbers), self.name)]
 
+    def _against(
+        self, found: Findings, model: str | None, k: int, control: str, label: str
+    ) -> Number | None:
+        return found.apart(f"mask-{k}-anchors", f"mask-{k}-{control}", model, label)
+
     def findings(self, found: Findings) -> list[str]:
         lines = []
         for model in found.models:
-            first, last = (
-                found.apart(f"structure-{w}-chosen", f"structure-{w}-random", model)
-                for w in ("first", "last")
-            )
-            if first and last:
+            parts = []
+            for where in ("first", "last"):
+                random, matched = (
+                    found.apart(f"structure-{where}-chosen", f"structure-{where}-{c}", model)
+                    for c in ("random", "matched")
+                )
+                if random and matched:
+                    parts.append(
+                        f"in the {where} third of the layers by {said(random)} (against the tokens "
+                        f"beside it: {said(matched)})"
+                    )
+            if parts:
                 lines.append(
-                    f"{model}: hiding structure instead of random columns changes the share right by "
-                    f"{said(first)} in the first third of the layers and by {said(last)} in the last."
+                    f"{model}: hiding structure instead of random columns changes the share right "
+                    + ", ".join(parts)
+                    + "."
                 )
         return lines
 

@@ -51,7 +51,7 @@ DEMO: dict[str, Any] = {
     "models": ("pair/mdm", "pair/arm"),
     "data": "world:nine",
     "limit": 16,
-    "questions": 32,
+    "questions": 40,
     "asked_as": "passages=3",  # a third of the cost of nine
     "length": 10,
     "steps": 5,

@@ -12,11 +12,10 @@ from ..engine import Output
 from ..errors import UsageError
 from ..instrument import AnySampler, Model, load
 from ..interventions import DoesNotFit
-from ..options import intervention_of, sampler_of, template_of
+from ..options import condition_of, intervention_of, sampler_of, template_of
 from ..prompt import Prompt
 from ..samplers import all_samplers
-from ..tasks.asking import Asked, ask, default_template
-from ..tasks.conditions import Condition
+from ..tasks.asking import Asked, NothingToAsk, ask, default_template
 from ..tasks.noise import NOISE
 from ..tasks.pool import Pool
 from ..tasks.questions import world_records
@@ -103,7 +102,7 @@ class _Worker:
         record = records[index]
         template = template_of(self.request.template, self.request.chat)
         template = template or default_template(self.records)
-        condition = Condition.parse(self.request.traced_as)
+        condition = condition_of(self.request.traced_as, self.request.seed)
         return record.id, template.prompt(condition.apply(record, self.pool), condition)
 
     def _records(self) -> tuple[Record, ...]:
@@ -129,11 +128,16 @@ class _Worker:
                 f"{self.request.questions} are to be asked",
                 "Lower --questions, or give more data.",
             )
+        if "gold=" in setting.condition and all(record.gold is None for record in everyone):
+            return self._nothing(setting, model, "no record marks a gold passage")
         try:
             asked = self._asked(model, spec, setting, sampler, everyone, tick)
         except DoesNotFit as error:  # these prompts are too short for this setting: say so, go on
-            why = {"what": f"{setting.name} on {model.name}", "why": str(error)}
-            return {}, {"setting": asdict(setting), "rows": [], "left_out": [why]}
+            return self._nothing(setting, model, str(error))
+        except NothingToAsk as error:
+            if not self.request.skip_bad:
+                raise
+            return self._nothing(setting, model, str(error))
         arrays: Arrays = {}
         if setting.sampler:
             for i, one in enumerate(asked.decodings):
@@ -147,6 +151,10 @@ class _Worker:
             "rows": asked.rows,
             "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
         }
+
+    def _nothing(self, setting: Setting, model: Model, why: str) -> tuple[Arrays, dict[str, Any]]:
+        left_out = [{"what": f"{setting.name} on {model.name}", "why": why}]
+        return {}, {"setting": asdict(setting), "rows": [], "left_out": left_out}
 
     def _asked(
         self,
@@ -162,11 +170,11 @@ class _Worker:
             model,
             everyone[spec["start"] : spec["stop"]],
             sampler,
-            condition=Condition.parse(setting.condition),
+            condition=condition_of(setting.condition, self.request.seed),
             template=template_of(self.request.template, self.request.chat)
             or default_template(self.records),
             intervention=intervention_of(text) if text else None,
-            pool=self.pool if setting.people != KNOWN else None,
+            pool=self.pool if setting.people != KNOWN else Pool(everyone),
             batch_size=self.request.batch_size,
             skip_bad=self.request.skip_bad,
             progress=lambda done, of: tick(done, of),

@@ -26,6 +26,10 @@ AnySampler = Sampler | Autoregressive
 Progress = Callable[[int, int], None]
 
 
+class NothingToAsk(UsageError):
+    """Every question had to be left out."""
+
+
 @dataclass(frozen=True, eq=False)
 class Asked:
     """What came of it: a row and a decoding for each question, in order, and what was left out."""
@@ -65,7 +69,8 @@ def ask(
     usual = Confidence() if model.is_diffusion else Autoregressive()
     chosen = budget(sampler or usual, condition)
     chosen.check(model)
-    asked, left_out = _prompts(model, records, chosen, condition, template, pool, skip_bad)
+    extra = 0 if intervention is None else intervention.adds
+    asked, left_out = _prompts(model, records, chosen, condition, template, pool, skip_bad, extra)
     order = sorted(range(len(asked)), key=lambda i: (len(asked[i][1].ids), i))
     found: dict[int, Decoding] = {}
     with intervention(model) if intervention else nullcontext():
@@ -116,6 +121,7 @@ def _prompts(
     template: Template,
     pool: Sequence[Record] | Pool | None,
     skip_bad: bool,
+    extra: int,
 ) -> tuple[list[tuple[Record, Encoded]], list[Bad]]:
     """Every record as a prompt that fits, before anything is decoded."""
     others = pool if isinstance(pool, Pool) else Pool(records if pool is None else pool)
@@ -124,7 +130,7 @@ def _prompts(
         try:
             changed = condition.apply(record, others)
             prompt = encode(model, template.prompt(changed, condition))
-            total = len(prompt.ids) + sampler.length
+            total = len(prompt.ids) + extra + sampler.length
             if total > model.context:
                 raise UsageError(
                     f"record {record.label}: {len(prompt.ids)} prompt tokens and {sampler.length} "
@@ -138,7 +144,7 @@ def _prompts(
             continue
         asked.append((changed, prompt))
     if not asked:
-        raise UsageError(
+        raise NothingToAsk(
             f"none of {len(records)} questions can be asked under {condition.name!r}; "
             f"the first: {left_out[0]}",
             "Choose another condition or other data.",

@@ -1,5 +1,6 @@
 """Every Python block of the documentation runs, page by page, in an empty folder."""
 
+import json
 import re
 import subprocess
 import sys
@@ -19,17 +20,36 @@ def test_there_are_examples():
     assert sum(len(blocks(page)) for page in PAGES) >= 8
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
-def test_the_examples_of_a_page_run(page, tmp_path):
-    code = "\n".join(blocks(page))
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"{code}\n{done.stderr[-2000:]}"
+WITH_CODE = [page for page in PAGES if blocks(page)]
+AT_ONCE = 6  # pages a process: importing torch takes longer than most of them
+GROUPS = [WITH_CODE[i : i + AT_ONCE] for i in range(0, len(WITH_CODE), AT_ONCE)]
+RUNNER = """
+import os, sys, json
+for name, folder, code in json.load(sys.stdin):
+    os.makedirs(folder)
+    os.chdir(folder)
+    print("page", name, file=sys.stderr, flush=True)
+    exec(compile(code, name, "exec"), {"__name__": "__main__"})
+"""
 
 
-def test_the_demo_runs(tmp_path):
+@pytest.mark.parametrize("pages", GROUPS, ids=lambda pages: f"{pages[0].name}…{pages[-1].name}")
+def test_the_examples_of_every_page_run(pages, tmp_path):
+    """Each page by itself: its own folder, its own names."""
+    work = [
+        (str(page.relative_to(ROOT)), str(tmp_path / str(i)), "\n".join(blocks(page)))
+        for i, page in enumerate(pages)
+    ]
+    command = [sys.executable, "-W", "error", "-c", RUNNER]
     done = subprocess.run(
-        [sys.executable, "-W", "error", ROOT / "examples" / "demo.py"],
+        command, input=json.dumps(work), capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_example_of_one_question_runs(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "examples" / "one_question.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -26,7 +26,7 @@ PROMPTS = [
 ]
 
 
-def test_position_zero_is_a_sink(smollm):
+def position_zero_is_a_sink(smollm):
     """More than 40 % of the mass in most layers of the second half; far above its null."""
     assert smollm.n_layers == 30
     traces = smollm.trace(PROMPTS, fs.Autoregressive(length=8), keep=["mass"])
@@ -40,14 +40,14 @@ def test_position_zero_is_a_sink(smollm):
     assert "Paris" in traces[0].text
 
 
-def test_capture_leaves_its_tokens_alone(smollm):
+def capture_leaves_its_tokens_alone(smollm):
     plain = smollm.generate(PROMPTS[0], fs.Autoregressive(length=12))
     traced = smollm.trace(PROMPTS[0], fs.Autoregressive(length=12))
     np.testing.assert_array_equal(plain.canvas, traced.canvas)
     np.testing.assert_array_equal(plain.confidence, traced.confidence)
 
 
-def test_it_answers_from_passages(smollm):
+def it_answers_from_passages(smollm):
     """End to end on real questions: more right with passages than without, none dropped."""
     records = fs.read_records(Path(__file__).parent / "data" / "xquad.json").records
     answers = {
@@ -60,3 +60,10 @@ def test_it_answers_from_passages(smollm):
     assert closed.n == read.n == len(records) == 10
     assert read.mean()[0] > closed.mean()[0]
     assert read.mean("f1")[0] > closed.mean("f1")[0]
+
+
+def test_a_real_model(smollm):
+    """One test, so that it is loaded once and not once a test process."""
+    position_zero_is_a_sink(smollm)
+    capture_leaves_its_tokens_alone(smollm)
+    it_answers_from_passages(smollm)

@@ -29,7 +29,7 @@ from floatscope.studies import request_of
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELL = ("|", "||", "&&", ";", "&", ">", ">>", "<")
-SMALL = {"limit": 2, "questions": 2, "length": 4, "columns": [1], "view": 1}
+SMALL = {"limit": 2, "questions": 2, "length": 4, "steps": 2, "columns": [1], "view": 1}
 FEW = ["retrieval", "knowledge"]  # a study of traces and one of answers, for the long list
 
 

@@ -8,6 +8,9 @@ from jaxtyping import install_import_hook
 os.environ["TRITON_INTERPRET"] = "1"
 install_import_hook("floatscope", "typechecker.check")
 
+import signal  # noqa: E402
+import threading  # noqa: E402
+
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
@@ -15,6 +18,9 @@ import floatscope as fs  # noqa: E402
 from floatscope import tiny  # noqa: E402
 
 torch.set_num_threads(1)  # two test workers share two cores
+# A suite that was started in the background ignores Ctrl-C, and so would the programs whose Ctrl-C it tests.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAMILIES = ("LLaDA", "Dream", "Llama", "Qwen2", "Qwen3")
 DIFFUSION = ("LLaDA", "Dream")

@@ -15,7 +15,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
@@ -33,7 +33,8 @@ from floatscope.models.registry import family_by_name
 Run = Callable[[], object]
 Way = Callable[[], AbstractContextManager[Run]]
 GIB = 2**30
-PARTS = ["LLaDA-8B", "kernel", "decode", "exact", "Dream-7B", "Llama-8B", "long", "profile"]
+PARTS = ["LLaDA-8B", "kernel", "exact", "same", "decode", "Dream-7B", "Llama-8B", "long", "growth",
+         "continue", "profile"]  # fmt: skip
 SHAPES: dict[str, dict[str, Any]] = {
     "LLaDA-8B": {
         "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -53,7 +54,7 @@ KEEPS: dict[str, tuple[set[str], int]] = {
     "mass": ({"mass"}, 1),
     "groups": ({"mass", "groups"}, 3),
     "all": (set(STATISTICS), 3),
-    "all but rows": (set(STATISTICS) - {"rows"}, 3),
+    "all but rollout": (set(STATISTICS) - {"rollout"}, 3),
 }
 
 
@@ -90,7 +91,9 @@ def scene_of(model: Model, batch: int, size: int, n_groups: int) -> Scene:
     return Scene(visible, Labels(group, n_groups, region, 6), rows, cached=False)
 
 
-def ways_of(model: Model, batch: int, size: int, keeps: Iterable[str]) -> dict[str, Way]:
+def ways_of(
+    model: Model, batch: int, size: int, keeps: Iterable[str], layers: Sequence[int] | None = None
+) -> dict[str, Way]:
     ids = torch.randint(0, 120000, (batch, size), device="cuda")
     visible = scene_of(model, batch, size, 1).visible
 
@@ -105,7 +108,8 @@ def ways_of(model: Model, batch: int, size: int, keeps: Iterable[str]) -> dict[s
     def traced(keep: set[str], n_groups: int) -> Way:
         @contextmanager
         def way() -> Iterator[Run]:
-            with Capture(model, keep, range(model.n_layers), range(model.n_heads)) as capture:
+            chosen = range(model.n_layers) if layers is None else layers
+            with Capture(model, keep, chosen, range(model.n_heads)) as capture:
 
                 def run() -> object:
                     # A new scene, as every step of a decoding has one.
@@ -328,6 +332,49 @@ def long() -> list[dict[str, Any]]:
     return rows
 
 
+def same() -> list[dict[str, Any]]:
+    """Logits with and without tracing, bit for bit; and the attention call's own output."""
+    rows = []
+    for name in SHAPES:
+        model = build(name)
+        for batch, size in ((1, 4096), (4, 1000)):
+            ids = torch.randint(0, 120000, (batch, size), device="cuda")
+            padding = torch.tensor([0, *[100] * (batch - 1)], device="cuda")
+            visible = model.visibility(size, size, padding)
+            region = torch.arange(size, device="cuda") * 6 // size
+            region = region.expand(batch, -1).masked_fill(~visible.key_is_real, -1)
+            window = (size - WINDOW - model.shift, size - model.shift)
+            scene = Scene(visible, Labels(region.clamp(max=2), 3, region, 6), window, cached=False)
+            with seam.engaged(model.net):
+                plain = model.predict(ids, size - WINDOW, size, visible)
+            everything = range(model.n_layers), range(model.n_heads)
+            with Capture(model, set(STATISTICS), *everything) as capture:
+                with capture.forward(scene) as seen:
+                    traced = model.predict(ids, size - WINDOW, size, visible)
+            of_rows = [bool(one.candidates is not None) for one in seen.values()]
+            row = {"model": name, "batch": batch, "S": size, "padding": batch > 1}
+            row |= {"same_logits": bool(torch.equal(plain, traced)), "fused": all(of_rows)}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+        del model, plain, traced, seen, capture
+        gc.collect()
+        torch.cuda.empty_cache()
+    return rows
+
+
+def growth() -> list[dict[str, Any]]:
+    """How the cost falls with fewer layers: a forward of LLaDA-8B's shape at 4,096 tokens."""
+    model, rows = build("LLaDA-8B"), []
+    for n in (4, 8, 16, 32):
+        ways = ways_of(model, 1, 4096, ["mass", "all but rollout"], range(0, 32, 32 // n))
+        times = in_turn(ways, 4)
+        row: dict[str, Any] = {"layers": n}
+        row |= {way: times[way] / times["plain"] for way in ways if way != "plain"}
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    return rows
+
+
 def stand_in() -> None:
     """What labels and stores the arrays afterwards is not timed, and may be missing here."""
     for name in ("xarray", "zarr", "pandas"):
@@ -335,18 +382,20 @@ def stand_in() -> None:
             sys.modules[name] = MagicMock(__spec__=ModuleSpec(name, None))
 
 
-def decoding(steps: int, size: int, batch: int) -> list[dict[str, Any]]:
+def decoding(name: str, steps: int, size: int, batch: int) -> list[dict[str, Any]]:
     """A whole decoding through the recorder: forwards, statistics, copies to the host."""
     stand_in()
-    from floatscope.decode import Confidence
+    from floatscope.decode import Autoregressive, Confidence
     from floatscope.decode.loop import decode
     from floatscope.prompt import Encoded
     from floatscope.recording import Recorder
 
-    model = build("LLaDA-8B")
-    sampler = Confidence(length=WINDOW, steps=steps, stop_at_eos=False)
+    model = build(name)
+    sampler: Any = Confidence(length=WINDOW, steps=steps)
+    if not model.is_diffusion:  # as many forwards, each a token: with a KV cache
+        sampler = Autoregressive(length=steps)
     names = ("question", "passage 1", "passage 2", "passage 3")
-    length = size - WINDOW
+    length = size - sampler.length
     prompts = []
     for b in range(batch):
         ids = torch.randint(0, 120000, (length,), generator=torch.Generator().manual_seed(b))
@@ -358,7 +407,7 @@ def decoding(steps: int, size: int, batch: int) -> list[dict[str, Any]]:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         some = steps if way != "warm" else 2
-        used = replace(sampler, steps=some)
+        used = replace(sampler, **{"steps" if model.is_diffusion else "length": some})
         start = time.perf_counter()
         if way.startswith("plain"):
             found = decode(model, prompts, used)
@@ -369,7 +418,8 @@ def decoding(steps: int, size: int, batch: int) -> list[dict[str, Any]]:
             recorder.outbox.settle()
         torch.cuda.synchronize()
         taken = time.perf_counter() - start
-        row: dict[str, Any] = {"way": way, "steps": some, "S": size, "batch": batch, "s": taken}
+        row: dict[str, Any] = {"model": name, "way": way, "steps": some, "S": size, "batch": batch}
+        row["s"] = taken
         row["peak_GiB"] = torch.cuda.max_memory_allocated() / GIB
         answers = [d.answer_ids for d in found]
         row["same_tokens"] = not rows or answers == first
@@ -417,15 +467,21 @@ def profiled() -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument(
-        "--only", nargs="+", default=["exact", "kernel", "forward", "long", "decode"]
-    )
-    parser.add_argument("--models", nargs="+", default=list(SHAPES))
+    parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 8192, 16384])
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     device = torch.cuda.get_device_name()
-    found: dict[str, Any] = {"device": device, "torch": torch.__version__}
+    import transformers
+    import triton
+
+    found: dict[str, Any] = {
+        "device": device,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "transformers": transformers.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+    }
     print(device, "torch", torch.__version__)
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "exact": exact,
@@ -436,7 +492,10 @@ def main() -> None:
             for name in SHAPES
         },
         "long": long,
-        "decode": lambda: decoding(32, 2048, 8),
+        "same": same,
+        "growth": growth,
+        "decode": lambda: decoding("LLaDA-8B", 32, 2048, 8),
+        "continue": lambda: decoding("Llama-8B", 32, 2048, 8),
     }
     for name in args.only:
         begun = time.perf_counter()

@@ -54,7 +54,7 @@ def forwards(model: Any, size: int) -> dict[str, Callable[[], object]]:
                 with capture.forward(scene) as seen:
                     plain()
                 if "rows" in keep:  # a step reveals a few positions: here two
-                    capture.rows(seen, scene.labels, 0, torch.tensor([0, 1]))
+                    capture.rows(seen, scene.labels, [torch.tensor([0, 1])])
             return seen
 
         return run

@@ -17,11 +17,12 @@ from test_statistics import close, views
 # Kernels are read as source by Triton: the shape checker must not wrap them.
 hooks = [finder for finder in sys.meta_path if type(finder).__module__.startswith("jaxtyping")]
 sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in hooks]
-from floatscope.attention import kernels, vector_kernels  # noqa: F401
+from floatscope.attention import kernels, strongest_kernels, vector_kernels  # noqa: F401
 
 sys.meta_path[:0] = hooks
 
 from floatscope.attention import blocked, fused, norms, reference, rows, vectors
+from floatscope.attention import strongest as peaks
 from floatscope.attention.overhear import Overhear
 from floatscope.attention.overlapped import _matrix
 
@@ -109,15 +110,46 @@ def test_value_norms():
     )
 
 
-@settings(max_examples=6, deadline=None)
-@given(views(), st.data())
-def test_whole_rows(view, data):
+@settings(max_examples=10, deadline=None)
+@given(views(with_lse=True), st.integers(1, 9), st.booleans(), st.data())
+def test_the_strongest_keys_of_rows(view, top, scarce, data):
+    """Those of the whole row; several blocks and fewer keys than asked for; little memory."""
     n = view.query.shape[2]
-    held = rows.hold(view, 0, n)
-    which = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=3)))
-    b = data.draw(st.integers(0, len(view.query) - 1))
-    found = vectors.rows([held, held], b, which)
-    close(found[1], rows.row(held, b, which))
+    start = data.draw(st.integers(0, n - 1))
+    stop = data.draw(st.integers(start + 1, n))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peaks, "_BLOCK", 16)
+        if scarce:
+            patch.setattr(peaks, "_SCRATCH", 1)
+        key, weight = peaks.strongest(fused.Launch(view), start, stop, top)
+    for b in range(len(view.query)):
+        whole = rows.row(rows.hold(view, start, stop), b, torch.arange(stop - start))
+        counted = (view.labels.group[b, start:stop] >= 0)[None, :, None]
+        _, expected = rows.strongest(whole, top)
+        close(weight[b] * counted, expected * counted)
+        # The weights are those of the keys named; ties may fall either way.
+        at = key[b].long()
+        named = whole.gather(-1, at.clamp(min=0)) * (at >= 0)
+        close(named * counted, expected * counted)
+        assert all(
+            len(set(k)) == len(k)
+            for r in at.tolist()
+            for q in r
+            for k in [[i for i in q if i >= 0]]
+        )
+
+
+def test_strongest_keys_under_a_mask():
+    view = next(iter_views())
+    mask = torch.rand(1, 2, 5, 5, generator=torch.Generator().manual_seed(0)) < 0.5
+    mask[..., 0] = True
+    score = (view.query @ view.key.mT * view.scale).masked_fill(~mask, -torch.inf)
+    view = replace(view, mask=mask, lse=score.logsumexp(-1))
+    key, weight = peaks.strongest(fused.Launch(view), 1, 5, 3)
+    expected_key, expected = rows.strongest(score.softmax(-1)[0, :, 1:], 3)
+    close(weight[0], expected)
+    some = expected > 0
+    assert torch.equal(key[0].long()[some], expected_key[some])
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])

@@ -121,16 +121,16 @@ class Recorder(Watcher):
         if "rows" not in self.keep or state.step not in self.steps or self.scene is None:
             return
         revealed, token = revealed.cpu(), token.cpu()  # one wait, not one a position
-        for place, b in enumerate(state.rows):
-            which = revealed[place].nonzero().squeeze(-1)
-            if len(which):
-                rows = self.capture.rows(self.seen, self.scene.labels, place, which)
+        which = [one.nonzero().squeeze(-1) for one in revealed]
+        found = self.capture.rows(self.seen, self.scene.labels, which)
+        for place, (b, some, rows) in enumerate(zip(state.rows, which, found, strict=True)):
+            if len(some):
                 padding = len(state.canvas[0]) - self._size(b, state)
                 first = state.window[0] - padding
-                at = [(first + w, int(token[place, w])) for w in which.tolist()]
+                at = [(first + w, int(token[place, w])) for w in some.tolist()]
                 self.recorded[b].reveal(state.step, at, rows, padding, self.dtype, self.outbox)
         for one in self.seen.values():
-            one.held = None  # the keys may go
+            one.held = one.candidates = None  # they may go
 
     def _size(self, b: int, state: State) -> int:
         return len(self.prompts[b].ids) + state.canvas.shape[1] - state.prompt_end

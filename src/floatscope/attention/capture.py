@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ..errors import CaptureError
 from ..models import Model, Visibility, seam
 from . import blocked, fused, norms, vectors
+from . import strongest as peaks
 from .overhear import Overhear
 from .rows import Held, hold, row, strongest
 from .statistics import Columns, Labels, View
@@ -40,6 +41,15 @@ class Scene:
         return torch.where(count > 1, count.float().log(), torch.nan)[:, None]
 
 
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """One layer's rows that may be revealed, as their strongest keys and region sums."""
+
+    key: Int[Tensor, "b h w t"]
+    weight: Float[Tensor, "b h w t"]
+    flow: Float[Tensor, "b h w r"]
+
+
 @dataclass(eq=False)
 class Seen:
     """One layer in one forward. Heads are the chosen ones; sums run over this forward's queries."""
@@ -51,7 +61,9 @@ class Seen:
     columns: Columns | None = None
     value_norm: Float[Tensor, "b h k"] | None = None  # of this forward's new keys
     residual_norm: Float[Tensor, "b k"] | None = None  # likewise
-    held: Held | None = None  # what `capture.rows` needs
+    # What `capture.rows` needs: the strongest keys of every candidate, or what to compute rows from.
+    candidates: Candidates | None = None
+    held: Held | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +123,11 @@ class Capture:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._scene is not None and layer in self._seen:
                 x = args[0] if args else kwargs["hidden_states"]
-                norm = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
-                self._seen[layer].residual_norm = norm
+                self._seen[layer].residual_norm = (
+                    vectors.norms_of(x)
+                    if fused.available(x)
+                    else torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
+                )
 
         return hook
 
@@ -163,25 +178,29 @@ class Capture:
         same = len(chosen) == len(self.heads)
         pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
         from_region = scene.labels.from_region
-        if {"mass", "groups", "entropy", "flow", "rollout"} & set(keep):
+        at_once = wanted and "rows" in keep and fused.takes(view)
+        if at_once or {"mass", "groups", "entropy", "flow", "rollout"} & set(keep):
             sums = (fused if fused.wanted(view.query) else blocked).sums(
                 view,
                 entropy=wanted and "entropy" in keep,
-                regions=wanted and "flow" in keep,
+                regions=wanted and ("flow" in keep or at_once),
             )
             if {"mass", "groups"} & set(keep):
                 seen.column_sum = sums.column_sum[:, :, pick]
             if sums.entropy is not None:
                 seen.entropy = sums.entropy[:, pick] / scene.max_entropy
-            if sums.region_sum is not None:
-                seen.flow_sum = torch.einsum(
-                    "bqf,bhqr->bhfr", from_region, sums.region_sum[:, pick]
-                )
+            if at_once:
+                assert sums.region_sum is not None
+                flow = sums.region_sum[:, pick, slice(*scene.rows)].clone()
+                key, weight = peaks.strongest(fused.Launch(view), *scene.rows, self.top)
+                seen.candidates = Candidates(key[:, pick], weight[:, pick], flow)
+            if sums.region_sum is not None and "flow" in keep:
+                seen.flow_sum = from_region.mT[:, None] @ sums.region_sum[:, pick]  # (b, h, f, r)
             if sums.rolled is not None:
                 self._roll(call.layer, sums.rolled, scene)
                 assert self._state is not None
                 new = self._state[:, -scene.visible.queries :]
-                seen.rollout_sum = torch.einsum("bqf,bqr->bfr", from_region, new)
+                seen.rollout_sum = from_region.mT @ new  # (b, f, r)
         if not wanted:
             return
         if "qk" in keep:
@@ -193,7 +212,7 @@ class Capture:
             norm = of_values.value_norms(call.module, fresh)
             every = len(self.heads) == norm.shape[1]
             seen.value_norm = norm if every else norm[:, list(self.heads)]
-        if "rows" in keep:
+        if "rows" in keep and not at_once:
             kept = view if isinstance(pick, slice) else _of_heads(view, pick)
             seen.held = hold(kept, *scene.rows)
 
@@ -207,18 +226,31 @@ class Capture:
             self._states[layer] = new
         self._state = new
 
-    def rows(self, seen: dict[int, Seen], labels: Labels, b: int, which: Int[Tensor, " n"]) -> Rows:
-        """The rows `which` (counted from the scene's first) of prompt `b` of the last forward."""
-        held = [one.held for one in seen.values() if one.held is not None]
-        if len(held) != len(seen):
+    def rows(
+        self, seen: dict[int, Seen], labels: Labels, which: Sequence[Int[Tensor, " n"]]
+    ) -> list[Rows]:
+        """For each prompt of the last forward, the rows `which` (counted from the scene's first)."""
+        layers = list(seen.values())
+        found = [one.candidates for one in layers if one.candidates is not None]
+        if len(found) == len(layers):
+            key, weight, flow = (
+                torch.stack([getattr(one, name) for one in found])  # (l, b, h, w, _)
+                for name in ("key", "weight", "flow")
+            )
+            at = [some.to(key.device) for some in which]
+            return [
+                Rows(key[:, b][:, :, n].long(), weight[:, b][:, :, n], flow[:, b][:, :, n])
+                for b, n in enumerate(at)
+            ]
+        held = [one.held for one in layers if one.held is not None]
+        if len(held) != len(layers):
             raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
-        in_region = labels.in_region[b]  # (k, r)
-        if fused.available(in_region) and all(one.bias is None for one in held):
-            weight = vectors.rows(held, b, which)
-        else:
-            weight = torch.stack([row(one, b, which) for one in held])  # (l, h, n, k)
+        return [self._rows(held, labels, b, some) for b, some in enumerate(which)]
+
+    def _rows(self, held: list[Held], labels: Labels, b: int, which: Int[Tensor, " n"]) -> Rows:
+        weight = torch.stack([row(one, b, which) for one in held])  # (l, h, n, k)
         key, value = strongest(weight, self.top)
-        return Rows(key, value, weight @ in_region)
+        return Rows(key, value, weight @ labels.in_region[b])
 
 
 def _of_heads(view: View, heads: list[int]) -> View:

@@ -50,7 +50,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
 
 
 def _by_kernels(view: View, entropy: bool, regions: bool) -> Sums:
-    launch = _Launch(view)
+    launch = Launch(view)
     beside = [view.labels.in_region] if regions else []
     beside += [] if view.state is None else [view.state.float()]
     column = launch.columns()
@@ -71,6 +71,11 @@ def wanted(tensor: Tensor) -> bool:
 
 def available(tensor: Tensor) -> bool:
     return wanted(tensor) and _kernels() is not None
+
+
+def takes(view: View) -> bool:
+    """The kernels serve this view, so that a `Launch` of it may be made."""
+    return wanted(view.query) and _unfit(view) is None
 
 
 def _unfit(view: View) -> str | None:
@@ -106,8 +111,8 @@ def _notice(reason: str) -> None:
     warnings.warn(f"statistics take the slower path: {reason}", stacklevel=4)
 
 
-class _Launch:
-    """One layer's view, ready for both kernels."""
+class Launch:
+    """One layer's view, ready for the kernels."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -119,6 +124,8 @@ class _Launch:
         assert view.lse is not None
         self.lse = view.lse.contiguous()
         self.exact = view.query.dtype == torch.float32
+        self.wide = _power_of_two(self.dim)
+        self.log2_scale = view.scale * math.log2(math.e)
         mask = self.plan.group  # any tensor: it is not read
         strides: tuple[int, ...] = (0, 0, 0)
         if not self.ruled:
@@ -129,17 +136,25 @@ class _Launch:
             strides = mask.stride()[:3]
         self.mask, self.mask_strides = mask, strides
 
+    @property
+    def _directed(self) -> bool:
+        return self.ruled and self.view.visible.direction is not Direction.BIDIRECTIONAL
+
+    @property
+    def _ahead(self) -> bool:
+        """The kernels that compute a product ahead take this."""
+        return self.ruled and not self._directed and overlapped.takes(self.view)
+
     def columns(self) -> Tensor:
         plan, groups, n_key = self.plan, self.plan.n_groups, self.n_key
-        directed = self.ruled and self.view.visible.direction is not Direction.BIDIRECTIONAL
+        directed = self._directed
         tiles = column_tiles(self.view)
         offsets = self._offsets(tiles.queries)
         spans = plan.spans(tiles.queries)
         out = torch.empty(
             (self.b, groups, self.h, n_key), dtype=torch.float32, device=self.lse.device
         )
-        ahead = self.ruled and not directed and overlapped.takes(self.view)
-        if ahead and overlapped.column_sums(self.view, offsets, plan.padding, spans, out):
+        if self._ahead and overlapped.column_sums(self.view, offsets, plan.padding, spans, out):
             return out
         n_tiles = -(-n_key // tiles.keys)
         first = plan.first_queries(tiles.queries, tiles.keys) if directed else plan.padding
@@ -169,19 +184,22 @@ class _Launch:
 
     def rows(self, entropy: bool, beside: list[Tensor]) -> tuple[Tensor | None, Tensor | None]:
         """Row entropies (b, h, q), and the sums of the given (b, k, _) values by attention."""
-        tiles, plan, device = row_tiles(self.view), self.plan, self.lse.device
-        width = sum(v.shape[-1] for v in beside)
-        wide = _power_of_two(width) if beside else 0
+        plan, device = self.plan, self.lse.device
+        wide = _power_of_two(sum(v.shape[-1] for v in beside)) if beside else 0
+        ahead = self._ahead and bool(beside) and wide <= overlapped.MOST_VALUES
         # 16-bit weights and values: their rounding, 2^−11, is below that of bfloat16's q and k.
         kind = torch.float32 if self.exact else torch.float16
-        values = torch.zeros((self.b, self.n_key, max(wide, 1)), dtype=kind, device=device)
-        at = 0
-        for value in beside:
-            values[..., at : at + value.shape[-1]] = value
-            at += value.shape[-1]
+        n_values = -(-self.n_key // overlapped.TILE_K) * overlapped.TILE_K
+        values = plan.side_by_side(beside, n_values, max(wide, 1), kind)
         shape = (self.b, self.h, self.n_query)
-        entropies = torch.empty(shape if entropy else 1, dtype=torch.float32, device=device)
-        found = torch.empty((*shape, wide) if beside else 1, dtype=torch.float32, device=device)
+        entropies = torch.empty(shape if entropy or ahead else 1, device=device)
+        found = torch.empty((*shape, wide) if beside else 1, device=device)
+        kept = entropies if entropy else None, found if beside else None
+        if ahead and overlapped.row_sums(
+            self.view, values, self.lse, plan, entropies, found, _SHIFT
+        ):
+            return kept
+        tiles = row_tiles(self.view)
         n_tiles = -(-self.n_query // tiles.queries)
         self._run(
             "row_sums",
@@ -191,11 +209,11 @@ class _Launch:
                 *(self.mask, plan.padding, plan.seen_keys(tiles.queries, tiles.keys)),
                 *(entropies, found),
             ),
-            (self.n_query, self.n_key, n_tiles),
+            (self.n_query, self.n_key, n_values, n_tiles),
             tiles,
             {"VALUES": wide, "ENTROPY": entropy, "SHIFT": 0 if self.exact else _SHIFT},
         )
-        return entropies if entropy else None, found if beside else None
+        return kept
 
     def _run(
         self,
@@ -216,9 +234,9 @@ class _Launch:
             *view.query.stride(),
             *view.key.stride(),
             *self.mask_strides,
-            view.scale * math.log2(math.e),
+            self.log2_scale,
             DIM=self.dim,
-            WIDE=_power_of_two(self.dim),
+            WIDE=self.wide,
             TILE_Q=tiles.queries,
             TILE_K=tiles.keys,
             MASKED=not self.ruled,

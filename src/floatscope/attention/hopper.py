@@ -21,18 +21,21 @@ _copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 
 @gluon.jit
 def _fetch(q_desc, row, column, memory, ready, count, wanted, STAGES: gl.constexpr):
-    """Starts the copy of one tile of queries, the `count`-th of this program."""
+    """Starts the copy of two tiles of queries, the `count`-th pair of this program."""
     stage = count % STAGES
     mbarrier.expect(ready.index(stage), q_desc.block_type.nbytes, pred=wanted)
     _copy_in(q_desc, [row, column], ready.index(stage), memory.index(stage), pred=wanted)
 
 
 @gluon.jit
-def _product(k_memory, q_memory, ready, count, nothing, STAGES: gl.constexpr):
-    """Starts q · kᵀ of the `count`-th tile of queries."""
+def _arrived(ready, count, STAGES: gl.constexpr):
     mbarrier.wait(ready.index(count % STAGES), (count // STAGES) & 1)
-    q = q_memory.index(count % STAGES)
-    return warpgroup_mma(q, k_memory.permute((1, 0)), nothing, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _product(a, b, nothing):
+    """Starts a · bᵀ of two tiles in shared memory."""
+    return warpgroup_mma(a, b.permute((1, 0)), nothing, use_acc=False, is_async=True)
 
 
 @gluon.jit
@@ -53,7 +56,7 @@ def column_sums(
     h = gl.program_id(1) % n_heads
     kv = h // heads_per_key
     k_memory = gl.allocate_shared_memory(k_desc.dtype, [TILE_K, DIM], k_desc.layout)
-    q_memory = gl.allocate_shared_memory(q_desc.dtype, [STAGES, TILE_Q, DIM], q_desc.layout)
+    q_memory = gl.allocate_shared_memory(q_desc.dtype, [STAGES, 2 * TILE_Q, DIM], q_desc.layout)
     ready = gl.allocate_shared_memory(gl.int64, [STAGES + 1, 1], mbarrier.MBarrierLayout())
     for s in gl.static_range(STAGES + 1):
         mbarrier.init(ready.index(s), count=1)
@@ -72,7 +75,7 @@ def column_sums(
     nothing = gl.zeros([TILE_Q, TILE_K], gl.float32, product)
     within = gl.arange(0, TILE_Q, gl.SliceLayout(1, product))
     column = h * q_column
-    used = tile * 0  # tiles of queries so far, of all groups
+    used = tile * 0  # pairs of tiles so far, of all groups
     for g in range(n_groups):
         start = gl.load(span_ptr + (b * n_groups + g) * 2)
         stop = gl.load(span_ptr + (b * n_groups + g) * 2 + 1)
@@ -80,43 +83,43 @@ def column_sums(
         own += start * TILE_Q
         acc = gl.zeros([TILE_Q, TILE_K], gl.float32, product)
         if start < stop:
-            # Two tiles a turn, so that each product has its own registers. An odd last tile gets
-            # a partner without members.
+            # Two tiles a turn: they come in one copy, and each product has its own registers. An
+            # odd last tile gets a partner without members.
             turns = (stop - start + 1) // 2
-            n_tiles = turns * 2
             row = b * q_batch + h * q_head + start * TILE_Q
-            for s in gl.static_range(STAGES - 1):
+            for s in gl.static_range(STAGES):
                 _fetch(
-                    q_desc, row + s * TILE_Q, column, q_memory, ready, used + s, s < n_tiles, STAGES
+                    q_desc, row + s * 2 * TILE_Q, column, q_memory, ready, used + s, s < turns, STAGES
                 )  # fmt: skip
             offset = gl.load(own + within)
+            _arrived(ready, used, STAGES)
+            pair = q_memory.index(used % STAGES)
             even = warpgroup_mma_wait(
-                0, deps=[_product(k_memory, q_memory, ready, used, nothing, STAGES)]
+                0, deps=[_product(pair.slice(0, TILE_Q, 0), k_memory, nothing)]
             )
             for turn in range(turns):
-                i = turn * 2
-                # The stage that a fetch fills was read by the product before the last.
-                more = i + STAGES - 1
-                _fetch(
-                    q_desc, row + more * TILE_Q, column, q_memory, ready, used + more,
-                    more < n_tiles, STAGES,
-                )  # fmt: skip
-                running = _product(k_memory, q_memory, ready, used + i + 1, nothing, STAGES)
-                after = gl.load(own + (i + 1) * TILE_Q + within)
+                count = used + turn
+                pair = q_memory.index(count % STAGES)
+                running = _product(pair.slice(TILE_Q, TILE_Q, 0), k_memory, nothing)
+                after = gl.load(own + (turn * 2 + 1) * TILE_Q + within)
                 acc += gl.exp2(even * log2_scale - offset[:, None])
                 odd = warpgroup_mma_wait(0, deps=[running])
                 if turn + 1 < turns:
+                    # This turn's queries have been read: others may take their place.
+                    more = turn + STAGES
                     _fetch(
-                        q_desc, row + (more + 1) * TILE_Q, column, q_memory, ready,
-                        used + more + 1, more + 1 < n_tiles, STAGES,
+                        q_desc, row + more * 2 * TILE_Q, column, q_memory, ready, used + more,
+                        more < turns, STAGES,
                     )  # fmt: skip
-                    running = _product(k_memory, q_memory, ready, used + i + 2, nothing, STAGES)
-                    offset = gl.load(own + (i + 2) * TILE_Q + within)
+                    _arrived(ready, count + 1, STAGES)
+                    pair = q_memory.index((count + 1) % STAGES)
+                    running = _product(pair.slice(0, TILE_Q, 0), k_memory, nothing)
+                    offset = gl.load(own + (turn * 2 + 2) * TILE_Q + within)
                     acc += gl.exp2(odd * log2_scale - after[:, None])
                     even = warpgroup_mma_wait(0, deps=[running])
                 else:
                     acc += gl.exp2(odd * log2_scale - after[:, None])
-            used += n_tiles
+            used += turns
         at = ((b * n_groups + g).to(gl.int64) * n_heads + h) * n_key
         gl.store(out_ptr + at + key, gl.where(real, gl.sum(acc, axis=0), 0.0), mask=key < n_key)
     for s in gl.static_range(STAGES + 1):

@@ -154,7 +154,7 @@ def _row_step(
 def row_sums(
     q_ptr, k_ptr, v_ptr, lse_ptr, group_ptr, last_ptr, mask_ptr, padding_ptr, seen_ptr,
     entropy_ptr, out_ptr,
-    n_heads, heads_per_key, n_query, n_key, n_tiles,
+    n_heads, heads_per_key, n_query, n_key, n_values, n_tiles,
     q_batch, q_head, q_row, q_dim, k_batch, k_head, k_row, k_dim, m_batch, m_head, m_row, log2_scale,
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, TILE_K: tl.constexpr,
     VALUES: tl.constexpr, ENTROPY: tl.constexpr, SHIFT: tl.constexpr,
@@ -170,7 +170,7 @@ def row_sums(
     row = tile * TILE_Q + tl.arange(0, TILE_Q)
     k_ptr += b.to(tl.int64) * k_batch + (h // heads_per_key).to(tl.int64) * k_head
     q_ptr += b.to(tl.int64) * q_batch + h.to(tl.int64) * q_head
-    v_ptr += b.to(tl.int64) * n_key * VALUES
+    v_ptr += b.to(tl.int64) * n_values * VALUES
     mask_ptr += b.to(tl.int64) * m_batch + h.to(tl.int64) * m_head
     at = (b * n_heads + h).to(tl.int64) * n_query
     inside = row < n_query

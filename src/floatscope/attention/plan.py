@@ -30,6 +30,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._kept: dict[tuple[str, int, int], Tensor] = {}
+        self._rooms: dict[tuple[int, ...], tuple[Tensor, list[Tensor | None]]] = {}
 
     @cached_property
     def n_query(self) -> int:
@@ -91,6 +92,25 @@ class Plan:
         first, after = pad // tile_k, torch.minimum(-(-pad // tile_k), past)
         whole = torch.maximum(whole, after)
         return torch.stack([first, after, whole, past], dim=-1).int().contiguous()
+
+    def side_by_side(
+        self, parts: list[Tensor], n_rows: int, width: int, dtype: torch.dtype
+    ) -> Float[Tensor, "b n w"]:
+        """The (b, k, _) parts in one tensor, filled up with zeros. All layers share it, since their
+        launches follow one another; a part that has not changed is not written again."""
+        widths = tuple(part.shape[-1] for part in parts)
+        if widths not in self._rooms:
+            shape = (len(self.group), n_rows, width)
+            room = torch.zeros(shape, dtype=dtype, device=self.group.device)
+            self._rooms[widths] = (room, [None] * len(parts))
+        room, written = self._rooms[widths]
+        at = 0
+        for i, part in enumerate(parts):
+            if written[i] is not part:
+                room[:, : part.shape[1], at : at + widths[i]] = part
+                written[i] = part
+            at += widths[i]
+        return room
 
     def _once(self, name: str, tile_q: int, tile_k: int, make: Callable[[], Tensor]) -> Tensor:
         if (name, tile_q, tile_k) not in self._kept:

@@ -119,22 +119,12 @@ def value_norms(
 
 
 @triton.jit
-def row_scores(
-    q_ptr, k_ptr, which_ptr, mask_ptr, out_ptr, heads_per_key, n_rows, n_key,
-    q_head, q_row, q_dim, k_head, k_row, k_dim, m_head, m_row, scale,
-    DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    """out[h, n, j]: the scaled score of chosen row n for key j, −∞ where it may not look."""
-    n = tl.program_id(1)
-    h = tl.program_id(2)
-    key = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    dim = tl.arange(0, WIDE)
-    row = tl.load(which_ptr + n)
-    q = tl.load(q_ptr + h * q_head + row * q_row + dim * q_dim, mask=dim < DIM, other=0.0)
-    inside = (key[:, None] < n_key) & (dim[None, :] < DIM)
-    at = k_ptr + (h // heads_per_key) * k_head + key[:, None] * k_row + dim[None, :] * k_dim
-    k = tl.load(at, mask=inside, other=0.0).to(tl.float32)
-    score = tl.sum(k * q.to(tl.float32)[None, :], axis=1) * scale
-    seen = tl.load(mask_ptr + h * m_head + row * m_row + key, mask=key < n_key, other=0) != 0
-    to = out_ptr + (h * n_rows + n).to(tl.int64) * n_key + key
-    tl.store(to, tl.where(seen, score, float("-inf")), mask=key < n_key)
+def row_norms(x_ptr, out_ptr, n_dim, TILE: tl.constexpr):
+    """out[i] = ‖x_i‖; one program a row."""
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros([TILE], dtype=tl.float32)
+    for start in range(0, n_dim, TILE):
+        dim = start + tl.arange(0, TILE)
+        x = tl.load(x_ptr + row * n_dim + dim, mask=dim < n_dim, other=0.0).to(tl.float32)
+        total += x * x
+    tl.store(out_ptr + row, tl.sqrt(tl.sum(total, axis=0)))

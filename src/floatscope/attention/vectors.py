@@ -1,4 +1,4 @@
-"""`blocked.columns`, `norms.value_norms` and `rows.row` on a GPU: launches `vector_kernels`.
+"""`blocked.columns` and `norms.value_norms` on a GPU: launches `vector_kernels`.
 
 Each tensor is read about once and never widened in memory.
 """
@@ -6,16 +6,16 @@ Each tensor is read about once and never widened in memory.
 from types import ModuleType
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..models import Direction
 from . import norms
 from .plan import plan_of
-from .rows import Held
 from .statistics import Columns, View
 
 _TILE = 64
+_VALUE_TILE = 128  # each tile reads a head's whole factor
 
 
 def _kernels() -> ModuleType:
@@ -38,7 +38,7 @@ def columns(view: View) -> Columns:
     parts = empty(b, h, tiles, 2 * wide + 1)
     sizes = {"DIM": dim, "WIDE": wide, "TILE": _TILE}
     kernels.query_totals[(tiles, b * h)](
-        view.query, plan.group, parts, h, n_query, tiles, *view.query.stride(), **sizes
+        view.query, plan.group, parts, h, n_query, tiles, *view.query.stride(), **sizes, num_warps=1
     )
     directed = view.visible.direction is not Direction.BIDIRECTIONAL
     if directed:
@@ -81,38 +81,16 @@ def value_norms(module: nn.Module, value: Tensor) -> Tensor:
     high, low = norms.halves(module, dim, value.dtype)
     h = len(high)
     out = torch.empty((b, h, n_key), dtype=torch.float32, device=value.device)
-    _kernels().value_norms[(-(-n_key // _TILE), b * h)](
-        value, high, low, out, h, h // kv, n_key, *value.stride(), DIM=dim, TILE=_TILE
+    _kernels().value_norms[(-(-n_key // _VALUE_TILE), b * h)](
+        value, high, low, out, h, h // kv, n_key, *value.stride(), DIM=dim, TILE=_VALUE_TILE
     )
     return out
 
 
-def rows(held: list[Held], b: int, which: Int[Tensor, " n"]) -> Float[Tensor, "l h n k"]:
-    """The attention of some of the held rows of one prompt, in all layers."""
-    first = held[0]
-    _, h, _, dim = first.query.shape
-    kv, n_key = first.key.shape[1:3]
-    n, device = len(which), first.query.device
-    which = which.to(device)
-    score = torch.empty((len(held), h, n, n_key), dtype=torch.float32, device=device)
-    for layer, one in enumerate(held):
-        mask = one.mask[b].expand(h, -1, -1).view(torch.uint8)
-        mask = mask if mask.stride(-1) == 1 else mask.contiguous()
-        _kernels().row_scores[(-(-n_key // _TILE), n, h)](
-            one.query[b],
-            one.key[b],
-            which,
-            mask,
-            score[layer],
-            h // kv,
-            n,
-            n_key,
-            *one.query[b].stride(),
-            *one.key[b].stride(),
-            *mask.stride()[:2],
-            one.scale,
-            DIM=dim,
-            WIDE=max(16, 1 << (dim - 1).bit_length()),
-            TILE=_TILE,
-        )
-    return score.softmax(-1)
+def norms_of(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
+    """The norm of each vector."""
+    b, n, dim = x.shape
+    x = x.contiguous()
+    out = torch.empty((b, n), dtype=torch.float32, device=x.device)
+    _kernels().row_norms[(b * n,)](x, out, dim, TILE=1024)
+    return out

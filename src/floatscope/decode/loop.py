@@ -121,8 +121,9 @@ def denoise(
         canvas[active, lo:hi] = after
         watcher.committed(state, reveal, guess.token)
         offered = torch.where(guess.hollow, guess.confidence, torch.nan)
-        # The one wait for the device in a step: who has finished?
-        answers = canvas[active, prompt_end:].cpu()
+        # The one wait for the device in a step, where it matters what was revealed: who has finished?
+        answers = canvas[active, prompt_end:]
+        answers = answers.cpu() if sampler.stop_at_eos or sampler.adaptive else answers
         left = answers == model.mask_id
         for place, b in enumerate(active):
             row = rows[b]

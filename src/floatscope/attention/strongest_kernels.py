@@ -1,0 +1,81 @@
+"""Triton kernels: the strongest keys of some rows, found without sorting the rows.
+
+`row_powers` writes the logarithms of the weights of those rows, and the highest of every block of
+keys; `strongest` then takes the highest block, its highest key, and again, as often as keys are
+wanted: it never reads a row twice. `strongest` (the module) launches these.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def row_powers(
+    q_ptr, k_ptr, lse_ptr, last_ptr, mask_ptr, padding_ptr, power_ptr, peak_ptr,
+    begin, n_heads, heads_per_key, n_query, n_key, first_row, n_rows, n_blocks,
+    q_batch, q_head, q_row, q_dim, k_batch, k_head, k_row, k_dim, m_batch, m_head, m_row, log2_scale,
+    DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, BLOCK: tl.constexpr,
+    MASKED: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """power[·, n, j] = log2 A of row first_row + n at key j, −∞ where it may not look; a program
+    takes a block of keys, a tile of rows and a head."""
+    block = tl.program_id(0)
+    here = tl.program_id(2).to(tl.int64)
+    b = (begin + here) // n_heads
+    h = (begin + here) % n_heads
+    place = tl.program_id(1) * TILE_Q + tl.arange(0, TILE_Q)
+    row = first_row + place
+    there = place < n_rows
+    key = block * BLOCK + tl.arange(0, BLOCK)
+    dim = tl.arange(0, WIDE)
+    q_ptr += b * q_batch + h * q_head
+    k_ptr += b * k_batch + (h // heads_per_key) * k_head
+    at = q_ptr + row[:, None] * q_row + dim[None, :] * q_dim
+    q = tl.load(at, mask=there[:, None] & (dim[None, :] < DIM), other=0.0)
+    at = k_ptr + key[:, None] * k_row + dim[None, :] * k_dim
+    k = tl.load(at, mask=(key[:, None] < n_key) & (dim[None, :] < DIM), other=0.0)
+    score = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
+    lse = tl.load(lse_ptr + (b * n_heads + h) * n_query + row, mask=there, other=0.0)
+    power = score * log2_scale - lse[:, None] * 1.4426950408889634
+    last = tl.load(last_ptr + b * n_query + row, mask=there, other=-1)
+    seen = (key[None, :] >= tl.load(padding_ptr + b)) & (key[None, :] <= last[:, None])
+    if MASKED:
+        at = mask_ptr + b * m_batch + h * m_head + row[:, None].to(tl.int64) * m_row + key[None, :]
+        inside = there[:, None] & (key[None, :] < n_key)
+        seen = inside & (tl.load(at, mask=inside, other=0) != 0)
+    power = tl.where(seen, power, float("-inf"))
+    to = here * n_rows + place
+    at = power_ptr + to[:, None] * (n_blocks * BLOCK) + key[None, :]
+    tl.store(at, power, mask=there[:, None])
+    tl.store(peak_ptr + to * n_blocks + block, tl.max(power, axis=1), mask=there)
+
+
+@triton.jit
+def strongest(
+    power_ptr, peak_ptr, key_ptr, weight_ptr, n_all, n_blocks,
+    TOP: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """key[n, t] and weight[n, t]: the TOP highest of each row of `power`, which is used up; where
+    a row has fewer keys, −1 and 0."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    there = row < n_all
+    block = tl.arange(0, BLOCKS)
+    peaks = peak_ptr + row[:, None] * n_blocks + block[None, :]
+    some = there[:, None] & (block[None, :] < n_blocks)
+    peak = tl.load(peaks, mask=some, other=float("-inf"))
+    within = tl.arange(0, BLOCK)
+    power_ptr += row * (n_blocks * BLOCK)
+    for t in range(TOP):
+        high = tl.max(peak, axis=1)
+        best = tl.argmax(peak, axis=1)
+        at = power_ptr[:, None] + best[:, None] * BLOCK + within[None, :]
+        power = tl.load(at, mask=there[:, None], other=float("-inf"))
+        place = tl.argmax(power, axis=1)
+        found = high > float("-inf")
+        to = row * TOP + t
+        tl.store(key_ptr + to, tl.where(found, best * BLOCK + place, -1), mask=there)
+        tl.store(weight_ptr + to, tl.where(found, tl.exp2(high), 0.0), mask=there)
+        power = tl.where(within[None, :] == place[:, None], float("-inf"), power)
+        tl.store(at, power, mask=there[:, None])
+        peak = tl.where(block[None, :] == best[:, None], tl.max(power, axis=1)[:, None], peak)
+        tl.debug_barrier()  # the next turn may read this block again

@@ -9,6 +9,7 @@ forward of the same rounds, which goes through the same stock attention (cuDNN's
 """
 
 import argparse
+import copy
 import gc
 import importlib.util
 import json
@@ -24,7 +25,13 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    DynamicCache,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from floatscope.attention import STATISTICS, Capture, Labels, Scene, View, blocked, fused, reference
 from floatscope.models import Direction, Model, seam
@@ -129,10 +136,13 @@ def alone(run: Run) -> Way:
 
 
 def in_turn(ways: dict[str, Way], rounds: int, repeats: int = 1) -> dict[str, float]:
-    """Median milliseconds of each way; the ways take turns, so that drift meets all alike."""
+    """Median milliseconds of each way. The ways take turns, and each round begins with another:
+    a GPU's clock follows the work before."""
     times: dict[str, list[float]] = {name: [] for name in ways}
+    order = list(ways)
     for turn in range(rounds + 1):  # the first round warms up and compiles
-        for name, way in ways.items():
+        for name in order[turn % len(order) :] + order[: turn % len(order)]:
+            way = ways[name]
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             with way() as run:
                 if repeats > 1:  # short runs: the device waits until all are queued
@@ -161,23 +171,24 @@ def peak(way: Way) -> float:
 
 def forward(name: str, sizes: Iterable[int], rounds: int) -> list[dict[str, Any]]:
     rows, model = [], build(name)
-    for size in sizes:
-        ways = ways_of(model, 1, size, KEEPS)
+    for batch, size in [(8, 1024), *((1, size) for size in sizes)]:
+        ways = ways_of(model, batch, size, KEEPS)
         times = in_turn(ways, rounds)
-        row: dict[str, Any] = {"model": name, "S": size, "plain_ms": times["plain"]}
+        row: dict[str, Any] = {"model": name, "batch": batch, "S": size}
+        row["plain_ms"] = times["plain"]
         row["plain_GiB"] = peak(ways["plain"])
         for way in KEEPS:
             row[way] = times[way] / times["plain"]
             row[f"{way}_memory"] = peak(ways[way]) / row["plain_GiB"]
-        row |= eager(model, size, times["plain"])
+        row |= eager(model, batch, size, times["plain"])
         rows.append(row)
         print(json.dumps(row), flush=True)
     return rows
 
 
-def eager(model: Model, size: int, plain_ms: float) -> dict[str, Any]:
+def eager(model: Model, batch: int, size: int, plain_ms: float) -> dict[str, Any]:
     """Every layer's weights materialised and kept, as `output_attentions=True` does."""
-    ids = torch.randint(0, 120000, (1, size), device="cuda")
+    ids = torch.randint(0, 120000, (batch, size), device="cuda")
     before = model.net.config._attn_implementation
     model.net.set_attn_implementation("eager")
 
@@ -348,18 +359,53 @@ def same() -> list[dict[str, Any]]:
             with seam.engaged(model.net):
                 plain = model.predict(ids, size - WINDOW, size, visible)
             everything = range(model.n_layers), range(model.n_heads)
-            with Capture(model, set(STATISTICS), *everything) as capture:
-                with capture.forward(scene) as seen:
-                    traced = model.predict(ids, size - WINDOW, size, visible)
+            capture = Capture(model, set(STATISTICS), *everything)
+            with capture, capture.forward(scene) as seen:
+                traced = model.predict(ids, size - WINDOW, size, visible)
             of_rows = [bool(one.candidates is not None) for one in seen.values()]
             row = {"model": name, "batch": batch, "S": size, "padding": batch > 1}
             row |= {"same_logits": bool(torch.equal(plain, traced)), "fused": all(of_rows)}
             rows.append(row)
             print(json.dumps(row), flush=True)
+        if not model.is_diffusion:
+            rows.append(same_step(model))
+            print(json.dumps(rows[-1]), flush=True)
         del model, plain, traced, seen, capture
         gc.collect()
         torch.cuda.empty_cache()
     return rows
+
+
+@torch.inference_mode()
+def same_step(model: Model) -> dict[str, Any]:
+    """One token after 1,000 with a KV cache: logits plain, plain again, and traced."""
+    ids = torch.randint(0, 120000, (4, 1001), device="cuda")
+    nothing = torch.zeros(4, dtype=torch.long, device="cuda")
+    last = torch.tensor([0], device="cuda")
+    region = (torch.arange(1001, device="cuda") * 6 // 1001).expand(4, -1)
+    visible = model.visibility(1, 1001, nothing)
+    group = region[:, -1:].clamp(max=2)
+    scene = Scene(visible, Labels(group, 3, region, 6), (0, 1), cached=True)
+    cache = DynamicCache(config=model.net.config)
+    with seam.engaged(model.net):
+        model.forward(ids[:, :-1], last, model.visibility(1000, 1000, nothing), cache)
+        plain, again = (
+            model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache)) for _ in range(2)
+        )
+    everything = range(model.n_layers), range(model.n_heads)
+    capture = Capture(model, set(STATISTICS), *everything)
+    capture._states = {n: torch.zeros(4, 1000, 6, device="cuda") for n in range(model.n_layers)}
+    with capture, capture.forward(scene) as seen:
+        traced = model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache))
+    return {
+        "model": model.name,
+        "batch": 4,
+        "S": 1001,
+        "cached": True,
+        "same_logits": bool(torch.equal(plain, traced)),
+        "plain_repeats_itself": bool(torch.equal(plain, again)),
+        "fused": all(one.candidates is not None for one in seen.values()),
+    }
 
 
 def growth() -> list[dict[str, Any]]:
@@ -403,16 +449,18 @@ def decoding(name: str, steps: int, size: int, batch: int) -> list[dict[str, Any
         prompts.append(Encoded(tuple(ids.tolist()), tuple(regions)))
     rows: list[dict[str, Any]] = []
     first: list[list[int]] = []
-    for way in ("warm", "plain", "mass", "all", "plain again"):
+    # With a cache every step has another shape, and attention prepares for each: all are warmed.
+    warm = ("warm", "warm plain", "warm mass") if not model.is_diffusion else ("warm",)
+    for way in (*warm, "plain", "mass", "all", "plain again"):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        some = steps if way != "warm" else 2
+        some = 2 if way == "warm" and model.is_diffusion else steps
         used = replace(sampler, **{"steps" if model.is_diffusion else "length": some})
         start = time.perf_counter()
-        if way.startswith("plain"):
+        if "plain" in way:
             found = decode(model, prompts, used)
         else:
-            keep = KEEPS.get(way, KEEPS["all"])[0]
+            keep = KEEPS.get(way.removeprefix("warm "), KEEPS["all"])[0]
             with Recorder(model, prompts, used, keep=keep) as recorder:
                 found = decode(model, prompts, used, recorder)
             recorder.outbox.settle()
@@ -424,11 +472,11 @@ def decoding(name: str, steps: int, size: int, batch: int) -> list[dict[str, Any
         answers = [d.answer_ids for d in found]
         row["same_tokens"] = not rows or answers == first
         first = first if rows else answers
-        if not way.startswith("plain"):
+        if "plain" not in way:
             arrays = [a for r in recorder.recorded for kept in r.arrays.values() for a in kept]
             row["kept_GiB"] = sum(a.nbytes for a in arrays) / GIB
             del recorder, arrays
-        if way != "warm":
+        if not way.startswith("warm"):
             rows.append(row)
             print(json.dumps(row), flush=True)
     base = (rows[0]["s"] + rows[-1]["s"]) / 2

@@ -22,7 +22,7 @@ from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import torch
 from transformers import (
@@ -33,7 +33,18 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from floatscope.attention import STATISTICS, Capture, Labels, Scene, View, blocked, fused, reference
+from floatscope.attention import (
+    STATISTICS,
+    Capture,
+    Labels,
+    Scene,
+    Seen,
+    View,
+    blocked,
+    fused,
+    reference,
+)
+from floatscope.attention.overhear import Overhear
 from floatscope.models import Direction, Model, seam
 from floatscope.models.registry import family_by_name
 
@@ -212,8 +223,6 @@ def eager(model: Model, batch: int, size: int, plain_ms: float) -> dict[str, Any
 
 def random_view(size: int, heads: int, kv: int, dtype: torch.dtype, **options: Any) -> View:
     """q, k and the log-sum-exp of one layer, with attention as sharp as a trained model's."""
-    from floatscope.attention.overhear import Overhear
-
     direction: Direction = options.get("direction", Direction.BIDIRECTIONAL)
     block = 32 if direction is Direction.BLOCK_CAUSAL else None
     batch = 2
@@ -345,7 +354,8 @@ def long() -> list[dict[str, Any]]:
 
 def same() -> list[dict[str, Any]]:
     """Logits with and without tracing, bit for bit; and the attention call's own output."""
-    rows = []
+    rows: list[dict[str, Any]] = [same_attention()]
+    print(json.dumps(rows[0]), flush=True)
     for name in SHAPES:
         model = build(name)
         for batch, size in ((1, 4096), (4, 1000)):
@@ -363,7 +373,8 @@ def same() -> list[dict[str, Any]]:
             with capture, capture.forward(scene) as seen:
                 traced = model.predict(ids, size - WINDOW, size, visible)
             of_rows = [bool(one.candidates is not None) for one in seen.values()]
-            row = {"model": name, "batch": batch, "S": size, "padding": batch > 1}
+            row: dict[str, Any] = {"model": name, "batch": batch, "S": size}
+            row |= {"padding": batch > 1}
             row |= {"same_logits": bool(torch.equal(plain, traced)), "fused": all(of_rows)}
             rows.append(row)
             print(json.dumps(row), flush=True)
@@ -393,10 +404,22 @@ def same_step(model: Model) -> dict[str, Any]:
             model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache)) for _ in range(2)
         )
     everything = range(model.n_layers), range(model.n_heads)
-    capture = Capture(model, set(STATISTICS), *everything)
-    capture._states = {n: torch.zeros(4, 1000, 6, device="cuda") for n in range(model.n_layers)}
-    with capture, capture.forward(scene) as seen:
-        traced = model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache))
+
+    def trace() -> tuple[torch.Tensor, dict[int, Seen]]:
+        capture = Capture(model, set(STATISTICS), *everything)
+        states = {n: torch.zeros(4, 1000, 6, device="cuda") for n in range(model.n_layers)}
+        capture._states = states
+        with capture, capture.forward(scene) as seen:
+            logits = model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache))
+        return logits, seen
+
+    traced, seen = trace()
+    with patch.object(fused, "wanted", return_value=False):
+        _, slow = trace()
+    errors = {}
+    for name in ("column_sum", "entropy", "flow_sum"):
+        one, other = (torch.stack([getattr(s, name) for s in x.values()]) for x in (seen, slow))
+        errors[name] = float((one - other).abs().max() / other.abs().max())
     return {
         "model": model.name,
         "batch": 4,
@@ -405,7 +428,33 @@ def same_step(model: Model) -> dict[str, Any]:
         "same_logits": bool(torch.equal(plain, traced)),
         "plain_repeats_itself": bool(torch.equal(plain, again)),
         "fused": all(one.candidates is not None for one in seen.values()),
+        "against_blocked": errors,
     }
+
+
+def same_attention() -> dict[str, Any]:
+    """Attention's own output with and without listening, bit for bit, over many shapes."""
+    tried, differ = 0, []
+    kinds = (torch.bfloat16, torch.float16, torch.float32)
+    for dtype in kinds:
+        for n_query in (1, 2, 7, 33, 63, 64, 65, 100, 129, 300, 1024):
+            for n_key in (n_query, n_query + 500):
+                q = torch.randn(2, 8, n_query, 128, device="cuda", dtype=dtype)
+                k, v = (torch.randn(2, 8, n_key, 128, device="cuda", dtype=dtype) for _ in range(2))
+                mask = torch.rand(2, 1, n_query, n_key, device="cuda") < 0.7
+                options: list[dict[str, Any]] = [{}, {"attn_mask": mask}]
+                options += [{"is_causal": True}] if n_query == n_key else []
+                for option in options:
+                    with torch.inference_mode():
+                        plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, **option)
+                        with Overhear():
+                            heard = torch.nn.functional.scaled_dot_product_attention(
+                                q, k, v, **option
+                            )
+                    tried += 1
+                    if not torch.equal(plain, heard):
+                        differ.append([str(dtype)[6:], n_query, n_key, *option])
+    return {"attention_calls": tried, "differ": differ}
 
 
 def growth() -> list[dict[str, Any]]:

@@ -139,6 +139,42 @@ def test_the_strongest_keys_of_rows(view, top, scarce, data):
         )
 
 
+@settings(max_examples=8, deadline=None)
+@given(views(with_lse=True), st.booleans())
+def test_a_log_sum_exp_of_our_own(view, scarce):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peaks, "_BLOCK", 16)
+        if scarce:
+            patch.setattr(peaks, "_SCRATCH", 1)
+        found = peaks.log_sum_exp(replace(view, lse=None))
+    counted = (view.labels.group >= 0)[:, None].expand_as(found)
+    torch.testing.assert_close(found[counted], view.lse[counted], rtol=1e-5, atol=1e-5)
+
+
+def test_few_queries_are_not_asked_for_theirs():
+    """cuDNN's kernel for them gives other last bits when asked; all other statistics need none."""
+    from floatscope.attention import overhear
+
+    asked = []
+
+    for n in (1, overhear.FEW - 1, overhear.FEW):
+        ear = overhear.Overhear()
+        q = torch.zeros(1, 2, n, 8)
+
+        def kernel(*args, n=n):
+            asked.append((n, args[4]))
+            return torch.zeros(1)
+
+        kernel.__name__ = "kernel"
+        known = overhear._TOLD
+        overhear._TOLD = (kernel,)
+        try:
+            ear.__torch_dispatch__(kernel, (), (q, q, q, None, False))
+        finally:
+            overhear._TOLD = known
+    assert asked == [(1, False), (overhear.FEW - 1, False), (overhear.FEW, True)]
+
+
 def test_strongest_keys_under_a_mask():
     view = next(iter_views())
     mask = torch.rand(1, 2, 5, 5, generator=torch.Generator().manual_seed(0)) < 0.5

@@ -1,20 +1,16 @@
-"""From recorded tensors to one labelled dataset: names, coordinates, nulls; no measuring."""
+"""From recorded arrays to one labelled dataset: names, coordinates, nulls; no measuring."""
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import numpy as np
-import torch
 import xarray as xr
-from torch import Tensor
 
 from . import null
-from .attention import Rows, Scene, Seen
 from .decode import Autoregressive, Decoding, Sampler
 from .models import Model
-from .outbox import Outbox
+from .recorded import Recorded
 from .token_classes import classify
 
 # name → dimensions of one step's array, before the step axis is put in front
@@ -36,97 +32,6 @@ _ROW_DIMS = {
     "row_weight": ("event", "layer", "head", "rank"),
     "row_flow": ("event", "layer", "head", "target"),
 }
-
-
-@dataclass(eq=False)
-class Recorded:
-    """What was seen of one prompt: a list of arrays a statistic, one for each kept step."""
-
-    steps: list[int] = field(default_factory=list)
-    arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
-    event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
-
-    def add(
-        self,
-        step: int,
-        seen: dict[int, Seen],
-        b: int,
-        padding: int,
-        scene: Scene,
-        dtype: np.dtype,
-        outbox: Outbox,
-    ) -> None:
-        """Row `b` of the batch, at one step, without its padding; the arrays come by `outbox`."""
-        self.steps.append(step)
-        layers = list(seen.values())
-        from_region = _counts(
-            scene.labels.region[b], scene.labels.n_regions
-        )  # positions so far in each region
-
-        def take(name: str, parts: list[Tensor], kind: np.dtype = dtype) -> None:
-            outbox.post(torch.stack(parts), kind, self.arrays.setdefault(name, []).append)
-
-        if layers[0].column_sum is not None:
-            stacked = [_some(s.column_sum)[b, ..., padding:] for s in layers]  # (g, h, k) a layer
-            column = torch.stack(stacked, dim=1)  # (g, layer, h, k)
-            outbox.post(column, dtype, self.arrays.setdefault("column_sum", []).append)
-            rows = _rows_of_groups(from_region, scene.labels.n_groups)
-            counted = self.arrays.setdefault("rows_counted", [])
-            outbox.post(rows, np.dtype(np.int64), counted.append)
-        if layers[0].entropy is not None:
-            take("entropy", [_some(s.entropy)[b, :, padding:] for s in layers])
-        empty = torch.where(from_region > 0, from_region.float(), torch.nan)[:, None]
-        if layers[0].flow_sum is not None:
-            take("flow", [_some(s.flow_sum)[b] / empty for s in layers])
-        if layers[0].rollout_sum is not None:
-            take("rollout", [_some(s.rollout_sum)[b] / empty for s in layers])
-        if layers[0].columns is not None:
-            columns = [s.columns for s in layers if s.columns is not None]
-            for name in ("score", "cosine", "query_norm"):
-                take(name, [(getattr(c, name)[b] / c.seen[b])[:, padding:] for c in columns])
-            take("key_norm", [c.key_norm[b, :, padding:] for c in columns])
-        if layers[0].value_norm is not None:
-            take("value_norm", [_some(s.value_norm)[b, :, padding:] for s in layers])
-        if layers[0].residual_norm is not None:
-            take("residual_norm", [_some(s.residual_norm)[b, padding:] for s in layers])
-
-    def reveal(
-        self,
-        step: int,
-        at: list[tuple[int, int]],
-        rows: Rows,
-        padding: int,
-        dtype: np.dtype,
-        outbox: Outbox,
-    ) -> None:
-        """The rows that predicted the (position, token) pairs revealed at one step."""
-        self.events += [(step, position, token) for position, token in at]
-        key = torch.where(rows.key >= 0, rows.key - padding, rows.key)
-        for name, tensor, kind in (
-            ("row_key", key, np.dtype(np.int32)),
-            ("row_weight", rows.weight, dtype),
-            ("row_flow", rows.flow, dtype),
-        ):
-            # (layer, head, event, …) → (event, layer, head, …)
-            outbox.post(tensor.movedim(2, 0), kind, self.event_arrays.setdefault(name, []).extend)
-
-
-def _some(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor
-
-
-def _counts(region: Tensor, n: int) -> Tensor:
-    return (region[:, None] == torch.arange(n, device=region.device)).sum(0)
-
-
-def _rows_of_groups(from_region: Tensor, n_groups: int) -> Tensor:
-    """How many queries so far are in each group: regions, or masked, revealed, prompt, or all."""
-    if n_groups == len(from_region):
-        return from_region
-    heads, rest = from_region[: n_groups - 1], from_region[n_groups - 1 :]
-    return torch.cat([heads, rest.sum(0, keepdim=True)])
 
 
 def assemble(

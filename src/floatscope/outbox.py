@@ -1,13 +1,13 @@
-"""Arrays on their way from the device to the host, in order, while the device goes on.
+"""Arrays on their way from the device to the host, while the device goes on.
 
-A tensor on a GPU is copied on a second stream into pinned memory, and a thread hands the array over
-when it has arrived; whoever wants the results calls `settle`. On a CPU everything happens at once.
+A tensor on a GPU is copied on a second stream into pinned memory; threads move it on into memory of
+its own when it has arrived, so that the pinned memory can be used again. `settle` waits for all and
+hands them over. On a CPU everything happens at once.
 """
 
 from collections.abc import Callable
-from queue import Queue
-from threading import Semaphore, Thread
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Semaphore
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ Sink = Callable[[np.ndarray], object]
 # Pinned memory is scarce: so many bytes may be under way before the sender waits.
 _UNIT = 16 << 20
 _UNITS = 128
+_THREADS = 4  # memory fresh from the system is slow to write: one thread does not keep up
 
 
 class Outbox:
@@ -26,16 +27,17 @@ class Outbox:
         self._cuda = device.type == "cuda"
         if self._cuda:
             self._stream = torch.cuda.Stream(device)
-            self._queue: Queue[Any] = Queue()
             self._room = Semaphore(_UNITS)
-            self._failure: BaseException | None = None
-            self._thread: Thread | None = None
+            self._pool: ThreadPoolExecutor | None = None
+            self._pending: list[tuple[Future[np.ndarray], Sink]] = []
 
     def post(self, tensor: Tensor, dtype: np.dtype, sink: Sink) -> None:
-        """`sink` is called with the tensor's values as an array of its own."""
+        """`sink` is called with the tensor's values as an array of its own, at the latest by
+        `settle`."""
         if not self._cuda:
             sink(tensor.cpu().numpy().astype(dtype))
             return
+        tensor = tensor.contiguous()
         units = min(_UNITS, 1 + tensor.nbytes // _UNIT)
         for _ in range(units):
             self._room.acquire()
@@ -46,28 +48,25 @@ class Outbox:
             arrived = torch.cuda.Event()
             arrived.record(self._stream)
         tensor.record_stream(self._stream)
-        if self._thread is None:
-            self._thread = Thread(target=self._deliver, daemon=True)
-            self._thread.start()
-        self._queue.put((host, arrived, dtype, sink, units))
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS)
+        self._pending.append((self._pool.submit(self._arrive, host, arrived, dtype, units), sink))
 
     def settle(self) -> None:
         """Waits until all that was posted has been handed over."""
-        if self._cuda and self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-            if self._failure is not None:
-                raise self._failure
+        if not self._cuda or self._pool is None:
+            return
+        pending, self._pending = self._pending, []
+        self._pool.shutdown()
+        self._pool = None
+        for future, sink in pending:
+            sink(future.result())
 
-    def _deliver(self) -> None:
-        while (item := self._queue.get()) is not None:
-            host, arrived, dtype, sink, units = item
-            try:
-                if self._failure is None:
-                    arrived.synchronize()
-                    sink(host.numpy().astype(dtype))  # a copy: the pinned memory is used again
-            except BaseException as failure:  # told to whoever settles
-                self._failure = failure
-            finally:
-                self._room.release(units)
+    def _arrive(
+        self, host: Tensor, arrived: torch.cuda.Event, dtype: np.dtype, units: int
+    ) -> np.ndarray:
+        try:
+            arrived.synchronize()
+            return host.numpy().astype(dtype)  # a copy: the pinned memory is used again
+        finally:
+            self._room.release(units)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from .assemble import Recorded, assemble
+from .assemble import assemble
 from .attention import STATISTICS, Capture, Labels, Scene, Seen
 from .choose import Choice, chosen
 from .decode import Autoregressive, Decoding, Sampler, State
@@ -22,6 +22,7 @@ from .errors import UsageError
 from .models import Model
 from .outbox import Outbox
 from .prompt import Encoded
+from .recorded import Recorded, record
 from .running import Running
 from .trace import Trace, readable
 
@@ -109,11 +110,9 @@ class Recorder(Watcher):
             yield
         self.seen = self.running.add(seen, scene) if state.cached else seen
         if state.step in self.steps:
-            for place, b in enumerate(state.rows):
-                padding = len(state.canvas[0]) - self._size(b, state)
-                self.recorded[b].add(
-                    state.step, self.seen, place, padding, scene, self.dtype, self.outbox
-                )
+            width = state.canvas.shape[1]
+            places = [(self.recorded[b], width - self._size(b, state)) for b in state.rows]
+            record(state.step, self.seen, scene, places, self.dtype, self.outbox)
 
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]

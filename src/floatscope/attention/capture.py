@@ -19,7 +19,7 @@ from ..errors import CaptureError
 from ..models import Model, Visibility, seam
 from . import blocked, fused, norms, vectors
 from . import strongest as peaks
-from .overhear import Overhear
+from .overhear import FEW, Overhear
 from .rows import Held, hold, row, strongest
 from .statistics import Columns, Labels, View
 
@@ -168,6 +168,8 @@ class Capture:
             state=state,
             bias=None if call.bias is None else call.bias.float(),
         )
+        if lse is None and whole.query.shape[2] < FEW and fused.takes(whole, without_lse=True):
+            whole = replace(whole, lse=peaks.log_sum_exp(whole))
         return whole if len(chosen) == call.query.shape[1] else _of_heads(whole, list(chosen))
 
     def _measure(

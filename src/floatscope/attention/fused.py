@@ -73,16 +73,16 @@ def available(tensor: Tensor) -> bool:
     return wanted(tensor) and _kernels() is not None
 
 
-def takes(view: View) -> bool:
-    """The kernels serve this view, so that a `Launch` of it may be made."""
-    return wanted(view.query) and _unfit(view) is None
+def takes(view: View, *, without_lse: bool = False) -> bool:
+    """The kernels serve this view (or would, if its log-sum-exp were known)."""
+    return wanted(view.query) and _unfit(view, without_lse) is None
 
 
-def _unfit(view: View) -> str | None:
+def _unfit(view: View, without_lse: bool = False) -> str | None:
     """Why the kernels cannot take this view, or None."""
     if _kernels() is None:
         return "Triton is not installed"
-    if view.lse is None:
+    if view.lse is None and not without_lse:
         return "attention's forward kept no log-sum-exp"
     if view.bias is not None:
         return "an intervention adds a bias to the scores"

@@ -3,7 +3,8 @@
 SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around
 the stock call sees the kernel's result: nothing is computed twice and the output is the stock one,
 bit for bit. Two kernels keep the log-sum-exp only if told to; the mode tells them, which changes
-nothing else. Where a kernel has none, the statistics compute their own.
+nothing else, except for few queries: cuDNN then has a faster kernel without it, whose last bits
+differ, and is left alone. Where a kernel has none, the statistics compute their own.
 """
 
 from typing import Any
@@ -18,6 +19,7 @@ _TOLD = (
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
 )
+FEW = 64  # queries
 
 
 class Overhear(TorchDispatchMode):
@@ -39,7 +41,7 @@ class Overhear(TorchDispatchMode):
             # In inference mode the composite function arrives whole: let it pick its kernel.
             with self:
                 return func.decompose(*args, **kwargs)
-        if func in _TOLD:
+        if func in _TOLD and args[0].shape[2] >= FEW:
             args = (*args[:4], True, *args[5:])
         result = func(*args, **kwargs)
         if "scaled_dot_product" in func.__name__ and isinstance(result, tuple | list):
@@ -49,7 +51,7 @@ class Overhear(TorchDispatchMode):
     def lse(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "b h q"] | None:
         """The log-sum-exp of every row, or None if the kernel gave none of that shape."""
         heard = self._heard
-        if heard is None or not isinstance(heard, torch.Tensor):
+        if heard is None or not isinstance(heard, torch.Tensor) or not heard.numel():
             return None
         heard = heard.squeeze(-1) if heard.ndim == 4 else heard
         if heard.shape[-1] > query.shape[2]:  # one kernel rounds the number of rows up

@@ -1,0 +1,1 @@
+"""What bench/gpu.py runs, one file a question."""

@@ -1,0 +1,79 @@
+"""A whole decoding through the recorder: forwards, statistics, copies to the host."""
+
+import importlib.util
+import json
+import sys
+import time
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from typing import Any
+from unittest.mock import MagicMock
+
+import torch
+
+from .common import GIB, KEEPS, WINDOW, Row, build
+
+
+def stand_in() -> None:
+    """What labels and stores the arrays afterwards is not timed, and may be missing here."""
+    for name in ("xarray", "zarr", "pandas"):
+        if importlib.util.find_spec(name) is None:
+            sys.modules[name] = MagicMock(__spec__=ModuleSpec(name, None))
+
+
+def decoding(name: str, steps: int, size: int, batch: int) -> list[Row]:
+    """A whole decoding through the recorder: forwards, statistics, copies to the host."""
+    stand_in()
+    from floatscope.decode import Autoregressive, Confidence
+    from floatscope.decode.loop import decode
+    from floatscope.prompt import Encoded
+    from floatscope.recording import Recorder
+
+    model = build(name)
+    sampler: Any = Confidence(length=WINDOW, steps=steps)
+    if not model.is_diffusion:  # as many forwards, each a token: with a KV cache
+        sampler = Autoregressive(length=steps)
+    names = ("question", "passage 1", "passage 2", "passage 3")
+    length = size - sampler.length
+    prompts = []
+    for b in range(batch):
+        ids = torch.randint(0, 120000, (length,), generator=torch.Generator().manual_seed(b))
+        regions = [names[i * 4 // length] for i in range(length)]
+        prompts.append(Encoded(tuple(ids.tolist()), tuple(regions)))
+    rows: list[Row] = []
+    first: list[list[int]] = []
+    # With a cache every step has another shape, and attention prepares for each: all are warmed.
+    warm = ("warm", "warm plain", "warm mass") if not model.is_diffusion else ("warm",)
+    for way in (*warm, "plain", "mass", "all", "plain again"):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        some = 2 if way == "warm" and model.is_diffusion else steps
+        used = replace(sampler, **{"steps" if model.is_diffusion else "length": some})
+        start = time.perf_counter()
+        if "plain" in way:
+            found = decode(model, prompts, used)
+        else:
+            keep = KEEPS.get(way.removeprefix("warm "), KEEPS["all"])[0]
+            with Recorder(model, prompts, used, keep=keep) as recorder:
+                found = decode(model, prompts, used, recorder)
+            recorder.outbox.settle()
+        torch.cuda.synchronize()
+        taken = time.perf_counter() - start
+        row: Row = {"model": name, "way": way, "steps": some, "S": size, "batch": batch}
+        row["s"] = taken
+        row["peak_GiB"] = torch.cuda.max_memory_allocated() / GIB
+        answers = [d.answer_ids for d in found]
+        row["same_tokens"] = not rows or answers == first
+        first = first if rows else answers
+        if "plain" not in way:
+            arrays = [a for r in recorder.recorded for kept in r.arrays.values() for a in kept]
+            row["kept_GiB"] = sum(a.nbytes for a in arrays) / GIB
+            del recorder, arrays
+        if not way.startswith("warm"):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    base = (rows[0]["s"] + rows[-1]["s"]) / 2
+    for row in rows:
+        row["ratio"] = row["s"] / base
+        print(row["way"], round(row["ratio"], 3))
+    return rows

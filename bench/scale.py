@@ -12,24 +12,23 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cost
 from rich.console import Console
 from rich.table import Table
-from shard_bytes import llada
-from simulated import SETTINGS, memory
+from watched import quietest, simulate
 
-from floatscope.engine import Plan, Run, Shard, execute
+from floatscope.engine import Plan, Shard
 
 PARTS = ("start", "workers", "ceiling", "study")
 HERE = Path(__file__).parent
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def sleeping(count: int, seconds: float, kind: str, size: int = 0) -> Plan:
@@ -41,93 +40,6 @@ def sleeping(count: int, seconds: float, kind: str, size: int = 0) -> Plan:
         spec |= {"start": 0, "stop": 32, "setting": "sampler-confidence"}
     shards = tuple(Shard(f"{kind}-{i:05d}", spec) for i in range(count))
     return Plan({"simulated": True}, "simulated:make", shards)
-
-
-class Watch:
-    """Times of storing, and processor time of the driver and of Ray's own two processes."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.stored: dict[str, float] = {}
-        self.first = self.last = (0.0, 0.0)  # processor seconds: driver, Ray
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] != "stored":
-            return
-        if not self.stored:
-            self.first = time.process_time(), _ray_seconds()
-        self.stored[event["shard"]] = time.time()
-        if len(self.stored) == self.total:
-            self.last = time.process_time(), _ray_seconds()
-
-
-def _ray_seconds() -> float:
-    """Processor time of the raylet and the cluster's store that this process started."""
-    total = 0
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                text = (folder / "stat").read_text()
-            except OSError:
-                continue
-            name, rest = text.partition("(")[2].rpartition(")")[::2]
-            fields = rest.split()
-            if name in ("raylet", "gcs_server") and int(fields[1]) == os.getpid():
-                total += int(fields[11]) + int(fields[12])
-    return total / TICKS
-
-
-def simulate(plan: Plan, workers: int, templates: Path, directory: Path) -> dict[str, Any]:
-    """One run, and what it took: the time from the first beginning to the last storing counts."""
-    with tempfile.TemporaryDirectory() as gate:
-        os.environ[SETTINGS] = json.dumps(
-            {"templates": str(templates), "gate": gate, "workers": workers, "sizes": llada()}
-        )
-        watch, start = Watch(len(plan.shards)), time.time()
-        execute(plan, directory, engine="ray", workers=workers, on_event=watch)
-        end = time.time()
-    return _read(plan, workers, directory, watch, start, end)
-
-
-def _read(
-    plan: Plan, workers: int, directory: Path, watch: Watch, start: float, end: float
-) -> dict[str, Any]:
-    run = Run(directory)
-    done = {s.id: run.read(s.id, ()).meta["simulated"] for s in plan.shards}
-    begun, last = min(d["begun"] for d in done.values()), max(watch.stored.values())
-    span, slept = last - begun, sum(s.spec["seconds"] for s in plan.shards)
-    size = sum(s["bytes"] for s in (run.manifest() or {})["result"]["shards"])
-    by_worker: dict[int, list[dict[str, float]]] = {}
-    for one in done.values():
-        by_worker.setdefault(one["pid"], []).append(one)
-    gaps, tails = [], []
-    for mine in by_worker.values():
-        mine.sort(key=lambda one: one["begun"])
-        gaps += [b["begun"] - a["ended"] for a, b in zip(mine, mine[1:], strict=False)]
-        tails.append(last - mine[-1]["ended"])
-    delays = [watch.stored[shard] - one["ended"] for shard, one in done.items()]
-    shards = len(plan.shards)
-    return {
-        "workers": workers,
-        "shards": shards,
-        "seconds_a_shard": slept / shards,
-        "bytes_a_shard": size / shards,
-        "start_seconds": begun - start,
-        "work_seconds": span,
-        "close_seconds": end - last,
-        "shards_per_second": shards / span,
-        "bytes_per_second": size / span,
-        "efficiency": slept / (workers * span),
-        "idle_between_shards": statistics.median(gaps) if gaps else None,
-        "idle_at_the_end": statistics.mean(tails),
-        "end_to_stored": statistics.median(delays),
-        "end_to_stored_most": max(delays),
-        "driver_cpu_share": (watch.last[0] - watch.first[0]) / span,
-        "ray_cpu_share": (watch.last[1] - watch.first[1]) / span,
-        "driver_memory": memory("VmRSS"),
-        "driver_memory_most": memory(),
-        "worker_memory": max(one["memory"] for one in done.values()),
-    }
 
 
 def start_up() -> dict[str, float]:
@@ -151,14 +63,13 @@ def start_up() -> dict[str, float]:
 
 
 def by_workers(args: argparse.Namespace, templates: Path, folder: Path) -> list[dict[str, Any]]:
-    """Shards of answers and of traces that take a second, by ever more workers."""
+    """Shards of answers and of traces, by ever more workers."""
     rows = []
     for kind in ("ask", "trace"):
         for workers in args.workers:
             plan = sleeping(workers * args.rounds, args.seconds, kind)
-            row = simulate(plan, workers, templates, folder / f"{kind}-{workers}")
-            rows.append({"kind": kind, **row})
-            _say(rows[-1])
+            rows.append({"kind": kind, **quietest(plan, workers, templates, folder, args.tries)})
+            say(rows[-1])
     return rows
 
 
@@ -166,16 +77,121 @@ def ceiling(args: argparse.Namespace, templates: Path, folder: Path) -> list[dic
     """Shards that take no time: all that is left is the engine."""
     rows = []
     sizes = {"noise-1MB": 2**20, "noise-16MB": 2**24, "noise-128MB": 2**27}
-    counts = {"ask": 400, "trace": 150, "noise-1MB": 150, "noise-16MB": 24, "noise-128MB": 4}
+    counts = {"ask": 400, "trace": 120, "noise-1MB": 120, "noise-16MB": 24, "noise-128MB": 4}
     for name, count in counts.items():
-        for workers in (1, 2, 4, 16) if count > 50 else (1, 2):
+        for workers in (1, 4, 16) if count > 50 else (1, 2):
             plan = sleeping(count, 0.0, name.partition("-")[0], sizes.get(name, 0))
-            row = simulate(plan, workers, templates, folder / f"{name}-{workers}")
-            rows.append({"kind": name, **row})
-            _say(rows[-1])
+            rows.append({"kind": name, **quietest(plan, workers, templates, folder, args.tries)})
+            say(rows[-1])
     return rows
 
 
-def _say(row: dict[str, Any]) -> None:
-    short = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
+def study(args: argparse.Namespace, templates: Path, folder: Path) -> dict[str, Any]:
+    """The whole plan of a study, its times shrunk alike; then its tables and its page, in earnest."""
+    request = cost.example(args.questions, args.questions, view=1)
+    seconds = {"diffusion": cost.ASSUMED, "causal": cost.ASSUMED}
+    planned = cost.planned(request, seconds)
+    shards = []
+    for shard, gpu in planned:
+        kind = "mdm" if shard.spec["model"] == request.models[0] else "arm"
+        spec = {**shard.spec, "seconds": gpu / args.shrink, "as": kind, "view": request.view}
+        shards.append(Shard(shard.id, spec))
+    plan = Plan(request.model_dump(mode="json"), "simulated:make", tuple(shards))
+    found = simulate(plan, args.study_workers, templates, folder / "study")
+    found |= {"questions": args.questions, "shrink": args.shrink}
+    say(found)
+    code = (
+        "import sys, time, json; start = time.time();"
+        "from floatscope.studies import Findings; from floatscope.studies.tables import write_results;"
+        "from floatscope.report.build import write_report;"
+        "found = Findings(sys.argv[1]); read = time.time(); write_results(found); told = time.time();"
+        "write_report(found); print(json.dumps({'open_seconds': read - start,"
+        "'tables_seconds': told - read, 'page_seconds': time.time() - told}))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, folder / "study"],
+        check=True, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    return found | json.loads(said.stdout)
+
+
+def say(row: dict[str, Any]) -> None:
+    short = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}
     print(json.dumps(short), file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
+    parser.add_argument("--seconds", type=float, default=2.0, help="A shard's time on the GPU.")
+    parser.add_argument("--rounds", type=int, default=5, help="Shards a worker.")
+    parser.add_argument("--tries", type=int, default=1, help="Again where others were busy.")
+    parser.add_argument("--questions", type=int, default=1000, help="Of the simulated study.")
+    parser.add_argument("--shrink", type=float, default=20.0, help="Its times are divided by this.")
+    parser.add_argument("--study-workers", type=int, default=32)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    found: dict[str, Any] = {}
+    if args.json and args.json.exists():
+        found = json.loads(args.json.read_text())  # parts that are not run again stay
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        templates = folder / "templates"
+        command = [sys.executable, f"{HERE}/shard_bytes.py", "--templates", str(templates)]
+        subprocess.run(command, check=True)  # in a process of its own: the driver needs no torch
+        found["machine"] = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+        for part in args.only:
+            if part == "start":
+                found[part] = start_up()
+            elif part == "workers":
+                found[part] = by_workers(args, templates, folder)
+            elif part == "ceiling":
+                found[part] = ceiling(args, templates, folder)
+            else:
+                found[part] = study(args, templates, folder)
+            if args.json:
+                args.json.write_text(json.dumps(rounded(found), indent=1) + "\n")
+    show(found)
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [rounded(v) for v in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "kind": ("shards", str),
+    "workers": ("workers", str),
+    "bytes_a_shard": ("kB a shard", lambda x: f"{x / 1e3:.0f}"),
+    "shards_per_second": ("shards/s", lambda x: f"{x:.2f}"),
+    "bytes_per_second": ("MB/s", lambda x: f"{x / 1e6:.2f}"),
+    "efficiency": ("efficiency", lambda x: f"{x:.1%}"),
+    "idle_between_shards": ("idle between", lambda x: f"{1e3 * x:.0f} ms"),
+    "end_to_stored": ("end to stored", lambda x: f"{1e3 * x:.0f} ms"),
+    "driver_cpu": ("driver CPU", lambda x: f"{x:.1%}"),
+    "driver_cpu_a_shard": ("driver a shard", lambda x: f"{1e3 * x:.1f} ms"),
+    "worker_cpu_a_shard": ("worker a shard", lambda x: f"{1e3 * x:.0f} ms"),
+    "start_seconds": ("start", lambda x: f"{x:.0f} s"),
+    "others_cpu": ("others' CPU", lambda x: f"{x:.2f}"),
+}
+
+
+def show(found: dict[str, Any]) -> None:
+    console = Console(width=200)
+    for part in ("workers", "ceiling"):
+        table = Table(title=part)
+        for name, _ in COLUMNS.values():
+            table.add_column(name, justify="right")
+        for row in found.get(part, ()):
+            table.add_row(*(write(row[key]) for key, (_, write) in COLUMNS.items()))
+        console.print(table)
+    for part in ("start", "study"):
+        console.print_json(json.dumps(rounded(found.get(part, {}))))
+
+
+if __name__ == "__main__":
+    main()

@@ -106,7 +106,9 @@ def _read(
         "close_seconds": end - last,
         "shards_per_second": shards / span,
         "bytes_per_second": size / span,
-        "efficiency": slept / (workers * span),
+        "efficiency": slept
+        / (workers * span),  # with the last shards, when some have nothing to do
+        "busy": slept / (slept + sum(gaps)) if slept else 0.0,
         "idle_between_shards": statistics.mean(gaps) if gaps else 0.0,
         "idle_at_the_end": statistics.mean(tails),
         "end_to_stored": statistics.median(delays),

@@ -21,26 +21,21 @@ from pathlib import Path
 from typing import Any
 
 import cost
-from rich.console import Console
-from rich.table import Table
+import stored
 from watched import quietest, simulate
 
 from floatscope.engine import Plan, Shard
 
-PARTS = ("start", "workers", "ceiling", "study")
+PARTS = ("start", "store", "workers", "ceiling", "study")
 HERE = Path(__file__).parent
 
 
-def sleeping(count: int, seconds: float, kind: str, size: int = 0) -> Plan:
+def sleeping(count: int, seconds: float, kind: str) -> Plan:
     """So many shards: noise of a size, shards of answers, or of measured traces.
 
     Their times are spread evenly, a quarter up and down: equal ones would all end together.
     """
-    spec: dict[str, Any] = {"kind": kind, "seconds": seconds, "bytes": size, "as": "mdm"}
-    if kind == "trace":
-        spec |= {"start": 8, "stop": 16, "view": 0, "domain": "questions"}
-    elif kind == "ask":
-        spec |= {"start": 0, "stop": 32, "setting": "sampler-confidence"}
+    spec = {**stored.KINDS[kind], "as": "mdm"}
     shards = tuple(
         Shard(f"{kind}-{i:05d}", {**spec, "seconds": seconds * (0.75 + 0.5 * (i * 0.618034 % 1))})
         for i in range(count)
@@ -84,11 +79,10 @@ def by_workers(args: argparse.Namespace, templates: Path, folder: Path) -> list[
 def ceiling(args: argparse.Namespace, templates: Path, folder: Path) -> list[dict[str, Any]]:
     """Shards that take no time: all that is left is the engine."""
     rows = []
-    sizes = {"noise-1MB": 2**20, "noise-16MB": 2**24, "noise-128MB": 2**27}
     counts = {"ask": 400, "trace": 120, "noise-1MB": 120, "noise-16MB": 24, "noise-128MB": 4}
     for name, count in counts.items():
         for workers in (1, 4, 16) if count > 50 else (1, 2):
-            plan = sleeping(count, 0.0, name.partition("-")[0], sizes.get(name, 0))
+            plan = sleeping(count, 0.0, name)
             rows.append({"kind": name, **quietest(plan, workers, templates, folder, args.tries)})
             say(rows[-1])
     return rows
@@ -137,7 +131,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=1000, help="Of the simulated study.")
     parser.add_argument("--shrink", type=float, default=20.0, help="Its times are divided by this.")
     parser.add_argument("--study-workers", type=int, default=32)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS, help="None: show.")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     found: dict[str, Any] = {}
@@ -152,12 +146,16 @@ def main() -> None:
         for part in args.only:
             if part == "start":
                 found[part] = start_up()
+            elif part == "store":
+                found[part] = stored.steps(templates, folder / "steps")
             elif part == "workers":
                 found[part] = by_workers(args, templates, folder)
             elif part == "ceiling":
                 found[part] = ceiling(args, templates, folder)
             else:
                 found[part] = study(args, templates, folder)
+            if "store" in found and "ceiling" in found:
+                found["capacity"] = stored.capacity(found, (1, 3, 10, 30, 100))
             if args.json:
                 args.json.write_text(json.dumps(rounded(found), indent=1) + "\n")
     show(found)
@@ -190,16 +188,25 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def show(found: dict[str, Any]) -> None:
-    console = Console(width=200)
+    """Tables in Markdown, as BENCHMARKS.md has them."""
     for part in ("workers", "ceiling"):
-        table = Table(title=part)
-        for name, _ in COLUMNS.values():
-            table.add_column(name, justify="right")
-        for row in found.get(part, ()):
-            table.add_row(*(write(row[key]) for key, (_, write) in COLUMNS.items()))
-        console.print(table)
+        names = [name for name, _ in COLUMNS.values()]
+        rows = [[write(r[key]) for key, (_, write) in COLUMNS.items()] for r in found.get(part, ())]
+        _table(part, names, rows)
+    for part in ("store", "capacity"):
+        several = found.get(part, [])
+        if isinstance(several, dict):
+            several = [{"kind": kind, **row} for kind, row in several.items()]
+        for row in several[:1]:
+            _table(part, list(row), [[str(v) for v in rounded(r).values()] for r in several])
     for part in ("start", "study"):
-        console.print_json(json.dumps(rounded(found.get(part, {}))))
+        print(part, json.dumps(rounded(found.get(part, {})), indent=1))
+
+
+def _table(title: str, names: list[str], rows: list[list[str]]) -> None:
+    print(f"\n{title}\n")
+    for line in (names, ["---"] + ["---:"] * (len(names) - 1), *rows):
+        print("| " + " | ".join(line) + " |")
 
 
 if __name__ == "__main__":

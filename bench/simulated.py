@@ -27,7 +27,7 @@ Tick = Callable[[float, float], None]
 def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
     settings = json.loads(os.environ[SETTINGS])
     meet(Path(settings["gate"]), settings["workers"])
-    return _Simulated(Shards(Path(settings["templates"])), settings["sizes"])
+    return Simulated(Shards(Path(settings["templates"])), settings["sizes"])
 
 
 def meet(gate: Path, workers: int) -> None:
@@ -46,7 +46,7 @@ def memory(field: str = "VmHWM") -> int:
     return int(status.split(f"{field}:")[1].split()[0]) * 1024
 
 
-class _Simulated:
+class Simulated:
     def __init__(self, templates: Shards, sizes: dict[str, int]) -> None:
         self.templates, self.sizes = templates, sizes
         self._noise = np.zeros(0, np.float32)

@@ -153,8 +153,12 @@ def report(
     gpus: list[int],
     load: float,
     idle: float,
+    told: float,
 ) -> dict[str, Any]:
-    """GPU-hours and bytes of every model, and hours by GPUs; `seconds` by direction and way."""
+    """GPU-hours and bytes of every model, and hours by GPUs; `seconds` by direction and way.
+
+    `told` is the time of tables and page, when no GPU is needed and, in one run, none is used.
+    """
     found: dict[str, Any] = {}
     for number, name in enumerate(request.models):
         kind = Kind(name, diffusion=number == 0)
@@ -176,7 +180,13 @@ def report(
     shards = planned(request, seconds)
     found["total"] = {"gpu_hours": total, "shards": len(shards)}
     found["by_gpus"] = [
-        {"gpus": n, "hours": round(end / 3600, 3), "efficiency": round(used, 3)}
+        {
+            "gpus": n,
+            "hours": round(end / 3600, 3),
+            "efficiency": round(used, 3),
+            "hours_with_report": round((end + told) / 3600, 3),
+            "efficiency_with_report": round(used * end / (end + told), 3),
+        }
         for n in gpus
         for end, used in [wall(shards, n, load, idle)]
     ]
@@ -198,13 +208,17 @@ def main() -> None:
         parser.add_argument(f"--{way}", type=float, default=1.0, help=told)
         told = "The same of the causal model; like the other's if left out."
         parser.add_argument(f"--causal-{way}", type=float, help=told)
+    parser.add_argument(
+        "--report", type=float, default=0.34, help="Seconds a question, at the end."
+    )
     args = parser.parse_args()
     fields = {name: getattr(args, name) for name in ("length", "steps", "view")}
     request = example(args.questions, args.limit, **fields)
     diffusion = {way: getattr(args, way) for way in WAYS}
     causal = {way: getattr(args, f"causal_{way}") or diffusion[way] for way in WAYS}
     seconds = {"diffusion": diffusion, "causal": causal}
-    print(json.dumps(report(request, seconds, args.gpus, args.load, args.idle), indent=1))
+    told = args.report * args.questions
+    print(json.dumps(report(request, seconds, args.gpus, args.load, args.idle, told), indent=1))
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ def capacity(found: dict[str, Any], seconds: tuple[float, ...]) -> list[dict[str
         runs = [row for row in found["ceiling"] if row["kind"] == name]
         driver = min(row["driver_cpu_a_shard"] for row in runs)
         driver += max(0.0, step["store"] - step["store_cpu"])
+        driver = min(driver, 1 / max(row["shards_per_second"] for row in runs))  # it was that fast
         row: dict[str, Any] = {"kind": name, "driver_seconds": driver, "ceiling": 1 / driver}
         for t in seconds:
             whole = t + step["encode_cpu"]  # a host has a core a GPU

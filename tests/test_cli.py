@@ -199,3 +199,28 @@ def test_frequencies_are_counted(inside, tmp_path):
 def test_interventions_are_listed(inside):
     listed = inside("interventions")
     assert listed.returncode == 0 and "mask-columns" in listed.stdout
+
+
+def test_gpus_are_ray_s_to_give(inside, tmp_path, monkeypatch):
+    """One worker a GPU; which GPU a worker has is not said from here."""
+    from floatscope.cli.study import _default_workers
+    from floatscope.studies import run as runs
+
+    done = inside(
+        "study", "--model", "pair/mdm", "--engine", "ray", "--device", "cuda:1", "--out", tmp_path
+    )
+    assert done.returncode == 2 and "Use --device cuda." in done.stderr
+    asked = []
+
+    def refuse(request, directory, **options):
+        asked.append((options["workers"], options["gpus"]))
+        raise fs.RunError("not now", "Later.")
+
+    monkeypatch.setattr(runs, "run", refuse)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    start = ("study", "--model", "pair/mdm", "--engine", "ray", "--out", tmp_path)
+    for more in ((), ("--gpus", "0.5", "--workers", "8"), ("--device", "cpu", "--workers", "2")):
+        assert inside(*start, *more).returncode == 6
+    assert asked == [(4, None), (8, 0.5), (2, 0)]
+    assert _default_workers("cuda", "local") == 1

@@ -511,6 +511,37 @@ def test_ray_with_two_workers_one_killed(tmp_path, counted, unbroken):
     assert seen[-1].done == 6
 
 
+def test_ray_gives_each_worker_a_gpu_of_its_own(tmp_path):
+    """The GPUs are a count of Ray's alone: what is tested is who gets which."""
+    ray = ray_engine._imported()
+    ray.init(address="local", num_cpus=4, num_gpus=3, include_dashboard=False, log_to_driver=False)
+    try:
+        shards = tuple(Shard(f"s{i}", {}) for i in range(6))
+        plan = Plan({"workers": 3}, "toy_worker:placed", shards)
+        execute(plan, tmp_path / "run", engine="ray", workers=3, gpus=None)
+    finally:
+        ray.shutdown()
+    said = [Run(tmp_path / "run").read(shard.id).meta for shard in shards]
+    by_worker = {one["pid"]: one["gpus"] for one in said}
+    assert sorted(by_worker.values()) == ["0", "1", "2"]
+    assert all(by_worker[one["pid"]] == one["gpus"] for one in said)
+
+
+def test_ray_workers_do_not_wait_until_a_shard_is_stored(tmp_path, counted):
+    seen = []
+
+    def next_has_begun(event):
+        if event["event"] == "stored" and event["shard"] == "toy-000":
+            deadline = time.monotonic() + 60
+            while "toy-001" not in toy_worker.counts(counted) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            seen.append(sorted(toy_worker.counts(counted)))
+
+    plan = toy_worker.plan(3)
+    execute(plan, tmp_path / "run", engine="ray", workers=1, on_event=next_has_begun)
+    assert "toy-001" in seen[0]
+
+
 def test_ray_is_not_installed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(fs.RunError, match=r"pip install 'floatscope\[ray\]'"):

@@ -126,6 +126,8 @@ def test_lifts_are_logarithmic_and_bad_numbers_draw_nothing():
     assert "zero" in seen and seen["between"][0] < seen["value"][0] < seen["null"][0]
     (hostile,) = ranges.drawings([a_number(unit=HOSTILE)])
     assert "<script" not in hostile and "<img" not in hostile
+    (none,) = ranges.drawings([a_number(0.0, 0.0, 0.0, 0.0)])
+    assert "100 %" in none, "nothing was right: a scale all the same"
     assert ranges.drawings([]) == []
 
 

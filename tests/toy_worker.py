@@ -49,6 +49,22 @@ def make(request):
     return work
 
 
+def placed(request):
+    """A worker that says which GPUs it was given, once so many workers have come."""
+    folder = Path(os.environ["TOY_COUNTS"])
+
+    def work(spec, tick):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"came-{os.getpid()}").touch()
+        deadline = time.monotonic() + 60
+        while len(list(folder.glob("came-*"))) < request["workers"]:
+            assert time.monotonic() < deadline, "the other workers did not come"
+            time.sleep(0.02)
+        return Output({}, {"pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")})
+
+    return work
+
+
 def befall(mishap, mark):
     if mishap is None or (mark.exists() and not mishap.endswith("always")):
         return

@@ -86,6 +86,10 @@ def study(
     engine: Engine = "local",
     workers: Workers = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster that is running.")] = None,
+    gpus: Annotated[
+        float | None,
+        typer.Option(min=0, help="GPUs a Ray worker takes. Default: one where there are any."),
+    ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run that is there.")] = True,
     overwrite: Overwrite = False,
 ) -> None:
@@ -127,7 +131,7 @@ def study(
     if "models" not in fields:
         raise UsageError("no model", "Name some with --model, or in the --config file.")
     request = request_of(fields, str(config or ""))
-    _run(request, out_dir, engine, workers, address, resume, overwrite)
+    _run(request, out_dir, engine, workers, address, gpus, resume, overwrite)
 
 
 @app.command()
@@ -142,7 +146,7 @@ def demo(
     from ..studies.run import DEMO
 
     request = request_of({"studies": tuple(STUDIES), **DEMO})
-    _run(request, out_dir, engine, workers, None, True, overwrite)
+    _run(request, out_dir, engine, workers, None, None, True, overwrite)
 
 
 def _run(
@@ -151,14 +155,21 @@ def _run(
     engine: str,
     workers: int | None,
     address: str | None,
+    gpus: float | None,
     resume: bool,
     overwrite: bool,
 ) -> None:
     from ..report.build import described, write_report
     from ..studies.run import run
 
-    gpu = _on_gpu(request.device)
-    count = workers or (1 if gpu else len(os.sched_getaffinity(0)))
+    if engine == "ray" and (request.device or "").startswith("cuda:"):
+        raise UsageError(
+            f"--device {request.device} with Ray, which gives each worker a GPU of its own",
+            "Use --device cuda.",
+        )
+    if gpus is None and request.device == "cpu":
+        gpus = 0
+    count = workers or _default_workers(request.device, engine)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -185,7 +196,7 @@ def _run(
             engine=engine,
             workers=count,
             address=address,
-            gpus=1 if engine == "ray" and gpu else 0,
+            gpus=gpus,
             resume=resume,
             overwrite=overwrite,
             progress=show,
@@ -205,12 +216,14 @@ def _run(
     out.print(f"[bold]{escape(str(page))}[/]")
 
 
-def _on_gpu(device: str | None) -> bool:
-    if device is not None:
-        return device.startswith("cuda")
-    import torch
+def _default_workers(device: str | None, engine: str) -> int:
+    """One a CPU core; on GPUs one, and with Ray one for each that is seen from here."""
+    if device is None or device.startswith("cuda"):
+        import torch
 
-    return torch.cuda.is_available()
+        if device is not None or torch.cuda.is_available():
+            return max(1, torch.cuda.device_count()) if engine == "ray" else 1
+    return len(os.sched_getaffinity(0))
 
 
 def _left(seconds: float | None) -> str:

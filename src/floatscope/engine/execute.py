@@ -42,7 +42,7 @@ def execute(
     engine: str = "local",
     workers: int = 1,
     address: str | None = None,
-    gpus: float = 0,
+    gpus: float | None = 0,
     resume: bool = True,
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
@@ -52,7 +52,8 @@ def execute(
     """Run every shard that is not done, then write the manifest; a finished run is left as it is.
 
     `about` (versions, seeds, model fingerprints) is written to run.json; what must make another run
-    of it belongs into the request. `gpus` and `address` are Ray's: GPUs a worker, and a cluster.
+    of it belongs into the request. `gpus` and `address` are Ray's: GPUs a worker (None: one where the
+    cluster has any), and a cluster.
     """
     crew = _engine(engine, workers, address, gpus)
     started = time.monotonic()
@@ -84,7 +85,7 @@ def execute(
     )
 
 
-def _engine(engine: str, workers: int, address: str | None, gpus: float) -> Engine:
+def _engine(engine: str, workers: int, address: str | None, gpus: float | None) -> Engine:
     if workers < 1:
         raise UsageError(f"workers = {workers}", "Use at least one.")
     if engine == "ray":

@@ -19,13 +19,18 @@ from .work import Bench
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 30.0
 _STARTS_LOST = 3  # actors that die before they are given anything, one after the other
+_HELD_BYTES = 2**28  # of results held back while workers are given their next job
 
 
 class RayCrew:
-    """So many actors; each takes `gpus` GPUs, and `cpus` CPUs of the cluster's count."""
+    """So many actors; each takes `gpus` GPUs, and `cpus` CPUs of the cluster's count.
+
+    Ray shows an actor its own GPUs and no others (CUDA_VISIBLE_DEVICES): "cuda" is a different one in
+    each. `gpus=None` is one a worker where the cluster has any, else none.
+    """
 
     def __init__(
-        self, workers: int, address: str | None = None, gpus: float = 0, cpus: float = 1
+        self, workers: int, address: str | None = None, gpus: float | None = 0, cpus: float = 1
     ) -> None:
         self.workers, self.address, self.gpus, self.cpus = workers, address, gpus, cpus
 
@@ -65,7 +70,10 @@ class RayCrew:
     def _run(
         self, ray: Any, plan: Plan, queue: Queue, listener: Listener, crew: list["_Actor"]
     ) -> Iterator[Report]:
-        options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_concurrency": 2}
+        gpus = self.gpus
+        if gpus is None:
+            gpus = 1 if ray.cluster_resources().get("GPU") else 0
+        options = {"num_cpus": self.cpus, "num_gpus": gpus, "max_concurrency": 2}
         remote = ray.remote(**options)(_Remote)
         # On this machine a worker finds what the driver finds, as a spawned process would.
         path = [] if self.address else list(sys.path)
@@ -82,26 +90,34 @@ class RayCrew:
                 return
             for worker in crew:
                 worker.ask()
-            refs = [ref for worker in crew for ref in worker.refs()]
-            ray.wait(refs, num_returns=1, timeout=_POLL_SECONDS)
+            here = _arrived(ray, crew)
+            landed: list[Report] = []
             for worker in list(crew):
-                for report in worker.hear(queue, listener):
-                    yield report
+                for report in worker.hear(here, queue, listener):
+                    landed.append(report)
+                    # First its next job, then the disk: no worker waits while shards are stored.
+                    if isinstance(report, Done) and (job := queue.take()):
+                        worker.give(job)
                     quiet_since = time.monotonic()
+                if _weight(landed) > _HELD_BYTES:
+                    yield from landed
+                    landed = []
                 if worker.dead:
                     crew.remove(worker)
                     stillborn = 0 if worker.ready else stillborn + 1
                     if stillborn > _STARTS_LOST:
+                        yield from landed
                         raise RunError(
                             f"Ray workers end before they start: {worker.why[-500:]}",
                             "Floatscope must be installed, in this version, on every machine.",
                         )
                 elif worker.job:
                     quiet_since = time.monotonic()
+            yield from landed
             if time.monotonic() - quiet_since > _PATIENCE_SECONDS:
                 quiet_since = time.monotonic()
                 yield Waiting(
-                    f"no worker has started: each needs {self.cpus:g} CPUs and {self.gpus:g} GPUs, "
+                    f"no worker has started: each needs {self.cpus:g} CPUs and {gpus:g} GPUs, "
                     f"free now are {_free(ray)}"
                 )
 
@@ -143,7 +159,12 @@ class _Actor:
         self.why = ""
 
     def refs(self) -> list[Any]:
+        """What is waited for."""
         return [ref for ref in (self._starting, self._doing) if ref is not None]
+
+    def asked(self) -> list[Any]:
+        """What nobody waits for, but hears when it is there."""
+        return [] if self._asked is None else [self._asked]
 
     def give(self, job: Job) -> None:
         self.job, self._begun = job, False
@@ -153,20 +174,20 @@ class _Actor:
         if self.job and self._asked is None and time.monotonic() - self._asked_at > _POLL_SECONDS:
             self._asked, self._asked_at = self._handle.come.remote(), time.monotonic()
 
-    def hear(self, queue: Queue, listener: Listener) -> Iterator[Report]:
+    def hear(self, here: set[Any], queue: Queue, listener: Listener) -> Iterator[Report]:
         """What has arrived, without waiting for anything."""
         try:
-            if self._here(self._starting):
+            if self._starting in here:
                 self._ray.get(self._starting)
                 self._starting, self.ready = None, True
-            if self._here(self._asked):
+            if self._asked in here:
                 come, self._asked = self._ray.get(self._asked), None
                 if self.job is not None and come is not None and come[0] == self.job.shard:
                     if not self._begun:
                         self._begun = True
                         listener.begin(self.job.shard)
                     listener.tick(*come)
-            if self._here(self._doing):
+            if self._doing in here:
                 report = self._ray.get(self._doing)
                 self._doing = self._asked = self.job = None
                 yield report
@@ -177,11 +198,20 @@ class _Actor:
             if job is not None:
                 yield queue.lose(job, f"its Ray worker ended ({_short(error)})")
 
-    def _here(self, ref: Any) -> bool:
-        return ref is not None and bool(self._ray.wait([ref], timeout=0)[0])
-
     def end(self) -> None:
         self._ray.kill(self._handle)
+
+
+def _arrived(ray: Any, crew: list[_Actor]) -> set[Any]:
+    """All that is there, as soon as something is: two calls, however many workers."""
+    refs = [ref for worker in crew for ref in worker.refs()]
+    ray.wait(refs, num_returns=1, timeout=_POLL_SECONDS)
+    refs += [ref for worker in crew for ref in worker.asked()]
+    return set(ray.wait(refs, num_returns=len(refs), timeout=0)[0])
+
+
+def _weight(reports: list[Report]) -> int:
+    return sum(len(report.data) for report in reports if isinstance(report, Done))
 
 
 def _imported() -> Any:

@@ -55,8 +55,8 @@ def _scale(several: Iterable[Number], unit: str) -> Scale:
         return Scale(low, high, unit) if high > low else Scale(0.5, 2.0, unit)
     low, high = min([0.0, *values]), max([0.0, *values])
     if unit == "%" and high <= 1:
-        low, high = (-_ceiling(-low) if low < 0 else 0.0), (min(1.0, _ceiling(high)) or 1.0)
-        return Scale(low, high, unit)
+        low = -_ceiling(-low) if low < 0 else 0.0
+        return Scale(low, min(1.0, _ceiling(high)) if high > 0 else 1.0, unit)
     low, high = (-_ceiling(-low) if low < 0 else 0.0), (_ceiling(high) if high > 0 else 0.0)
     return Scale(low, high, unit) if high > low else Scale(0.0, 1.0, unit)
 

@@ -22,8 +22,8 @@ from ..trace import Trace
 from .claim import Number
 from .planning import measures_of, plan
 from .request import Request, request_of
-from .study import QUESTIONS
-from .values import unflatten
+from .study import PROSE, QUESTIONS
+from .values import Arrays, unflatten
 
 
 class Findings:
@@ -44,6 +44,8 @@ class Findings:
         self.plan = plan(self.request)
         self.measures = measures_of(self.request)
         self._results: dict[tuple[str, str, str], Result | None] = {}
+        self._answers: dict[tuple[str, str | None], dict[str, np.ndarray] | None] = {}
+        self._orders: dict[tuple[str, str | None], Result | None] = {}
 
     # Models
 
@@ -94,7 +96,32 @@ class Findings:
         every = {model: self.result(key, model, domain) for model in self.models}
         return {model: result for model, result in every.items() if result is not None}
 
+    def gather(self) -> None:
+        """Every measure of every model: each shard is read once, not once a measure.
+
+        A table or a page needs them all; whoever wants one is served faster by `result` alone.
+        """
+        for model in self.models:
+            for domain in (QUESTIONS, PROSE):
+                keys = [k for k in self.measures if (k, model, domain) not in self._results]
+                read = list(self._read(keys, model, domain)) if keys else []
+                for key in keys:
+                    examples = [self._example(key, *one) for one in read]
+                    found = self.measures[key].of(examples, model) if examples else None
+                    self._results[key, model, domain] = found
+
     def _examples(self, key: str, model: str, domain: str) -> Iterator[xr.Dataset]:
+        for one in self._read([key], model, domain):
+            yield self._example(key, *one)
+
+    @staticmethod
+    def _example(key: str, one: dict[str, Any], arrays: Arrays) -> xr.Dataset:
+        return unflatten(arrays, f"{one['index']}/{key}", one["values"][key])
+
+    def _read(
+        self, keys: list[str], model: str, domain: str
+    ) -> Iterator[tuple[dict[str, Any], Arrays]]:
+        """What is said of each example, and its shard's arrays of these measures."""
         for shard in self.plan.shards:
             spec = shard.spec
             if spec["kind"] != "trace" or spec["domain"] != domain:
@@ -105,16 +132,22 @@ class Findings:
             wanted = [
                 name
                 for one in meta["examples"]
+                for key in keys
                 for name in _names(f"{one['index']}/{key}", one["values"][key])
             ]
             arrays = self.run.read(shard.id, tuple(wanted)).arrays
             for one in meta["examples"]:
-                yield unflatten(arrays, f"{one['index']}/{key}", one["values"][key])
+                yield one, arrays
 
     # Answers
 
     def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
         """Scores by question, in order: id, exact_match, contains, f1, steps."""
+        if (setting, model) not in self._answers:
+            self._answers[setting, model] = self._scores(setting, model)
+        return self._answers[setting, model]
+
+    def _scores(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
         rows: list[dict[str, Any]] = []
         for shard in self._asked(setting, model):
             rows += self.run.read(shard, ()).meta["rows"]
@@ -167,6 +200,11 @@ class Findings:
 
     def order(self, setting: str, model: str | None) -> Result | None:
         """The decoding order of a setting's answers."""
+        if (setting, model) not in self._orders:
+            self._orders[setting, model] = self._order(setting, model)
+        return self._orders[setting, model]
+
+    def _order(self, setting: str, model: str | None) -> Result | None:
         decodings = []
         for shard in self._asked(setting, model):
             output = self.run.read(shard)

@@ -19,7 +19,7 @@ def run(
     engine: str = "local",
     workers: int = 1,
     address: str | None = None,
-    gpus: float = 0,
+    gpus: float | None = 0,
     resume: bool = True,
     overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,

@@ -36,6 +36,7 @@ def write_results(found: Findings) -> list[Path]:
 
 def tables(found: Findings) -> dict[str, pd.DataFrame]:
     """Every table by name; one row a value, with null and interval beside it."""
+    found.gather()
     made: dict[str, pd.DataFrame] = {}
     for key in found.measures:
         frames = []

@@ -1,0 +1,116 @@
+"""A worker that stands for one with a GPU: it sleeps as long as a shard takes there, then returns one.
+
+What it returns has the size, the arrays and the header of a real study's shard (see shard_bytes), or
+is so many bytes of noise. All workers wait for each other before the first shard, so that start-up
+and work can be told apart. Where the templates lie is in the environment, since it is no part of
+what is asked. Each shard says when it was begun and ended, by whom, and how much memory that took.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from shard_bytes import SAMPLED, enlarged, example_arrays
+
+from floatscope.engine import Output
+from floatscope.engine.shards import Shards
+
+SETTINGS = "FLOATSCOPE_SCALE"  # {"templates": folder, "gate": folder, "workers": n, "sizes": {...}}
+_PATIENCE = 600.0
+Tick = Callable[[float, float], None]
+
+
+def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
+    settings = json.loads(os.environ[SETTINGS])
+    meet(Path(settings["gate"]), settings["workers"])
+    return Simulated(Shards(Path(settings["templates"])), settings["sizes"])
+
+
+def meet(gate: Path, workers: int) -> None:
+    """Wait until so many processes have come."""
+    (gate / str(os.getpid())).touch()
+    deadline = time.monotonic() + _PATIENCE
+    while len(os.listdir(gate)) < workers:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(os.listdir(gate))} of {workers} workers came")
+        time.sleep(0.05)
+
+
+def memory(field: str = "VmHWM") -> int:
+    """Of this process in bytes: the most so far, or VmRSS, now (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{field}:")[1].split()[0]) * 1024
+
+
+class Simulated:
+    def __init__(self, templates: Shards, sizes: dict[str, int]) -> None:
+        self.templates, self.sizes = templates, sizes
+        self._noise = np.zeros(0, np.float32)
+        self._examples: dict[tuple[str, bool], tuple[dict[str, Any], dict[str, np.ndarray]]] = {}
+
+    def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
+        begun = time.time()
+        tick(0, 1)
+        output = self._output(spec)
+        # Making it up is not what is measured: it counts as part of the GPU's time.
+        time.sleep(max(0.0, spec["seconds"] - (time.time() - begun)))
+        said = {
+            "begun": begun,
+            "ended": time.time(),
+            "pid": os.getpid(),
+            "memory": memory(),
+            "cpu": time.process_time(),  # so far; what encoding a shard takes is in the next one's
+        }
+        return Output(output.arrays, {**output.meta, "simulated": said})
+
+    def _output(self, spec: dict[str, Any]) -> Output:
+        if spec["kind"] == "noise":
+            size = spec["bytes"] // 4
+            if len(self._noise) != size:
+                self._noise = np.random.default_rng(0).normal(size=size).astype(np.float32)
+            return Output({"values": self._noise})
+        if spec["kind"] == "trace":
+            return self._traces(spec)
+        return self._answers(spec)
+
+    def _traces(self, spec: dict[str, Any]) -> Output:
+        arrays: dict[str, np.ndarray] = {}
+        examples = []
+        for index in range(spec["start"], spec["stop"]):
+            kept = index < spec["view"] and spec["domain"] == "questions"
+            one, found = self._example(spec["as"], kept)
+            arrays |= {f"{index}/{name}": array for name, array in found.items()}
+            examples.append({**one, "index": index, "id": f"{spec['domain']}/{index}"})
+        meta = self.templates.read(f"trace-{spec['as']}", ()).meta
+        return Output(arrays, {**meta, "examples": examples, "left_out": []})
+
+    def _example(self, kind: str, kept: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A traced example of the wanted size; the pair's first one has its trace kept."""
+        if (kind, kept) not in self._examples:
+            output, index = self.templates.read(f"trace-{kind}"), 0 if kept else 1
+            one = next(e for e in output.meta["examples"] if e["index"] == index)
+            arrays = {
+                name: enlarged(dims, name.rpartition("/")[2], array, self.sizes)
+                for name, (dims, array) in example_arrays(output, index).items()
+            }
+            if kept:  # hundreds of megabytes, and needed once
+                return one, arrays
+            self._examples[kind, kept] = one, arrays
+        return self._examples[kind, kept]
+
+    def _answers(self, spec: dict[str, Any]) -> Output:
+        sampled = spec["setting"].startswith(SAMPLED.partition("-")[0])
+        template = self.templates.read(f"{'sampled' if sampled else 'ask'}-{spec['as']}")
+        arrays, rows = {}, []
+        for place, index in enumerate(range(spec["start"], spec["stop"])):
+            if template.meta["rows"]:
+                row = template.meta["rows"][index % 4]
+                rows.append({**row, "id": f"q{index}", "contains": float(index * 7 % 10 < 6)})
+            for name in ("change", "block", "final"):
+                if f"{index % 4}/{name}" in template.arrays:
+                    arrays[f"{place}/{name}"] = template.arrays[f"{index % 4}/{name}"]
+        return Output(arrays, {**template.meta, "rows": rows})

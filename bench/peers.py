@@ -6,8 +6,10 @@ Small models with random weights, on the CPU, in float32: a LLaDA and a Dream, e
 steps, while the attention that every key receives is summed for every layer, head and step. Ways:
 Floatscope, transformers' `output_attentions`, TransformerLens, nnsight. The peers come from PyPI, as
 `bench/peers.txt` pins them, into an environment of their own (`.venv-peers`). Each library has its
-own process and its own plain forward, to which its times are ratios: ways take turns, the median of
-the rounds' ratios counts. Peak memory is what a decoding adds, in a forked process each (Linux).
+own process and its own plain decoding, to which its times are ratios: ways take turns, the median of
+the rounds' ratios counts. Times are of the CPU, which with one thread is what a clock shows on an
+idle machine, and does not suffer from a busy one. Peak memory is what a decoding adds, in a forked
+process each (Linux).
 """
 
 import argparse
@@ -95,8 +97,8 @@ def table(family: str, rows: list[dict[str, Any]]) -> str:
         cells = [library, way]
         for row in same:
             more = (row["peak_bytes"] - plain[row["S"]]["peak_bytes"]) / 1e6
-            floor = f"{row['ms_per_step']:.0f} ms, {row['peak_bytes'] / 1e6:.0f} MB"
-            cost = f"{row['time_ratio']:.2f}×, {more:+.0f} MB".replace("-0 MB", "+0 MB").replace(
+            floor = f"{row['cpu_ms_per_step']:.0f} ms, {row['peak_bytes'] / 1e6:.0f} MB"
+            cost = f"{row['cpu_ratio']:.2f}×, {more:+.0f} MB".replace("-0 MB", "+0 MB").replace(
                 "-", "−"
             )
             cells.append(floor if way == "plain" else cost)
@@ -115,9 +117,9 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--heads", type=int, default=8, help="of 64 dimensions each")
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--answer", type=int, default=16, help="masks to fill")
-    parser.add_argument("--steps", type=int, default=4, help="of the decoding")
+    parser.add_argument("--steps", type=int, default=2, help="of the decoding")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--env", type=Path, default=HERE.parent / ".venv-peers")
     parser.add_argument("--python", type=Path, help="a Python that has the peers already")
@@ -131,6 +133,11 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     facts: dict[str, Any] = {}
     versions: dict[str, str] = {}
+    about: dict[str, Any] = {
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "parameters": {k: getattr(args, k) for k in ("layers", "heads", "sizes", *KNOBS)},
+    }
     with tempfile.TemporaryDirectory() as folder:
         shape = tiny.Shape(
             layers=args.layers,
@@ -156,20 +163,14 @@ def main() -> None:
                     rows.append({**names, **row, "way": way})
                 facts[f"{library}, {family}"] = found["facts"]
                 versions |= found["versions"]
-    about = {
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "versions": versions,
-        "parameters": {k: getattr(args, k) for k in ("layers", "heads", "sizes", *KNOBS)},
-    }
+                if args.json:
+                    written = about | {"versions": versions, "rows": rows, "facts": facts}
+                    args.json.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n")
+    about["versions"] = versions
     print(json.dumps(about))
     for family in ("LLaDA", "Dream"):
         print(f"\n{family}\n\n{table(family, rows)}")
     print(f"\n{json.dumps(facts, indent=1, ensure_ascii=False)}")
-    if args.json:
-        found = about | {"rows": rows, "facts": facts}
-        args.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-        say(f"wrote {args.json}")
 
 
 if __name__ == "__main__":

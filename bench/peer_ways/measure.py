@@ -111,24 +111,29 @@ def work(
     for task in tasks:
         say(f"S = {task.size}: exactness, then {args.rounds} rounds")
         checked = exactness(ways, task)
-        times: dict[str, list[float]] = {name: [] for name in ways}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for _ in range(args.rounds):
             for name, way in ways.items():
-                start = time.perf_counter()
+                start = time.process_time(), time.perf_counter()
                 found = way(task)
-                times[name].append((time.perf_counter() - start) / task.steps)
+                stop = time.process_time(), time.perf_counter()
+                taken = [(b - a) / task.steps for a, b in zip(start, stop, strict=True)]
+                times[name].append((taken[0], taken[1]))
                 del found
         floor = times[next(iter(ways))]
-        for name, taken in times.items():
-            ratios = sorted(t / f for t, f in zip(taken, floor, strict=True))
+        for name, took in times.items():
+            cpu, wall = (
+                sorted(t[i] / f[i] for t, f in zip(took, floor, strict=True)) for i in (0, 1)
+            )
             rows.append(
                 {
                     "S": task.size,
                     "way": name,
-                    "ms_per_step": round(statistics.median(taken) * 1e3, 2),
-                    "time_ratio": round(statistics.median(ratios), 3),
-                    "ratio_low": round(ratios[len(ratios) // 4], 3),
-                    "ratio_high": round(ratios[-1 - len(ratios) // 4], 3),
+                    "cpu_ms_per_step": round(statistics.median(t[0] for t in took) * 1e3, 2),
+                    "wall_ms_per_step": round(statistics.median(t[1] for t in took) * 1e3, 2),
+                    "cpu_ratio": round(statistics.median(cpu), 3),
+                    "cpu_ratio_range": [round(cpu[0], 3), round(cpu[-1], 3)],
+                    "wall_ratio": round(statistics.median(wall), 3),
                     "peak_bytes": peaks[task.size, name],
                     **checked[name],
                 }

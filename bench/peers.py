@@ -33,6 +33,9 @@ PROCESSES = (
     ("nnsight", "sight", ("Dream",)),
 )
 KNOBS = ("rounds", "answer", "steps", "threads")
+# By default glibc gives blocks above 32 MiB back when they are freed, and takes them anew, page by
+# page: at S = 1024 a layer's attention is such a block, and that can cost more than the arithmetic.
+REUSE = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 
 
 def say(text: str) -> None:
@@ -69,6 +72,8 @@ def measure(python: Path, script: str, folder: Path, args: argparse.Namespace) -
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",  # nothing is fetched: the models are written here
     }
+    if args.reuse:
+        settings |= REUSE
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | settings)
     if done.returncode:
         raise SystemExit(
@@ -121,6 +126,7 @@ def main() -> None:
     parser.add_argument("--answer", type=int, default=16, help="masks to fill")
     parser.add_argument("--steps", type=int, default=2, help="of the decoding")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--reuse", action="store_true", help="freed memory stays with the process")
     parser.add_argument("--env", type=Path, default=HERE.parent / ".venv-peers")
     parser.add_argument("--python", type=Path, help="a Python that has the peers already")
     parser.add_argument("--json", type=Path)
@@ -136,7 +142,7 @@ def main() -> None:
     about: dict[str, Any] = {
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
-        "parameters": {k: getattr(args, k) for k in ("layers", "heads", "sizes", *KNOBS)},
+        "parameters": {k: getattr(args, k) for k in ("layers", "heads", "sizes", "reuse", *KNOBS)},
     }
     with tempfile.TemporaryDirectory() as folder:
         shape = tiny.Shape(

@@ -206,6 +206,25 @@ def test_a_whole_trace_is_the_same(models, family, monkeypatch):
                 np.testing.assert_array_equal(other.data[name], array, err_msg=name)
 
 
+@pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
+def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
+    """Hidden columns are chosen by what the kernels measure; the answers are the same."""
+    import floatscope as fs
+
+    model = models[family]
+    sampler = replace(sampler_for(model), length=4)
+    prompts = ["Hello there, how are you?", "Hi, and goodbye"]
+    used = []
+    kernels_alone = fused.sums
+    monkeypatch.setattr(fused, "sums", lambda *a, **k: used.append(1) or kernels_alone(*a, **k))
+    with fs.MaskColumns(k=2)(model):
+        plain = [d.answer_ids for d in model.generate(prompts, sampler)]
+        assert not used
+        monkeypatch.setattr(fused, "wanted", lambda tensor: True)
+        assert [d.answer_ids for d in model.generate(prompts, sampler)] == plain
+    assert used
+
+
 def test_what_does_not_fit_falls_back_with_one_notice():
     fused._notice.cache_clear()
     view = next(iter_views())

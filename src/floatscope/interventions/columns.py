@@ -6,23 +6,29 @@ head. No row is ever left without a key: one that would be keeps what it saw.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..anchors import Rule
-from ..attention import Labels, View
-from ..attention.blocked import sums
+from ..attention import Labels, View, blocked, fused
+from ..attention.overhear import FEW, Overhear
+from ..attention.strongest import log_sum_exp
 from ..models import Visibility, seam
+
+# Labels belong to one forward, as does what the kernels derive from them: all its layers share them.
+_labels: "WeakKeyDictionary[Visibility, Labels]" = WeakKeyDictionary()
 
 
 def received(
     call: seam.Call, visible: Visibility
 ) -> tuple[Float[Tensor, "b h k"], Float[Tensor, "b 1 k"]]:
     """Column sums of the attention about to be computed, and how many rows see each key."""
-    real = visible.query_positions >= visible.padding[:, None]  # (b, q)
-    labels = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)
+    if visible not in _labels:
+        real = visible.query_positions >= visible.padding[:, None]  # (b, q)
+        _labels[visible] = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)
     view = View(
         query=call.query,
         key=call.key,
@@ -30,10 +36,19 @@ def received(
         mask=call.mask,
         causal=call.causal,
         visible=visible,
-        labels=labels,
+        labels=_labels[visible],
         bias=None if call.bias is None else call.bias.float(),
     )
-    return sums(view, entropy=False, regions=False).column_sum[:, 0], viewers(visible)[:, None]
+    if fused.takes(view, without_lse=True):
+        # The log-sum-exp comes with the attention itself, which costs less than any other way to it.
+        with Overhear() as ear:
+            seam.stock(call)
+        lse = ear.lse(call.query)
+        lse = log_sum_exp(view) if lse is None and call.query.shape[2] < FEW else lse
+        sums = fused.sums(replace(view, lse=lse), entropy=False, regions=False)
+    else:
+        sums = blocked.sums(view, entropy=False, regions=False)
+    return sums.column_sum[:, 0], viewers(visible)[:, None]
 
 
 def viewers(visible: Visibility) -> Float[Tensor, "b k"]:

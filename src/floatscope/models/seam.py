@@ -54,7 +54,8 @@ def allowed(call: Call) -> Bool[Tensor, "#b #h q k"]:
     return full.tril(k - q) if call.causal else full
 
 
-def _stock(call: Call) -> Float[Tensor, "b q h d"]:
+def stock(call: Call) -> Float[Tensor, "b q h d"]:
+    """Attention as transformers computes it."""
     biased = call.bias is not None
     output, _ = sdpa_attention_forward(
         call.module,
@@ -80,7 +81,7 @@ def _biased(call: Call) -> Float[Tensor, "b h q k"]:
 
 def _chain(handlers: list[Handler]) -> Proceed:
     if not handlers:
-        return _stock
+        return stock
     first, rest = handlers[0], _chain(handlers[1:])
     return lambda call: first(call, rest)
 

@@ -1,0 +1,232 @@
+"""BENCHMARKS.md's tables, written from the raw results: no figure in them is typed.
+
+    python bench/tables.py            # rewrites them in place
+    python bench/tables.py --check    # says whether they are up to date
+
+A table stands between `<!-- name -->` and `<!-- end -->`.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "BENCHMARKS.md"
+
+
+def gpu() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((HERE / "gpu.json").read_text())
+    return found
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def times(ratio: float | None) -> str:
+    return "out of memory" if ratio is None else f"{ratio:.3f}×" if ratio < 2 else f"{ratio:.2f}×"
+
+
+def forwards() -> str:
+    head = ["shape", "batch × S", "plain", "mass", "with groups", "all statistics"]
+    head += ["memory of all", "eager, attentions kept", "its memory"]
+    rows = []
+    for name in ("LLaDA-8B", "Dream-7B", "Llama-8B"):
+        for row in gpu()[name]:
+            eager = "–" if row["eager_GiB"] is None else f"{row['eager_GiB']:.1f} GiB"
+            rows.append(
+                [name, f"{row['batch']} × {row['S']:,}", f"{row['plain_ms']:.1f} ms"]
+                + [times(row[way]) for way in ("mass", "groups", "all")]
+                + [f"+{100 * (row['all_memory'] - 1):.1f} %", times(row["eager"]), eager]
+            )
+    return table(head, rows)
+
+
+def long() -> str:
+    return table(
+        ["S", "plain", "mass", "peak memory", "eager would keep"],
+        [
+            [
+                f"{row['S']:,}",
+                f"{row['plain_ms']:.0f} ms",
+                times(row["mass"]),
+                f"{row['peak_GiB']:.1f} GiB",
+                f"{row['eager_would_take_GiB']:,.0f} GiB",
+            ]
+            for row in gpu()["long"]
+        ],
+    )
+
+
+def kernel() -> str:
+    return table(
+        ["S", "Floatscope", "flash-colreduce", "times as fast", "Floatscope's rate", "blocked"],
+        [
+            [
+                f"{row['S']:,}",
+                f"{row['ours_ms']:.3f} ms",
+                f"{row['flash-colreduce_ms']:.3f} ms",
+                f"{row['times_as_fast']:.2f}×",
+                f"{row['tflops']:.0f} TFLOP/s",
+                f"{row['blocked_ms']:.2f} ms",
+            ]
+            for row in gpu()["kernel"]
+        ],
+    )
+
+
+def exact() -> str:
+    names = ("column_sum", "entropy", "region_sum", "rolled")
+    rows = []
+    for dtype in ("bfloat16", "float16", "float32"):
+        cases = [row for row in gpu()["exact"] if row["dtype"] == dtype]
+        worst = [f"{max(row[name] for row in cases):.1e}" for name in names]
+        rows.append([f"{dtype}, {len(cases)} cases", *worst])
+    return table(["q and k", "column sums", "entropy", "region sums", "rollout"], rows)
+
+
+def decodings() -> str:
+    rows = []
+    for part, what in (
+        ("decode", "LLaDA-8B, 32 steps"),
+        ("continue", "Llama-8B, 32 tokens, cached"),
+    ):
+        found = gpu()[part]
+        for row in found:
+            kept = f"{row['kept_GiB']:.1f} GiB" if "kept_GiB" in row else "–"
+            rows.append(
+                [
+                    what,
+                    row["way"],
+                    f"{row['s']:.2f} s",
+                    times(row["ratio"]),
+                    f"{row['peak_GiB']:.2f} GiB",
+                    kept,
+                ]
+            )
+    return table(["decoding", "way", "time", "over plain", "peak memory", "kept"], rows)
+
+
+def before() -> str:
+    runs = [{row["way"]: row["ratio"] for row in run} for run in gpu()["decode_before"]]
+    rows = [[way, *[times(run[way]) for run in runs]] for way in ("mass", "all")]
+    return table(["way", *[f"run {n + 1}" for n in range(len(runs))]], rows)
+
+
+def layers() -> str:
+    rows = [
+        [f"{row['layers']} of 32", times(row["mass"]), times(row["all but rollout"])]
+        for row in gpu()["growth"]
+    ]
+    return table(["layers traced", "mass", "all but rollout"], rows)
+
+
+def profile() -> str:
+    """The kernels that a traced forward adds, and what all others take."""
+    own = (
+        *("column_sums", "row_sums", "value_norms", "row_powers", "query_totals", "key_columns"),
+        *("row_norms", "offsets"),
+    )
+    rows = []
+    for name in ("GEMM (nvjet)", "attention (cuDNN)", *own, "everything else"):
+        cells = []
+        for way in gpu()["profile"]:
+            taken = {key: ms for key, _, ms in way["top"]}
+            of_gemm = sum(ms for key, ms in taken.items() if key.startswith("nvjet"))
+            of_attention = sum(ms for key, ms in taken.items() if key.startswith("cudnn"))
+            known = {"GEMM (nvjet)": of_gemm, "attention (cuDNN)": of_attention}
+            known |= {key: taken.get(key, 0.0) for key in own}
+            known["everything else"] = way["kernels_ms"] - sum(known.values())
+            cells.append(f"{known[name]:.2f}" if known[name] else "–")
+        rows.append([name, *cells])
+    rows.append(["sum", *[f"{way['kernels_ms']:.1f}" for way in gpu()["profile"]]])
+    return table(["kernel, ms a forward", "plain", "mass", "all"], rows)
+
+
+def seconds() -> dict[str, dict[str, float]]:
+    """Of one example's decoding of 32 forwards, by way; what is assumed is said in the text."""
+    first = gpu()["LLaDA-8B"]
+    batch = next(row for row in first if row["batch"] == 8)
+    alone = next(row for row in first if row["batch"] == 1 and row["S"] == batch["S"])
+    plain = 32 * batch["plain_ms"] / 8 / 1000
+    blocked = next(row["blocked_ms"] for row in gpu()["kernel"] if row["S"] == batch["S"])
+    cached = {row["way"]: row["s"] for row in gpu()["continue"]}
+    causal = (cached["plain"] + cached["plain again"]) / 2 / 8
+    return {
+        "diffusion": {
+            "plain": plain,
+            "traced": 32 * alone["plain_ms"] * alone["all"] / 1000,
+            "anchors": plain + 32 * 32 * blocked / 1000,
+            "tokens": 1.1 * plain,
+        },
+        "causal": {
+            "plain": causal,
+            "traced": cached["all"],
+            "anchors": causal * cached["mass"] / cached["plain"],
+            "tokens": 1.1 * causal,
+        },
+    }
+
+
+def cost() -> str:
+    from cost import example, report
+
+    found = report(example(1000, 1000), seconds(), [1, 8, 64], 60.0, 0.1, 340.0)
+    ways = ("plain", "anchors", "tokens", "traced")
+    rows = []
+    for name, kind in zip(list(found)[:2], ("diffusion", "causal"), strict=True):
+        one, each = found[name], seconds()[kind]
+        for way in ways:
+            hours, n = one["gpu_hours_by_way"][way], one["decodings"][way]
+            rows.append([name, way, f"{n:,}", f"{each[way]:.2f} s", f"{hours:.2f}"])
+        rows.append([f"**{name}**", "all", f"{sum(one['decodings'].values()):,}", "–"])
+        rows[-1].append(f"**{one['gpu_hours']:.1f}**")
+    head = ["model", "decodings", "number", "one, 32 forwards", "GPU-hours"]
+    hours = [
+        [
+            str(row["gpus"]),
+            f"{row['hours']:.2f}",
+            f"{100 * row['efficiency']:.0f} %",
+            f"{row['hours_with_report']:.2f}",
+        ]
+        for row in found["by_gpus"]
+    ]
+    second = table(["GPUs", "hours", "GPUs at work", "hours with the report"], hours)
+    return table(head, rows) + "\n\n" + second
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
+    "before": before, "layers": layers, "profile": profile, "cost": cost,
+}  # fmt: skip
+
+
+def written(text: str) -> str:
+    """The page with every table as the results give it."""
+    for name, make in TABLES.items():
+        block = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.S)
+        new = make().replace("\\", r"\\")
+        text, n = block.subn(rf"\g<1>{new}\g<2>", text)
+        assert n == 1, f"{PAGE.name} has {n} places for the table {name!r}; it needs one"
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    text = PAGE.read_text()
+    new = written(text)
+    if not args.check:
+        PAGE.write_text(new)
+    elif new != text:
+        sys.exit(f"{PAGE.name} is out of date: run python bench/tables.py")
+
+
+if __name__ == "__main__":
+    main()

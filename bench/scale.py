@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import cost
-import stored
-from watched import quietest, simulate
+from scale_parts import stored
+from scale_parts.watched import quietest, simulate
 
 from floatscope.engine import Plan, Shard
 
@@ -40,7 +40,7 @@ def sleeping(count: int, seconds: float, kind: str) -> Plan:
         Shard(f"{kind}-{i:05d}", {**spec, "seconds": seconds * (0.75 + 0.5 * (i * 0.618034 % 1))})
         for i in range(count)
     )
-    return Plan({"simulated": True}, "simulated:make", shards)
+    return Plan({"simulated": True}, "scale_parts.simulated:make", shards)
 
 
 def start_up() -> dict[str, float]:
@@ -98,7 +98,7 @@ def study(args: argparse.Namespace, templates: Path, folder: Path) -> dict[str, 
         kind = "mdm" if shard.spec["model"] == request.models[0] else "arm"
         spec = {**shard.spec, "seconds": gpu / args.shrink, "as": kind, "view": request.view}
         shards.append(Shard(shard.id, spec))
-    plan = Plan(request.model_dump(mode="json"), "simulated:make", tuple(shards))
+    plan = Plan(request.model_dump(mode="json"), "scale_parts.simulated:make", tuple(shards))
     found = simulate(plan, args.study_workers, templates, folder / "study")
     found |= {"questions": args.questions, "shrink": args.shrink}
     say(found)

@@ -16,13 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cost
-import stored
-from watched import quietest, simulate
+from scale_parts import counting, stored
+from scale_parts.tables import rounded, show
+from scale_parts.watched import quietest, simulate
 
 from floatscope.engine import Plan, Shard
 
@@ -40,7 +39,7 @@ def sleeping(count: int, seconds: float, kind: str) -> Plan:
         Shard(f"{kind}-{i:05d}", {**spec, "seconds": seconds * (0.75 + 0.5 * (i * 0.618034 % 1))})
         for i in range(count)
     )
-    return Plan({"simulated": True}, "simulated:make", shards)
+    return Plan({"simulated": True}, "scale_parts.simulated:make", shards)
 
 
 def start_up() -> dict[str, float]:
@@ -90,15 +89,15 @@ def ceiling(args: argparse.Namespace, templates: Path, folder: Path) -> list[dic
 
 def study(args: argparse.Namespace, templates: Path, folder: Path) -> dict[str, Any]:
     """The whole plan of a study, its times shrunk alike; then its tables and its page, in earnest."""
-    request = cost.example(args.questions, args.questions, view=1)
-    seconds = {"diffusion": cost.ASSUMED, "causal": cost.ASSUMED}
-    planned = cost.planned(request, seconds)
+    request = counting.example(args.questions, args.questions, view=1)
+    seconds = {"diffusion": counting.ASSUMED, "causal": counting.ASSUMED}
+    planned = counting.planned(request, seconds)
     shards = []
     for shard, gpu in planned:
         kind = "mdm" if shard.spec["model"] == request.models[0] else "arm"
         spec = {**shard.spec, "seconds": gpu / args.shrink, "as": kind, "view": request.view}
         shards.append(Shard(shard.id, spec))
-    plan = Plan(request.model_dump(mode="json"), "simulated:make", tuple(shards))
+    plan = Plan(request.model_dump(mode="json"), "scale_parts.simulated:make", tuple(shards))
     found = simulate(plan, args.study_workers, templates, folder / "study")
     found |= {"questions": args.questions, "shrink": args.shrink}
     say(found)
@@ -159,54 +158,6 @@ def main() -> None:
             if args.json:
                 args.json.write_text(json.dumps(rounded(found), indent=1) + "\n")
     show(found)
-
-
-def rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: rounded(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [rounded(v) for v in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "kind": ("shards", str),
-    "workers": ("workers", str),
-    "bytes_a_shard": ("kB a shard", lambda x: f"{x / 1e3:.0f}"),
-    "shards_per_second": ("shards/s", lambda x: f"{x:.2f}"),
-    "bytes_per_second": ("MB/s", lambda x: f"{x / 1e6:.2f}"),
-    "efficiency": ("efficiency", lambda x: f"{x:.1%}"),
-    "busy": ("busy", lambda x: f"{x:.1%}"),
-    "idle_between_shards": ("idle between", lambda x: f"{1e3 * x:.0f} ms"),
-    "end_to_stored": ("end to stored", lambda x: f"{1e3 * x:.0f} ms"),
-    "driver_cpu": ("driver CPU", lambda x: f"{x:.1%}"),
-    "driver_cpu_a_shard": ("driver a shard", lambda x: f"{1e3 * x:.1f} ms"),
-    "worker_cpu_a_shard": ("worker a shard", lambda x: f"{1e3 * x:.0f} ms"),
-    "start_seconds": ("start", lambda x: f"{x:.0f} s"),
-    "others_cpu": ("others' CPU", lambda x: f"{x:.2f}"),
-}
-
-
-def show(found: dict[str, Any]) -> None:
-    """Tables in Markdown, as BENCHMARKS.md has them."""
-    for part in ("workers", "ceiling"):
-        names = [name for name, _ in COLUMNS.values()]
-        rows = [[write(r[key]) for key, (_, write) in COLUMNS.items()] for r in found.get(part, ())]
-        _table(part, names, rows)
-    for part in ("store", "capacity"):
-        several = found.get(part, [])
-        if isinstance(several, dict):
-            several = [{"kind": kind, **row} for kind, row in several.items()]
-        for row in several[:1]:
-            _table(part, list(row), [[str(v) for v in rounded(r).values()] for r in several])
-    for part in ("start", "study"):
-        print(part, json.dumps(rounded(found.get(part, {})), indent=1))
-
-
-def _table(title: str, names: list[str], rows: list[list[str]]) -> None:
-    print(f"\n{title}\n")
-    for line in (names, ["---"] + ["---:"] * (len(names) - 1), *rows):
-        print("| " + " | ".join(line) + " |")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import floatscope
 ROOT = Path(floatscope.__file__).parent
 # From left to right; a file may import what stands before it, and its own package.
 ORDER = """
-    errors choose direction digits engine anchors classes intervals frequencies models prompt decode
+    lazy errors choose direction digits engine anchors classes intervals frequencies models prompt decode
     attention token_classes interventions null store trace running outbox recorded assemble
     recording reading selfcheck instrument tasks measures samplers tiny show options harness
     studies report cli

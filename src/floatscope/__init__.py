@@ -4,8 +4,9 @@ The public names, nothing else. They are imported when first used: `floatscope -
 saved trace should not wait for torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import lazily
 
 if TYPE_CHECKING:
     from .attention import STATISTICS
@@ -133,7 +134,7 @@ _WHERE = {
     "tasks": ("Answers", "Condition", "Record", "evaluate", "read_records", "world_records"),
     "trace": ("Trace",),
 }
-_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
+__getattr__, __dir__ = lazily(__name__, _WHERE)
 __all__ = [
     "STATISTICS",
     "Absorption",
@@ -196,15 +197,3 @@ __all__ = [
     "switching",
     "world_records",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *_MODULE_OF]

@@ -24,7 +24,7 @@ from .decode import (
 )
 from .instrument import Model
 from .measures import DecodingOrder, Result
-from .measures.figures import SHARE_MAP, canvas
+from .measures.order import maps
 from .tasks.answers import Answers, evaluate
 from .tasks.record import Record
 
@@ -79,25 +79,8 @@ class SamplersCompared:
 
     def plot(self) -> "Figure":
         """The map of every sampler: when is each part of the answer revealed?"""
-        columns = min(5, len(self.orders))
-        rows = -(-len(self.orders) // columns)
-        with canvas(rows, columns, width=1.9, height=1.9) as (figure, axes):
-            for axis in axes.flat[len(self.orders) :]:
-                axis.set_visible(False)
-            for axis, (name, order) in zip(axes.flat, self.orders.items(), strict=False):
-                data = order.data
-                image = axis.pcolormesh(
-                    data["place"], data["time"], data["map"], cmap=SHARE_MAP, vmin=0, vmax=1
-                )
-                image.set_edgecolor("face")
-                mean = 100 * self.answers[name].mean()[0]
-                axis.set_title(f"{name}\n{mean:.0f} % right", fontsize=7)
-            for axis in axes[:, 0]:
-                axis.set_ylabel("steps done")
-            for axis in axes[-1]:
-                axis.set_xlabel("place in the answer")
-            figure.colorbar(image, ax=axes, label="P(revealed)", shrink=0.8)
-        return figure
+        right = {name: 100 * answers.mean()[0] for name, answers in self.answers.items()}
+        return maps({f"{n}\n{right[n]:.0f} % right": order for n, order in self.orders.items()})
 
 
 def compare_samplers(

@@ -3,7 +3,7 @@
 Only what was revealed when; no attention is read, so traces kept without any statistic will do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,6 +20,8 @@ from .measure import Measure
 from .result import Result, summarise
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
 _BINS = 10
@@ -130,10 +132,7 @@ class DecodingOrder(Measure):
         with canvas(1, 2) as (figure, axes):
             left, right = axes[0]
             data = result.data
-            image = left.pcolormesh(
-                data["place"], data["time"], data["map"], cmap=SHARE_MAP, vmin=0, vmax=1
-            )
-            image.set_edgecolor("face")
+            image = _map(left, data)
             left.set(xlabel="position in the answer", ylabel="share of steps done")
             figure.colorbar(image, ax=left, label="P(revealed)")
             names = ["left_to_right", "boundary", "trivial"]
@@ -154,6 +153,32 @@ class DecodingOrder(Measure):
                 )
             figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
         return figure
+
+
+def maps(orders: Mapping[str, Result]) -> "Figure":
+    """The map of every order, by its title: when is each part of the answer revealed?"""
+    columns = min(5, len(orders))
+    rows = -(-len(orders) // columns)
+    with canvas(rows, columns, width=1.6, height=1.7) as (figure, axes):
+        for axis in axes.flat[len(orders) :]:
+            axis.set_visible(False)
+        for axis, (title, order) in zip(axes.flat, orders.items(), strict=False):
+            image = _map(axis, order.data)
+            axis.set_title(title, fontsize=7)
+        for axis in axes[:, 0]:
+            axis.set_ylabel("steps done")
+        for axis in axes[-1]:
+            axis.set_xlabel("place in the answer")
+        figure.colorbar(image, ax=axes, label="P(revealed)", shrink=0.8)
+    return figure
+
+
+def _map(axis: "Axes", data: xr.Dataset) -> "QuadMesh":
+    image = axis.pcolormesh(
+        data["place"], data["time"], data["map"], cmap=SHARE_MAP, vmin=0, vmax=1
+    )
+    image.set_edgecolor("face")
+    return image
 
 
 def _last_reveal(change: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..measures.figures import SHARE_MAP, canvas
+from ..measures.order import maps
 from .claim import Claim, Number, above, below, said, verdict
 from .draw import dots
 from .findings import Findings
@@ -122,23 +122,5 @@ first, trivial tokens come first, and calibration (2508.13021) answers more ques
 
 
 def _maps(found: Findings, names: list[str]) -> "Figure":
-    orders = {name: found.order(name, found.mdm) for name in names}
-    there = {name: order for name, order in orders.items() if order is not None}
-    columns = min(5, len(there))
-    rows = -(-len(there) // columns)
-    with canvas(rows, columns, width=1.6, height=1.7) as (figure, axes):
-        for axis in axes.flat[len(there) :]:
-            axis.set_visible(False)
-        for axis, (name, order) in zip(axes.flat, there.items(), strict=False):
-            data = order.data
-            image = axis.pcolormesh(
-                data["place"], data["time"], data["map"], cmap=SHARE_MAP, vmin=0, vmax=1
-            )
-            image.set_edgecolor("face")
-            axis.set_title(name.removeprefix("sampler-"), fontsize=7)
-        for axis in axes[:, 0]:
-            axis.set_ylabel("steps done")
-        for axis in axes[-1]:
-            axis.set_xlabel("place in the answer")
-        figure.colorbar(image, ax=axes, label="P(revealed)", shrink=0.8)
-    return figure
+    orders = {name.removeprefix("sampler-"): found.order(name, found.mdm) for name in names}
+    return maps({name: order for name, order in orders.items() if order is not None})

@@ -2,10 +2,9 @@
 
 from ..measures import RegionFlow, Rollout
 from ..measures.measure import Measure
-from .claim import said
 from .draw import of_measure
 from .findings import Findings
-from .numbers import overall, third
+from .numbers import thirds
 from .request import Request
 from .study import Picture, Study
 
@@ -25,18 +24,11 @@ shows nothing."""
         return {"region-flow": RegionFlow(), "rollout": Rollout()}
 
     def findings(self, found: Findings) -> list[str]:
-        lines = []
-        for model in found.models:
-            result = found.result("region-flow", model)
-            first, last = (
-                overall(result, "gold_lift", "", "×", third(result, w)) for w in ("first", "last")
-            )
-            if first and last:
-                lines.append(
-                    f"{model}: a token of the gold passage gets {said(first)} what a token of any "
-                    f"passage gets in the first third of the layers, {said(last)} in the last."
-                )
-        return lines
+        return [
+            f"{model}: a token of the gold passage gets {first} what a token of any "
+            f"passage gets in the first third of the layers, {last} in the last."
+            for model, first, last in thirds(found, "region-flow", "gold_lift")
+        ]
 
     def figures(self, found: Findings) -> list[Picture]:
         return [

@@ -1,10 +1,13 @@
 """From a measure's finding to one number for a sentence: over layers, with interval and null."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..intervals import bootstrap
 from ..measures.result import Result
-from .claim import Number
+from .claim import Number, said
+from .findings import Findings
 
 
 def overall(
@@ -66,3 +69,11 @@ def third(result: Result | None, which: str) -> slice:
     n = 0 if result is None else int(result.data.sizes.get("layer", 0))
     size = max(1, n // 3)
     return slice(0, size) if which == "first" else slice(n - size, n)
+
+
+def thirds(found: Findings, measure: str, name: str) -> Iterator[tuple[str, str, str]]:
+    """Each model, and what is said of a multiple in the first and in the last third of its layers."""
+    for model, result in found.results(measure).items():
+        first, last = (overall(result, name, "", "×", third(result, w)) for w in ("first", "last"))
+        if first and last:
+            yield model, said(first), said(last)

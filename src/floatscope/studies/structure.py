@@ -6,7 +6,7 @@ from ..measures.measure import Measure
 from .claim import Claim, below, said, verdict
 from .draw import of_measure
 from .findings import Findings
-from .numbers import overall, third
+from .numbers import overall, thirds
 from .request import Request
 from .study import Picture, Study
 
@@ -44,18 +44,11 @@ structure. Token classes know English function words."""
         return [Claim(6, text, verdict(tests), sentence, numbers, self.name)]
 
     def findings(self, found: Findings) -> list[str]:
-        lines = []
-        for model in found.models:
-            result = found.result("structure", model)
-            first, last = (
-                overall(result, "index", "", "×", third(result, w)) for w in ("first", "last")
-            )
-            if first and last:
-                lines.append(
-                    f"{model}: a structural token gets {said(first)} what a content token gets in the "
-                    f"first third of the layers, {said(last)} in the last (both over uniform)."
-                )
-        return lines
+        return [
+            f"{model}: a structural token gets {first} what a content token gets in the "
+            f"first third of the layers, {last} in the last (both over uniform)."
+            for model, first, last in thirds(found, "structure", "index")
+        ]
 
     def figures(self, found: Findings) -> list[Picture]:
         return of_measure(

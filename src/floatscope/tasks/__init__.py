@@ -5,8 +5,9 @@ Files become records, conditions change a record's passages, templates turn it i
 nothing but Python.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazily
 
 if TYPE_CHECKING:
     from .answers import SCORES, Answers, evaluate
@@ -32,7 +33,7 @@ _WHERE = {
     "scores": ("contains", "exact_match", "f1", "normalise", "score"),
     "templates": ("PlainTemplate", "Template", "WorldTemplate"),
 }
-_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
+__getattr__, __dir__ = lazily(__name__, _WHERE)
 __all__ = [
     "SCORES",
     "Answers",
@@ -59,11 +60,3 @@ __all__ = [
     "score",
     "world_records",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value

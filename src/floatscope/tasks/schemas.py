@@ -70,7 +70,7 @@ class Schema(BaseModel):
         return data
 
     def parts(self) -> tuple[str, list[str], list[Passage]]:
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must define parts")
 
     def record(self, id: str, where: str) -> Record:
         question, answers, passages = self.parts()

@@ -35,7 +35,7 @@ class Template:
         return self._write(record, condition.question_first)
 
     def _write(self, record: Record, question_first: bool) -> Prompt:
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must define _write")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A worker that stands for one with a GPU: it sleeps as long as a shard takes there, then returns one.
 
-What it returns has the size, the arrays and the header of a real study's shard (see shard_bytes), or
+What it returns has the size, the arrays and the header of a real study's shard (see `templates`), or
 is so many bytes of noise. All workers wait for each other before the first shard, so that start-up
 and work can be told apart. Where the templates lie is in the environment, since it is no part of
 what is asked. Each shard says when it was begun and ended, by whom, and how much memory that took.
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from shard_bytes import SAMPLED, enlarged, example_arrays
 
 from floatscope.engine import Output
 from floatscope.engine.shards import Shards
+
+from .templates import SAMPLED, enlarged, example_arrays
 
 SETTINGS = "FLOATSCOPE_SCALE"  # {"templates": folder, "gate": folder, "workers": n, "sizes": {...}}
 _PATIENCE = 600.0

@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from shard_bytes import llada
-from simulated import SETTINGS, memory
-
 from floatscope.engine import Plan, Run, execute
+
+from .simulated import SETTINGS, memory
+from .templates import llada
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

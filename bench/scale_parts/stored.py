@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import simulated
-from shard_bytes import llada
-
 from floatscope.engine.shards import Shards, encode
+
+from .simulated import Simulated
+from .templates import llada
 
 SIZES = {"noise-1MB": 2**20, "noise-16MB": 2**24, "noise-128MB": 2**27}
 KINDS: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ WORTH = 0.9  # of the GPUs' time
 
 def steps(templates: Path, folder: Path, rounds: int = 5) -> dict[str, dict[str, float]]:
     """Seconds of each step by kind of shard, medians; `_cpu` is what the processor had to do."""
-    worker = simulated.Simulated(Shards(templates), llada())
+    worker = Simulated(Shards(templates), llada())
     shards, found = Shards(folder), {}
     folder.mkdir(exist_ok=True)
     for name, spec in KINDS.items():

@@ -1,0 +1,1 @@
+"""What bench/scale.py, bench/shard_bytes.py and bench/cost.py are made of."""

@@ -234,3 +234,29 @@ def test_steps_that_are_never_reached(models):
 def test_ids_of_any_integer_type(llada):
     ids = list(np.array([5, 6, 7]))
     assert llada.generate(ids, fs.Confidence(length=4, steps=2)).prompt.ids == (5, 6, 7)
+
+
+def test_a_reversed_choice_is_put_in_order(models):
+    """Arrays and their coordinates agree whichever way heads and layers are named."""
+    model = models["LLaDA"]
+    sampler = fs.Confidence(length=4, steps=1)
+    whole = model.trace("Hello there", sampler)
+    back = model.trace(
+        "Hello there", sampler, heads=slice(None, None, -1), layers=slice(None, None, -1)
+    )
+    for head in (0, 3):
+        np.testing.assert_array_equal(
+            back.entropy.sel(head=head, layer=2), whole.entropy.sel(head=head, layer=2)
+        )
+
+
+def test_keys_of_rows_are_the_same_alone_and_in_a_batch(models):
+    """A row that sees fewer keys than asked for names no others."""
+    model = models["Llama"]
+    sampler = fs.Autoregressive(length=2, stop_at_eos=False)
+    alone = model.trace("Hi", sampler)
+    padded = model.trace(["Hello there, how are you?", "Hi"], sampler)[1]
+    nothing = (alone.rows["row_weight"] == 0).values
+    assert nothing.any()
+    for trace in (alone, padded):
+        assert (trace.rows["row_key"].values[nothing] == -1).all()

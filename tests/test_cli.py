@@ -210,6 +210,8 @@ def test_gpus_are_ray_s_to_give(inside, tmp_path, monkeypatch):
         "study", "--model", "pair/mdm", "--engine", "ray", "--device", "cuda:1", "--out", tmp_path
     )
     assert done.returncode == 2 and "Use --device cuda." in done.stderr
+    done = inside("study", "--model", "pair/mdm", "--gpus", "1.5", "--out", tmp_path)
+    assert done.returncode == 2 and "whole GPUs" in done.stderr
     asked = []
 
     def refuse(request, directory, **options):

@@ -193,17 +193,7 @@ def test_a_whole_trace_is_the_same(models, family, monkeypatch):
     """Through the capture and the recorder, with padding; the causal one with a KV cache."""
     model = models[family]
     sampler = replace(sampler_for(model), length=4)
-    prompts = ["Hello there", "Hi"]
-    plain = model.trace(prompts, sampler)
-    monkeypatch.setattr(fused, "wanted", lambda tensor: True)
-    for one, other in zip(plain, model.trace(prompts, sampler), strict=True):
-        for name, array in one.data.variables.items():
-            if array.dtype.kind == "f":
-                np.testing.assert_allclose(
-                    other.data[name], array, atol=2e-4, rtol=2e-4, err_msg=name
-                )
-            elif name != "row_key":  # ties between equal weights may fall either way
-                np.testing.assert_array_equal(other.data[name], array, err_msg=name)
+    traced_alike(model, ["Hello there", "Hi"], sampler, monkeypatch)
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
@@ -223,6 +213,82 @@ def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
         monkeypatch.setattr(fused, "wanted", lambda tensor: True)
         assert [d.answer_ids for d in model.generate(prompts, sampler)] == plain
     assert used
+
+
+def traced_alike(model, prompts, sampler, monkeypatch, **options):
+    plain = model.trace(prompts, sampler, **options)
+    monkeypatch.setattr(fused, "wanted", lambda tensor: True)
+    for one, other in zip(plain, model.trace(prompts, sampler, **options), strict=True):
+        for name, array in one.data.variables.items():
+            if array.dtype.kind == "f":
+                np.testing.assert_allclose(
+                    other.data[name], array, atol=2e-4, rtol=2e-4, err_msg=name
+                )
+            elif name != "row_key":  # ties between equal weights may fall either way
+                np.testing.assert_array_equal(other.data[name], array, err_msg=name)
+
+
+PROMPTS = ["Hello there, how are you?", "Hi, and goodbye"]
+
+
+@pytest.mark.filterwarnings("ignore:statistics take the slower path")
+@pytest.mark.parametrize("family", ["LLaDA", "Llama"])
+def test_rows_where_only_some_layers_fit(models, family, monkeypatch):
+    """A bias goes to the blocked path; the layers before it do not."""
+    import floatscope as fs
+
+    model = models[family]
+    with fs.BoostDynamics()(model):
+        traced_alike(model, PROMPTS, replace(sampler_for(model), length=4), monkeypatch)
+
+
+@pytest.mark.parametrize("family", ["LLaDA", "Llama"])
+def test_a_trace_without_attentions_own_log_sum_exp(models, family, monkeypatch):
+    model = models[family]
+    monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
+    traced_alike(model, PROMPTS, replace(sampler_for(model), length=4), monkeypatch)
+
+
+def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
+    """Every launch refused: blocked serves, padding rows poison nothing."""
+    from triton.runtime.errors import OutOfResources
+
+    def refuse(*args, **kwargs):
+        raise OutOfResources(2, 1, "shared memory")
+
+    fused._notice.cache_clear()
+    model = models["Llama"]
+    monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
+    monkeypatch.setattr(fused, "_by_kernels", refuse)
+    with pytest.warns(UserWarning, match="does not fit this GPU"):
+        traced_alike(model, PROMPTS, replace(sampler_for(model), length=4), monkeypatch)
+    monkeypatch.setattr(peaks, "strongest", refuse)
+    monkeypatch.setattr(peaks, "log_sum_exp", refuse)
+    with pytest.warns(UserWarning, match="kept no log-sum-exp"):
+        traced_alike(model, PROMPTS, replace(sampler_for(model), length=4), monkeypatch)
+
+
+def test_sums_are_float32_whatever_the_default():
+    view = next(iter_views())
+    score = view.query @ view.key.mT * view.scale
+    view = replace(view, lse=score.logsumexp(-1))
+    torch.set_default_dtype(torch.float16)
+    try:
+        found = fused.sums(view)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    close(found.entropy, reference.sums(view).entropy)
+    close(found.region_sum, reference.sums(view).region_sum)
+
+
+def test_weights_are_not_taken_for_a_log_sum_exp():
+    """With one key the math kernel's weights have the shape of a log-sum-exp."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q = torch.randn(1, 2, 1, 8)
+    with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), Overhear() as ear:
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    assert ear.lse(q) is None
 
 
 def test_what_does_not_fit_falls_back_with_one_notice():

@@ -13,7 +13,7 @@ def chosen(choice: Choice, total: int, what: str) -> list[int]:
     if choice is None:
         return list(everything)
     if isinstance(choice, slice):
-        found = list(everything[choice])
+        found = sorted(everything[choice])
     else:
         wanted = [choice] if isinstance(choice, int) else list(choice)
         wrong = [i for i in wanted if not -total <= i < total]

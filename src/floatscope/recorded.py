@@ -40,8 +40,7 @@ class Recorded:
             ("row_weight", rows.weight, dtype),
             ("row_flow", rows.flow, dtype),
         ):
-            # (layer, head, event, …) → (event, layer, head, …)
-            outbox.post(tensor.movedim(2, 0), kind, self.event_arrays.setdefault(name, []).extend)
+            outbox.post(tensor, kind, self.event_arrays.setdefault(name, []).extend)
 
 
 def record(

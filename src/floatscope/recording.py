@@ -121,6 +121,8 @@ class Recorder(Watcher):
             return
         revealed, token = revealed.cpu(), token.cpu()  # one wait, not one a position
         which = [one.nonzero().squeeze(-1) for one in revealed]
+        if not any(map(len, which)):
+            return
         found = self.capture.rows(self.seen, self.scene.labels, which)
         for place, (b, some, rows) in enumerate(zip(state.rows, which, found, strict=True)):
             if len(some):

@@ -23,6 +23,8 @@ from .overhear import FEW, Overhear
 from .rows import Held, hold, row, strongest
 from .statistics import Columns, Labels, View
 
+_WEIGHED = {"mass", "groups", "entropy", "flow", "rollout", "rows"}  # what needs the weights
+
 
 @dataclass(frozen=True, eq=False)
 class Scene:
@@ -68,11 +70,11 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Whole rows of one prompt, as their strongest keys and region sums; layers first."""
+    """Whole rows of one prompt, as their strongest keys and region sums."""
 
-    key: Int[Tensor, "l h n t"]
-    weight: Float[Tensor, "l h n t"]
-    flow: Float[Tensor, "l h n r"]
+    key: Int[Tensor, "n l h t"]
+    weight: Float[Tensor, "n l h t"]
+    flow: Float[Tensor, "n l h r"]
 
 
 @dataclass(eq=False)
@@ -168,8 +170,9 @@ class Capture:
             state=state,
             bias=None if call.bias is None else call.bias.float(),
         )
-        if lse is None and whole.query.shape[2] < FEW and fused.takes(whole, without_lse=True):
-            whole = replace(whole, lse=peaks.log_sum_exp(whole))
+        few = whole.query.shape[2] < FEW and bool(_WEIGHED & set(self.keep))
+        if lse is None and few and fused.takes(whole, without_lse=True):
+            whole = replace(whole, lse=fused.attempt(lambda: peaks.log_sum_exp(whole)))
         return whole if len(chosen) == call.query.shape[1] else _of_heads(whole, list(chosen))
 
     def _measure(
@@ -180,8 +183,11 @@ class Capture:
         same = len(chosen) == len(self.heads)
         pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
         from_region = scene.labels.from_region
-        at_once = wanted and "rows" in keep and fused.takes(view)
-        if at_once or {"mass", "groups", "entropy", "flow", "rollout"} & set(keep):
+        best = None
+        if wanted and "rows" in keep and fused.takes(view):
+            best = fused.attempt(lambda: peaks.strongest(fused.Launch(view), *scene.rows, self.top))
+        at_once = best is not None
+        if at_once or (_WEIGHED - {"rows"}) & set(keep):
             sums = (fused if fused.wanted(view.query) else blocked).sums(
                 view,
                 entropy=wanted and "entropy" in keep,
@@ -191,11 +197,10 @@ class Capture:
                 seen.column_sum = sums.column_sum[:, :, pick]
             if sums.entropy is not None:
                 seen.entropy = sums.entropy[:, pick] / scene.max_entropy
-            if at_once:
+            if best is not None:
                 assert sums.region_sum is not None
                 flow = sums.region_sum[:, pick, slice(*scene.rows)].clone()
-                key, weight = peaks.strongest(fused.Launch(view), *scene.rows, self.top)
-                seen.candidates = Candidates(key[:, pick], weight[:, pick], flow)
+                seen.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
             if sums.region_sum is not None and "flow" in keep:
                 # As a broadcast product of matrices this takes ten times as long on a GPU.
                 seen.flow_sum = torch.einsum(
@@ -235,27 +240,39 @@ class Capture:
         self, seen: dict[int, Seen], labels: Labels, which: Sequence[Int[Tensor, " n"]]
     ) -> list[Rows]:
         """For each prompt of the last forward, the rows `which` (counted from the scene's first)."""
-        layers = list(seen.values())
-        found = [one.candidates for one in layers if one.candidates is not None]
-        if len(found) == len(layers):
-            key, weight, flow = (
-                torch.stack([getattr(one, name) for one in found])  # (l, b, h, w, _)
-                for name in ("key", "weight", "flow")
-            )
-            at = [some.to(key.device) for some in which]
-            return [
-                Rows(key[:, b][:, :, n].long(), weight[:, b][:, :, n], flow[:, b][:, :, n])
-                for b, n in enumerate(at)
-            ]
-        held = [one.held for one in layers if one.held is not None]
-        if len(held) != len(layers):
-            raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
-        return [self._rows(held, labels, b, some) for b, some in enumerate(which)]
+        device = labels.region.device
+        counts = [len(some) for some in which]
+        prompt = torch.arange(len(which)).repeat_interleave(torch.tensor(counts)).to(device)
+        place = torch.cat(list(which)).to(device)
+        found = [self._rows_of(one, labels, which, prompt, place) for one in seen.values()]
+        key, weight, flow = (
+            torch.stack(parts, dim=1).split(counts) for parts in zip(*found, strict=True)
+        )  # (n, l, h, _) each
+        return [Rows(*one) for one in zip(key, weight, flow, strict=True)]
 
-    def _rows(self, held: list[Held], labels: Labels, b: int, which: Int[Tensor, " n"]) -> Rows:
-        weight = torch.stack([row(one, b, which) for one in held])  # (l, h, n, k)
-        key, value = strongest(weight, self.top)
-        return Rows(key, value, weight @ labels.in_region[b])
+    def _rows_of(
+        self,
+        seen: Seen,
+        labels: Labels,
+        which: Sequence[Int[Tensor, " n"]],
+        prompt: Int[Tensor, " all"],
+        place: Int[Tensor, " all"],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One layer's rows of all prompts, (all, h, _): picked out, or computed now."""
+        if seen.candidates is not None:
+            kept = seen.candidates
+            key = kept.key[prompt, :, place].long()
+            return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]
+        if seen.held is None:
+            raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
+        keys, weights, flows = [], [], []
+        for b, some in enumerate(which):
+            whole = row(seen.held, b, some.to(place.device)).movedim(1, 0)  # (n, h, k)
+            key, weight = strongest(whole, self.top)
+            keys.append(key)
+            weights.append(weight)
+            flows.append(whole @ labels.in_region[b])
+        return torch.cat(keys), torch.cat(weights), torch.cat(flows)
 
 
 def _of_heads(view: View, heads: list[int]) -> View:

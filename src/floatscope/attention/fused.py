@@ -7,10 +7,11 @@ going to `blocked` instead, with one notice a reason.
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from . import blocked, overlapped
 from .plan import Plan, plan_of
 from .statistics import Sums, View
 
+T = TypeVar("T")
 _MAX_DIM = 256
 _MAX_VALUES = 128
 _SHIFT = 10  # 16-bit weights as 2^10 · A: a uniform row of 32,768 keys is no subnormal number
@@ -38,15 +40,23 @@ class Tiles:
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     """`blocked.sums` by the kernels; by `blocked` itself where they do not apply."""
     reason = _unfit(view)
+    found = None
     if reason is None:
-        from triton.runtime.errors import OutOfResources
+        found = attempt(lambda: _by_kernels(view, entropy, regions))
+    else:
+        _notice(reason)
+    return blocked.sums(view, entropy=entropy, regions=regions) if found is None else found
 
-        try:
-            return _by_kernels(view, entropy, regions)
-        except OutOfResources as error:
-            reason = f"the kernel does not fit this GPU ({error})"
-    _notice(reason)
-    return blocked.sums(view, entropy=entropy, regions=regions)
+
+def attempt(launch: Callable[[], T]) -> T | None:
+    """What kernels give; None, and a notice, where they do not fit this GPU."""
+    from triton.runtime.errors import OutOfResources
+
+    try:
+        return launch()
+    except OutOfResources as error:
+        _notice(f"the kernel does not fit this GPU ({error})")
+        return None
 
 
 def _by_kernels(view: View, entropy: bool, regions: bool) -> Sums:
@@ -189,11 +199,13 @@ class Launch:
         ahead = self._ahead and bool(beside) and wide <= overlapped.MOST_VALUES
         # 16-bit weights and values: their rounding, 2^−11, is below that of bfloat16's q and k.
         kind = torch.float32 if self.exact else torch.float16
-        n_values = -(-self.n_key // overlapped.TILE_K) * overlapped.TILE_K
+        n_values = -(-self.n_key // overlapped.PAIR) * overlapped.PAIR
         values = plan.side_by_side(beside, n_values, max(wide, 1), kind)
         shape = (self.b, self.h, self.n_query)
-        entropies = torch.empty(shape if entropy or ahead else 1, device=device)
-        found = torch.empty((*shape, wide) if beside else 1, device=device)
+        entropies = torch.empty(
+            shape if entropy or ahead else (1,), dtype=torch.float32, device=device
+        )
+        found = torch.empty((*shape, wide) if beside else (1,), dtype=torch.float32, device=device)
         kept = entropies if entropy else None, found if beside else None
         if ahead and overlapped.row_sums(
             self.view, values, self.lse, plan, entropies, found, _SHIFT

@@ -4,7 +4,7 @@ SDPA's kernels return it beside the output, and the public function drops it. A 
 the stock call sees the kernel's result: nothing is computed twice and the output is the stock one,
 bit for bit. Two kernels keep the log-sum-exp only if told to; the mode tells them, which changes
 nothing else, except for few queries: cuDNN then has a faster kernel without it, whose last bits
-differ, and is left alone. Where a kernel has none, the statistics compute their own.
+differ. Both are left alone there. Where a kernel has none, the statistics compute their own.
 """
 
 from typing import Any
@@ -44,7 +44,8 @@ class Overhear(TorchDispatchMode):
         if func in _TOLD and args[0].shape[2] >= FEW:
             args = (*args[:4], True, *args[5:])
         result = func(*args, **kwargs)
-        if "scaled_dot_product" in func.__name__ and isinstance(result, tuple | list):
+        heard = "scaled_dot_product" in func.__name__ and "math" not in func.__name__
+        if heard and isinstance(result, tuple | list):  # of math's the second is the weights
             self._heard = result[1]
         return result
 

@@ -20,6 +20,7 @@ from .statistics import View
 # The fastest of those tried on an H200. What passes by is copied two tiles at a time.
 TILE_Q, TILE_K, WARPS = 64, 128, 4
 ROW_TILE_Q, ROW_TILE_K, ROW_WARPS = 128, 64, 8
+PAIR = 2 * ROW_TILE_K
 STAGES = 2
 MOST_VALUES = 32
 
@@ -101,7 +102,7 @@ def row_sums(
     view: View, values: Tensor, lse: Tensor, plan: Plan, entropy: Tensor, out: Tensor, shift: int
 ) -> bool:
     """Fills `entropy` (b, h, q) and `out` (b, h, q, v), or says that it could not; `values`
-    (b, n, v) are filled up with zeros to whole tiles."""
+    (b, n, v) are filled up with zeros to whole pairs of tiles, PAIR rows each."""
     return _tried(lambda: _rows(view, values, lse, plan, entropy, out, shift))
 
 
@@ -143,8 +144,8 @@ def _rows(
     assert kernels is not None
     b, h, n_query, dim = view.query.shape
     query, query_at = _described(view.query, ROW_TILE_Q)
-    key, key_at = _described(view.key, 2 * ROW_TILE_K)
-    value, _ = _described(values[:, None], 2 * ROW_TILE_K)
+    key, key_at = _described(view.key, PAIR)
+    value, _ = _described(values[:, None], PAIR)
     kernels[1].row_sums[(-(-n_query // ROW_TILE_Q), b * h)](
         *(query, key, value, lse, plan.group, plan.padding, entropy, out),
         *(h, h // view.key.shape[1], n_query, view.key.shape[2], values.shape[1]),

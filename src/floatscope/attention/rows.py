@@ -50,8 +50,9 @@ def row(held: Held, b: int, which: Int[Tensor, " n"]) -> Float[Tensor, "h n k"]:
 def strongest(
     weight: Float[Tensor, "*h n k"], top: int
 ) -> tuple[Int[Tensor, "*h n t"], Float[Tensor, "*h n t"]]:
-    """The keys with most weight; fewer than `top` keys are filled up with weight 0 at key −1."""
+    """The keys with most weight; where fewer than `top` weigh anything, weight 0 at key −1."""
     found = weight.topk(min(top, weight.shape[-1]), dim=-1)
     missing = top - found.values.shape[-1]
-    key = torch.nn.functional.pad(found.indices, (0, missing), value=-1)
+    there = found.indices.masked_fill(found.values == 0, -1)
+    key = torch.nn.functional.pad(there, (0, missing), value=-1)
     return key, torch.nn.functional.pad(found.values, (0, missing))

@@ -1,7 +1,8 @@
 """A few whole rows on a GPU, their strongest keys or their log-sum-exp: launches `strongest_kernels`.
 
 Which rows a step reveals is known only after the forward. Holding every layer's keys until then
-costs memory as a KV cache does; the few strongest keys of every candidate cost next to nothing.
+costs memory as a KV cache does; the few strongest keys of every candidate cost some dozen numbers
+a row and head.
 """
 
 import math
@@ -17,7 +18,7 @@ from .fused import Launch
 from .statistics import View
 
 _BLOCK = 64
-_SCRATCH = 128 << 20  # bytes of logarithms at a time
+_SCRATCH = 128 << 20  # bytes of logarithms at a time, or those of one head
 
 
 def _kernels() -> ModuleType:
@@ -60,7 +61,9 @@ def log_sum_exp(view: View) -> Float[Tensor, "b h q"]:
     for begin, power, peak in _powers(Launch(replace(view, lse=nothing)), 0, n_query):
         high = peak.amax(-1, keepdim=True)  # (heads, q, 1)
         total = (power.flatten(2) - high).exp2_().sum(-1)
-        found[begin : begin + len(power)] = (high[..., 0] + total.log2()) * math.log(2)
+        lse = (high[..., 0] + total.log2()) * math.log(2)
+        # Padding sees nothing, and shall weigh nothing.
+        found[begin : begin + len(power)] = lse.nan_to_num(nan=1e30)
     return found.unflatten(0, (b, h))
 
 

@@ -2,7 +2,7 @@
 
 `row_powers` writes the logarithms of the weights of those rows, and the highest of every block of
 keys; `strongest` then takes the highest block, its highest key, and again, as often as keys are
-wanted: it never reads a row twice. `strongest` (the module) launches these.
+wanted: it reads a row's blocks, not the row, again. `strongest` (the module) launches these.
 """
 
 import triton
@@ -56,7 +56,7 @@ def strongest(
     TOP: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """key[n, t] and weight[n, t]: the TOP highest of each row of `power`, which is used up; where
-    a row has fewer keys, −1 and 0."""
+    a row has fewer keys that weigh anything, −1 and 0."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < n_all
     block = tl.arange(0, BLOCKS)
@@ -71,10 +71,10 @@ def strongest(
         at = power_ptr[:, None] + best[:, None] * BLOCK + within[None, :]
         power = tl.load(at, mask=there[:, None], other=float("-inf"))
         place = tl.argmax(power, axis=1)
-        found = high > float("-inf")
+        weight = tl.exp2(high)
         to = row * TOP + t
-        tl.store(key_ptr + to, tl.where(found, best * BLOCK + place, -1), mask=there)
-        tl.store(weight_ptr + to, tl.where(found, tl.exp2(high), 0.0), mask=there)
+        tl.store(key_ptr + to, tl.where(weight > 0, best * BLOCK + place, -1), mask=there)
+        tl.store(weight_ptr + to, weight, mask=there)
         power = tl.where(within[None, :] == place[:, None], float("-inf"), power)
         tl.store(at, power, mask=there[:, None])
         peak = tl.where(block[None, :] == best[:, None], tl.max(power, axis=1)[:, None], peak)

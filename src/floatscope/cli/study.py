@@ -167,6 +167,8 @@ def _run(
             f"--device {request.device} with Ray, which gives each worker a GPU of its own",
             "Use --device cuda.",
         )
+    if gpus is not None and gpus > 1 and gpus % 1:
+        raise UsageError(f"--gpus {gpus:g}", "A worker takes whole GPUs, or a part of one: 0.5.")
     if gpus is None and request.device == "cpu":
         gpus = 0
     count = workers or _default_workers(request.device, engine)

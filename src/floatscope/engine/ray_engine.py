@@ -95,8 +95,10 @@ class RayCrew:
             for worker in list(crew):
                 for report in worker.hear(here, queue, listener):
                     landed.append(report)
-                    # First its next job, then the disk: no worker waits while shards are stored.
-                    if isinstance(report, Done) and (job := queue.take()):
+                    # First its next job, then the disk: none waits for the others' shards. After
+                    # a failure the driver has the word.
+                    well = all(isinstance(one, Done) for one in landed)
+                    if well and (job := queue.take()):
                         worker.give(job)
                     quiet_since = time.monotonic()
                 if _weight(landed) > _HELD_BYTES:

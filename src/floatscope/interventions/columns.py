@@ -40,11 +40,12 @@ def received(
         bias=None if call.bias is None else call.bias.float(),
     )
     if fused.takes(view, without_lse=True):
-        # The log-sum-exp comes with the attention itself, which costs less than any other way to it.
-        with Overhear() as ear:
-            seam.stock(call)
-        lse = ear.lse(call.query)
-        lse = log_sum_exp(view) if lse is None and call.query.shape[2] < FEW else lse
+        if call.query.shape[2] < FEW:
+            lse = fused.attempt(lambda: log_sum_exp(view))
+        else:  # comes with the attention itself, which costs less than any other way to it
+            with Overhear() as ear:
+                seam.stock(call)
+            lse = ear.lse(call.query)
         sums = fused.sums(replace(view, lse=lse), entropy=False, regions=False)
     else:
         sums = blocked.sums(view, entropy=False, regions=False)
@@ -109,7 +110,7 @@ def hide(
     n_rows = call.query.shape[2]
     plain = call.mask is None and not call.causal and rows is None
     if plain and not bool(columns.all(-1).any()):
-        # All rows see the same keys: one line of mask, stretched over them without being copied.
+        # All rows see the same keys: one line of mask for each head, stretched over them.
         return replace(call, mask=~columns[:, :, None].expand(-1, -1, n_rows, -1))
     before = seam.allowed(call)
     hidden = columns[:, :, None] if rows is None else columns[:, :, None] & rows[:, None, :, None]

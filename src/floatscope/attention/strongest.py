@@ -81,7 +81,7 @@ def _powers(
     shape = (at_once, n_rows, n_blocks)
     power = torch.empty((*shape, _BLOCK), dtype=torch.float32, device=device)
     peak = torch.empty(shape, dtype=torch.float32, device=device)
-    tile = 16 if n_rows <= 16 else 64
+    tile = 16 if n_rows <= 16 or launch.exact else 64
     for begin in range(0, b * h, at_once):
         heads = min(at_once, b * h - begin)
         _kernels().row_powers[(n_blocks, -(-n_rows // tile), heads)](

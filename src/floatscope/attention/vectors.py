@@ -82,7 +82,11 @@ def value_norms(module: nn.Module, value: Tensor) -> Tensor:
     h = len(high)
     out = torch.empty((b, h, n_key), dtype=torch.float32, device=value.device)
     _kernels().value_norms[(-(-n_key // _VALUE_TILE), b * h)](
-        value, high, low, out, h, h // kv, n_key, *value.stride(), DIM=dim, TILE=_VALUE_TILE
+        *(value, high, low, out, h, h // kv, n_key),
+        *value.stride(),
+        DIM=dim,
+        TILE=_VALUE_TILE,
+        num_warps=8,
     )
     return out
 

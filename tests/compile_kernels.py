@@ -1,0 +1,120 @@
+"""Compiles the GPU kernels for a GPU that is not there, through the very calls that launch them.
+
+Triton's interpreter, which runs the kernels in the other tests, takes code that the compiler refuses,
+and cannot run those written in Gluon at all. Run by test_compile.py in a process of its own; prints
+what each kernel needs.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import triton.backends.nvidia
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+
+from floatscope.attention import Labels, View, fused, overlapped, vectors
+from floatscope.attention import strongest as peaks
+from floatscope.models import Direction, Visibility
+
+TOOLS = Path(triton.backends.nvidia.__file__).parent / "bin"
+
+
+class Absent:
+    """The driver of a GPU that only has a name."""
+
+    def __init__(self, capability):
+        self.target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self):
+        return self.target
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+    def get_active_torch_device(self):
+        return torch.device("cpu")
+
+
+def needs(cubin):
+    """Registers a thread and bytes of its stack: a stack means that registers did not suffice."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [TOOLS / "cuobjdump", "--dump-resource-usage", file.name]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", told)
+    return int(found[1]), int(found[2])
+
+
+def view_of(direction, dtype, *, n=300, n_query=None, kv=2, masked=False):
+    n_query = n_query or n
+    block = 32 if direction is Direction.BLOCK_CAUSAL else None
+    visible = Visibility(direction, block, torch.tensor([0, 20]), n_query, n)
+    region = (torch.arange(n) * 6 // n).expand(2, -1).masked_fill(~visible.key_is_real, -1)
+    mask = visible.mask
+    if masked:
+        mask = visible.matrix[:, None].expand(-1, 4, -1, -1).clone()
+    return View(
+        torch.zeros(2, n_query, 4, 128, dtype=dtype).transpose(1, 2),
+        torch.zeros(2, n, kv, 128, dtype=dtype).transpose(1, 2),
+        0.1,
+        mask,
+        False,
+        visible,
+        Labels(region[:, -n_query:].clamp(max=2), 3, region, 6),
+        torch.zeros(2, 4, n_query),
+        torch.zeros(2, n, 6),
+    )
+
+
+def launch_all(hopper):
+    both, causal = Direction.BIDIRECTIONAL, Direction.CAUSAL
+    for view in (
+        view_of(both, torch.bfloat16),
+        view_of(both, torch.float32),
+        view_of(causal, torch.bfloat16),
+        view_of(Direction.BLOCK_CAUSAL, torch.float16, masked=True),
+    ):
+        fused.sums(view)
+        vectors.columns(view)
+        peaks.strongest(fused.Launch(view), 200, 264, 8)
+    one = view_of(causal, torch.bfloat16, n_query=1)
+    fused.sums(replace(one, lse=peaks.log_sum_exp(one)))
+    module = torch.nn.Module()
+    module.o_proj = torch.nn.Linear(4 * 128, 64, bias=False)
+    vectors.value_norms(module, torch.zeros(2, 2, 300, 128, dtype=torch.bfloat16))
+    vectors.norms_of(torch.zeros(2, 300, 512, dtype=torch.bfloat16))
+    if hopper:
+        assert not overlapped._refused, overlapped._refused
+
+
+def main(capability):
+    hopper = capability == 90
+    overlapped.takes = lambda view: hopper and view.query.dtype != torch.float32
+    driver.set_active(Absent(capability))
+    found = {}
+    run = JITFunction.run
+
+    def compiled(self, *args, grid, warmup, **kwargs):
+        kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
+        name = f"{self.fn.__module__.rpartition('.')[2]}.{self.fn.__name__}"
+        found.setdefault(name, []).append(needs(kernel.asm["cubin"]))
+        return kernel
+
+    JITFunction.run = compiled
+    launch_all(hopper)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -185,6 +185,40 @@ def test_bad_records_are_listed(checkpoints, data, tmp_path):
     assert len(found.answers("with-passages", found.arm)["id"]) == 5
 
 
+def test_traced_one_by_one_or_together(checkpoints, data, tmp_path):
+    """The same numbers, and an example that cannot be traced takes no other with it."""
+    from floatscope.studies.worker import make
+
+    broken = tmp_path / "q.jsonl"
+    long = {"question": "Long?", "answers": ["x"], "passages": ["word " * 9000], "gold": 0}
+    lines = data.read_text().splitlines()
+    broken.write_text("\n".join([lines[0], json.dumps(long), *lines[1:]]))
+    outputs = []
+    for together in (1, 3):
+        request = small(checkpoints, broken, studies=("floating",), view=1, trace_batch=together)
+        request = request.model_copy(update={"skip_bad": True})
+        ticks = []
+        spec = {"kind": "trace", "model": request.models[0], "domain": "questions"}
+        spec |= {"start": 0, "stop": 4}
+        output = make(request.model_dump())(spec, lambda *at, ticks=ticks: ticks.append(at))
+        assert ticks and all(done <= of == 4 for done, of in ticks)
+        outputs.append(output)
+    alone, together = outputs
+    assert [e["index"] for e in alone.meta["examples"]] == [0, 2, 3]
+    assert [e["text"] for e in alone.meta["examples"]] == [
+        e["text"] for e in together.meta["examples"]
+    ]
+    for output in outputs:
+        (left,) = output.meta["left_out"]
+        assert left["what"] == "example 1" and "exceed the context" in left["why"]
+    assert alone.arrays.keys() == together.arrays.keys()
+    for name, array in alone.arrays.items():
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(
+                together.arrays[name], array, rtol=1e-3, atol=1e-5, err_msg=name
+            )
+
+
 def test_the_page_is_written_without_torch(finished):
     code = (
         "import sys; from floatscope.studies.findings import Findings; "

@@ -74,6 +74,9 @@ def study(
     view: Annotated[int | None, typer.Option(min=0, help="Examples the viewer shows.")] = None,
     shard: Annotated[int | None, typer.Option(min=1, help="Examples in a shard.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Questions together.")] = None,
+    trace_batch: Annotated[
+        int | None, typer.Option(min=1, help="Examples traced together: faster on a GPU.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything drawn.")] = None,
     template: Annotated[str | None, typer.Option(help="auto, plain, or world.")] = None,
     chat: Annotated[bool | None, typer.Option(help="Use chat templates.")] = None,
@@ -118,6 +121,7 @@ def study(
         "view": view,
         "shard": shard,
         "batch_size": batch_size,
+        "trace_batch": trace_batch,
         "seed": seed,
         "template": template,
         "chat": chat,

@@ -4,7 +4,7 @@ from .autoregressive import Autoregressive
 from .confidence import Confidence
 from .entropy import Entropy
 from .entropy_bound import EntropyBound
-from .loop import decode
+from .loop import check_fits, decode
 from .margin import Margin
 from .position_calibrated import PositionCalibrated
 from .random import Random
@@ -40,5 +40,6 @@ __all__ = [
     "Sampler",
     "State",
     "Threshold",
+    "check_fits",
     "decode",
 ]

@@ -33,17 +33,22 @@ def decode(
     """Decode a batch; one Decoding a prompt, in order."""
     sampler.check(model)
     for prompt in prompts:
-        total = len(prompt.ids) + sampler.length
-        if total > model.context:
-            raise UsageError(
-                f"{len(prompt.ids)} prompt tokens and {sampler.length} to generate exceed the "
-                f"context of {model.context} of {model.name}",
-                f"Shorten the prompt by {total - model.context} tokens, or generate fewer.",
-            )
+        check_fits(model, prompt, sampler.length)
     watcher, progress = watcher or Watcher(), progress or (lambda done, total: None)
     if isinstance(sampler, Autoregressive):
         return continue_text(model, prompts, sampler, watcher, progress)
     return denoise(model, prompts, sampler, watcher, progress)
+
+
+def check_fits(model: Model, prompt: Encoded, length: int) -> None:
+    """Refuses a prompt that leaves no room for `length` tokens."""
+    total = len(prompt.ids) + length
+    if total > model.context:
+        raise UsageError(
+            f"{len(prompt.ids)} prompt tokens and {length} to generate exceed the "
+            f"context of {model.context} of {model.name}",
+            f"Shorten the prompt by {total - model.context} tokens, or generate fewer.",
+        )
 
 
 @dataclass

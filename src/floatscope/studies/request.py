@@ -35,7 +35,8 @@ class Request(BaseModel):
     chat: bool | None = None
     view: int = Field(6, ge=0)  # examples whose traces are kept for the viewer
     shard: int = Field(8, ge=1)  # examples in a shard
-    batch_size: int = Field(8, ge=1)
+    batch_size: int = Field(8, ge=1)  # questions decoded together
+    trace_batch: int = Field(1, ge=1)  # examples traced together
     seed: int = 0
     device: str | None = None
     dtype: str = "auto"

@@ -1,19 +1,19 @@
 """The worker: one shard in, arrays out. The only file of the studies that runs a model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..decode import SAMPLERS, Autoregressive
+from ..decode import SAMPLERS, Autoregressive, check_fits
 from ..engine import Output
 from ..errors import UsageError
 from ..instrument import AnySampler, Model, load
 from ..interventions import DoesNotFit
 from ..options import condition_of, intervention_of, sampler_of, template_of
-from ..prompt import Prompt
+from ..prompt import Encoded, Prompt
 from ..samplers import all_samplers
 from ..tasks.asking import Asked, NothingToAsk, ask, default_template
 from ..tasks.noise import NOISE
@@ -21,6 +21,7 @@ from ..tasks.pool import Pool
 from ..tasks.questions import world_records
 from ..tasks.readers import read_records
 from ..tasks.record import Record
+from ..trace import Trace
 from .planning import measures_of, settings_of
 from .request import Request
 from .study import KNOWN, PROSE, QUESTIONS, Setting
@@ -73,18 +74,11 @@ class _Worker:
         self, model: Model, spec: dict[str, Any], tick: Tick
     ) -> tuple[Arrays, dict[str, Any]]:
         arrays: Arrays = {}
-        examples, left_out = [], []
+        examples: list[dict[str, Any]] = []
+        left_out: list[dict[str, str]] = []
         chosen = range(spec["start"], spec["stop"])
-        for done, index in enumerate(chosen):
-            tick(done, len(chosen))
-            try:
-                name, prompt = self._prompt(spec["domain"], index, model)
-                trace = model.trace(prompt, self._sampler(model))
-            except UsageError as error:
-                if not self.request.skip_bad:
-                    raise
-                left_out.append({"what": f"example {index}", "why": str(error)})
-                continue
+        for done, (index, name, trace) in enumerate(self._traces(model, spec, left_out)):
+            tick(done + len(left_out), len(chosen))
             said: dict[str, Any] = {"id": name, "index": index, "text": trace.text, "values": {}}
             for key, measure in self.measures.items():
                 of = model.read(trace) if key.endswith("-finished") else trace
@@ -94,6 +88,33 @@ class _Worker:
                 said["trace"] = flatten(shown, f"{index}/trace", arrays)
             examples.append(said)
         return arrays, {"examples": examples, "left_out": left_out}
+
+    def _traces(
+        self, model: Model, spec: dict[str, Any], left_out: list[dict[str, str]]
+    ) -> Iterator[tuple[int, str, Trace]]:
+        """Index, name and trace of each example that can be traced; a batch at a time in memory."""
+        together = self.request.trace_batch
+        for start in range(spec["start"], spec["stop"], together):
+            prompts: dict[int, tuple[str, Encoded]] = {}
+            for index in range(start, min(start + together, spec["stop"])):
+                try:
+                    name, prompt = self._prompt(spec["domain"], index, model)
+                    prompts[index] = name, self._fitting(model, prompt)
+                except UsageError as error:
+                    if not self.request.skip_bad:
+                        raise
+                    left_out.append({"what": f"example {index}", "why": str(error)})
+            if prompts:
+                encoded = [one for _, one in prompts.values()]
+                found = model.trace(encoded, self._sampler(model), batch_size=together)
+                for (index, (name, _)), trace in zip(prompts.items(), found, strict=True):
+                    yield index, name, trace
+
+    def _fitting(self, model: Model, prompt: Prompt) -> Encoded:
+        """Refuses now what `trace` would refuse for the whole batch."""
+        encoded = model.encode(prompt)
+        check_fits(model, encoded, self._sampler(model).length)
+        return encoded
 
     def _prompt(self, domain: str, index: int, model: Model) -> tuple[str, Prompt]:
         records = self._records()

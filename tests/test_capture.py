@@ -260,3 +260,17 @@ def test_keys_of_rows_are_the_same_alone_and_in_a_batch(models):
     assert nothing.any()
     for trace in (alone, padded):
         assert (trace.rows["row_key"].values[nothing] == -1).all()
+
+
+def test_rows_of_prompts_that_reveal_unequal_numbers(models):
+    model = models["LLaDA"]
+    sampler = fs.Threshold(length=8, threshold=0.05)
+    prompts = ["Hello there, how are you?", "Hi", "And now something else"]
+    together = model.trace(prompts, sampler)
+    counts = [np.bincount(t.rows["event_step"].values, minlength=9) for t in together]
+    assert any(len(set(column)) > 1 for column in np.stack(counts).T)  # unequal at some step
+    for prompt, trace in zip(prompts, together, strict=True):
+        alone = model.trace(prompt, sampler)
+        np.testing.assert_allclose(
+            trace.rows["row_weight"], alone.rows["row_weight"], rtol=1e-4, atol=1e-6
+        )

@@ -236,10 +236,9 @@ class Capture:
             self._states[layer] = new
         self._state = new
 
-    def rows(
-        self, seen: dict[int, Seen], labels: Labels, which: Sequence[Int[Tensor, " n"]]
-    ) -> list[Rows]:
-        """For each prompt of the last forward, the rows `which` (counted from the scene's first)."""
+    def rows(self, seen: dict[int, Seen], labels: Labels, which: Sequence[Tensor]) -> list[Rows]:
+        """For each prompt of the last forward, the rows `which` (counted from the scene's first, as
+        many as each has)."""
         device = labels.region.device
         counts = [len(some) for some in which]
         prompt = torch.arange(len(which)).repeat_interleave(torch.tensor(counts)).to(device)
@@ -254,7 +253,7 @@ class Capture:
         self,
         seen: Seen,
         labels: Labels,
-        which: Sequence[Int[Tensor, " n"]],
+        which: Sequence[Tensor],
         prompt: Int[Tensor, " all"],
         place: Int[Tensor, " all"],
     ) -> tuple[Tensor, Tensor, Tensor]:

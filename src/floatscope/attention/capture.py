@@ -238,7 +238,7 @@ class Capture:
 
     def rows(self, seen: dict[int, Seen], labels: Labels, which: Sequence[Tensor]) -> list[Rows]:
         """For each prompt of the last forward, the rows `which` (counted from the scene's first, as
-        many as each has)."""
+        many as each has; not all may have none)."""
         device = labels.region.device
         counts = [len(some) for some in which]
         prompt = torch.arange(len(which)).repeat_interleave(torch.tensor(counts)).to(device)
@@ -266,6 +266,8 @@ class Capture:
             raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
         keys, weights, flows = [], [], []
         for b, some in enumerate(which):
+            if not len(some):  # its keys need not be looked at
+                continue
             whole = row(seen.held, b, some.to(place.device)).movedim(1, 0)  # (n, h, k)
             key, weight = strongest(whole, self.top)
             keys.append(key)

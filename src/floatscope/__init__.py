@@ -1,199 +1,38 @@
 """Floatscope: an instrument for attention in masked diffusion language models.
 
 The public names, nothing else. They are imported when first used: `floatscope --help` and reading a
-saved trace should not wait for torch.
+saved trace do not wait for torch. What a library holds is listed there.
 """
 
 from typing import TYPE_CHECKING
 
-from .lazy import lazily
+from ._lazy import lazily
 
 if TYPE_CHECKING:
-    from .attention import STATISTICS
-    from .decode import (
-        Autoregressive,
-        Confidence,
-        Decoding,
-        Entropy,
-        EntropyBound,
-        Margin,
-        PositionCalibrated,
-        Random,
-        Remask,
-        Sampler,
-        Threshold,
-    )
+    from .attention.statistics import STATISTICS
     from .decode.likelihood import log_likelihood
-    from .errors import (
-        CaptureError,
-        FloatscopeError,
-        ModelError,
-        RunError,
-        TraceError,
-        UsageError,
-    )
+    from .decode.samplers import *
+    from .decode.samplers.base import Sampler
+    from .errors import CaptureError, FloatscopeError, ModelError, RunError, TraceError, UsageError
     from .instrument import Model, load
-    from .interventions import (
-        BoostDynamics,
-        Intervention,
-        MaskColumns,
-        MaskTokens,
-        SinkToken,
-        Together,
-    )
-    from .measures import (
-        Absorption,
-        Agreement,
-        AttentionEntropy,
-        DecodingOrder,
-        Dispersion,
-        Dormancy,
-        Drift,
-        Dynamics,
-        Excess,
-        ExtremeTokens,
-        Geometry,
-        RegionFlow,
-        Result,
-        RetrievalHeads,
-        Robust,
-        Rollout,
-        Share,
-        Structure,
-        ZScore,
-        compare,
-        heatmap,
-        perturbation,
-        switching,
-    )
-    from .prompt import Part, Prompt
-    from .samplers import compare_samplers
+    from .interventions.base import Intervention, Together
+    from .interventions.library import *
+    from .measures.base import Measure
+    from .measures.comparing import compare
+    from .measures.library import *
+    from .measures.library.agreement import perturbation
+    from .measures.library.dormancy import switching
+    from .measures.picture import heatmap
+    from .measures.result import Result
+    from .models.family import Family
+    from .registry import load_plugin, register
+    from .sequences.decoding import Decoding
+    from .sequences.prompt import Part, Prompt
+    from .stats.anchors import Excess, Robust, Share, ZScore
+    from .studies.claim import Claim, Number
+    from .studies.study import Study
     from .tasks import Answers, Condition, Record, evaluate, read_records, world_records
+    from .tasks.samplers import compare_samplers
     from .trace import Trace
 
-_WHERE = {
-    "attention": ("STATISTICS",),
-    "decode": (
-        "Autoregressive",
-        "Confidence",
-        "Decoding",
-        "Entropy",
-        "EntropyBound",
-        "Margin",
-        "PositionCalibrated",
-        "Random",
-        "Remask",
-        "Sampler",
-        "Threshold",
-    ),
-    "decode.likelihood": ("log_likelihood",),
-    "errors": (
-        "CaptureError",
-        "FloatscopeError",
-        "ModelError",
-        "RunError",
-        "TraceError",
-        "UsageError",
-    ),
-    "instrument": ("Model", "load"),
-    "interventions": (
-        "BoostDynamics",
-        "Intervention",
-        "MaskColumns",
-        "MaskTokens",
-        "SinkToken",
-        "Together",
-    ),
-    "measures": (
-        "Absorption",
-        "Agreement",
-        "AttentionEntropy",
-        "DecodingOrder",
-        "Dispersion",
-        "Dormancy",
-        "Drift",
-        "Dynamics",
-        "Excess",
-        "ExtremeTokens",
-        "Geometry",
-        "RegionFlow",
-        "Result",
-        "RetrievalHeads",
-        "Robust",
-        "Rollout",
-        "Share",
-        "Structure",
-        "ZScore",
-        "compare",
-        "heatmap",
-        "perturbation",
-        "switching",
-    ),
-    "prompt": ("Part", "Prompt"),
-    "samplers": ("compare_samplers",),
-    "tasks": ("Answers", "Condition", "Record", "evaluate", "read_records", "world_records"),
-    "trace": ("Trace",),
-}
-__getattr__, __dir__ = lazily(__name__, _WHERE)
-__all__ = [
-    "STATISTICS",
-    "Absorption",
-    "Agreement",
-    "Answers",
-    "AttentionEntropy",
-    "Autoregressive",
-    "BoostDynamics",
-    "CaptureError",
-    "Condition",
-    "Confidence",
-    "Decoding",
-    "DecodingOrder",
-    "Dispersion",
-    "Dormancy",
-    "Drift",
-    "Dynamics",
-    "Entropy",
-    "EntropyBound",
-    "Excess",
-    "ExtremeTokens",
-    "FloatscopeError",
-    "Geometry",
-    "Intervention",
-    "Margin",
-    "MaskColumns",
-    "MaskTokens",
-    "Model",
-    "ModelError",
-    "Part",
-    "PositionCalibrated",
-    "Prompt",
-    "Random",
-    "Record",
-    "RegionFlow",
-    "Remask",
-    "Result",
-    "RetrievalHeads",
-    "Robust",
-    "Rollout",
-    "RunError",
-    "Sampler",
-    "Share",
-    "SinkToken",
-    "Structure",
-    "Threshold",
-    "Together",
-    "Trace",
-    "TraceError",
-    "UsageError",
-    "ZScore",
-    "compare",
-    "compare_samplers",
-    "evaluate",
-    "heatmap",
-    "load",
-    "log_likelihood",
-    "perturbation",
-    "read_records",
-    "switching",
-    "world_records",
-]
+lazily(__name__)

@@ -1,6 +1,6 @@
 """The Model a user holds: loaded and checked, it decodes and traces."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -10,38 +10,30 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from . import models, selfcheck
-from .choose import Choice
-from .decode import Autoregressive, Confidence, Decoding, Sampler, decode
-from .decode.steps import prepared
+from . import models
+from .attention import selfcheck
+from .decode import AnySampler, decode, default_sampler
+from .decode.state import prepared
 from .errors import UsageError
-from .prompt import Encoded, Prompt, PromptLike, encode
-from .reading import reading
-from .recording import Recorder
+from .recording.finished import reading
+from .recording.options import TraceKeywords, TraceOptions
+from .recording.recorder import Recorder
+from .sequences.decoding import Decoding, Progress
+from .sequences.prompt import Encoded, Prompt, PromptLike, encode
 from .trace import Trace
 
-AnySampler = Sampler | Autoregressive
-Progress = Callable[[int, int], None]
 Many = list[str] | list[Prompt] | list[Encoded] | list[list[int]]
 
 
-class How(TypedDict, total=False):
+class DecodeKeywords(TypedDict, total=False):
     """Options of `generate` and `trace`."""
 
     batch_size: int
     progress: Progress | None
 
 
-class What(How, total=False):
+class Keywords(DecodeKeywords, TraceKeywords, total=False):
     """Options of `trace`; its documentation says what they mean."""
-
-    keep: Collection[str] | None
-    layers: Choice
-    heads: Choice
-    steps: Choice
-    groups: str
-    top: int
-    dtype: str
 
 
 class Model(models.Model):
@@ -53,11 +45,14 @@ class Model(models.Model):
 
     @overload
     def generate(
-        self, prompts: Many, sampler: AnySampler | None = ..., **how: Unpack[How]
+        self, prompts: Many, sampler: AnySampler | None = ..., **options: Unpack[DecodeKeywords]
     ) -> list[Decoding]: ...
     @overload
     def generate(
-        self, prompts: PromptLike, sampler: AnySampler | None = ..., **how: Unpack[How]
+        self,
+        prompts: PromptLike,
+        sampler: AnySampler | None = ...,
+        **options: Unpack[DecodeKeywords],
     ) -> Decoding: ...
     def generate(
         self,
@@ -69,33 +64,27 @@ class Model(models.Model):
     ) -> Decoding | list[Decoding]:
         """Decode without looking: the same tokens as `trace`. A list of prompts gives a list."""
         job = self._job(prompts, sampler, batch_size, progress)
-        found: list[Decoding] = []
+        decodings: list[Decoding] = []
         for batch, tick in job.batches():
-            found += decode(self, batch, job.sampler, progress=tick)
-        return found if job.several else found[0]
+            decodings += decode(self, batch, job.sampler, progress=tick)
+        return decodings if job.several else decodings[0]
 
     @overload
     def trace(
-        self, prompts: Many, sampler: AnySampler | None = ..., **what: Unpack[What]
+        self, prompts: Many, sampler: AnySampler | None = ..., **options: Unpack[Keywords]
     ) -> list[Trace]: ...
     @overload
     def trace(
-        self, prompts: PromptLike, sampler: AnySampler | None = ..., **what: Unpack[What]
+        self, prompts: PromptLike, sampler: AnySampler | None = ..., **options: Unpack[Keywords]
     ) -> Trace: ...
     def trace(
         self,
         prompts: Any,
         sampler: AnySampler | None = None,
         *,
-        keep: Collection[str] | None = None,
-        layers: Choice = None,
-        heads: Choice = None,
-        steps: Choice = None,
-        groups: str = "coarse",
-        top: int = 8,
-        dtype: str = "float32",
         batch_size: int = 8,
         progress: Progress | None = None,
+        **options: Unpack[TraceKeywords],
     ) -> Trace | list[Trace]:
         """Decode and record what every kept step, layer and head attended to.
 
@@ -111,26 +100,18 @@ class Model(models.Model):
             progress: called with (steps done, steps in all).
         """
         job = self._job(prompts, sampler, batch_size, progress)
-        found: list[Trace] = []
+        kept = TraceOptions(**options)
+        traces: list[Trace] = []
         for batch, tick in job.batches():
-            recorder = Recorder(
-                self,
-                batch,
-                job.sampler,
-                keep=keep,
-                layers=layers,
-                heads=heads,
-                steps=steps,
-                groups=groups,
-                top=top,
-                dtype=dtype,
-            )
+            recorder = Recorder(self, batch, job.sampler, kept)
             with recorder:
                 decodings = decode(self, batch, job.sampler, recorder, tick)
-            found += recorder.traces(decodings)
-        return found if job.several else found[0]
+            traces += recorder.traces(decodings)
+        return traces if job.several else traces[0]
 
-    def read(self, finished: Trace | Decoding | PromptLike, **what: Unpack[What]) -> Trace:
+    def read(
+        self, finished: Trace | Decoding | PromptLike, **options: Unpack[TraceKeywords]
+    ) -> Trace:
         """One forward over a finished sequence, as papers do that look at no denoising step.
 
         Takes a trace or a decoding (prompt and answer together), or any prompt; the options of
@@ -150,8 +131,7 @@ class Model(models.Model):
             ids, regions, gold = np.array(encoded.ids), list(encoded.regions), encoded.gold
             start = len(ids)
         prompt = Encoded(tuple(int(i) for i in ids[:start]), tuple(regions[:start]), gold)
-        options = {k: v for k, v in what.items() if k not in ("batch_size", "progress")}
-        return reading(self, prompt, [int(i) for i in ids[start:]], **options)
+        return reading(self, prompt, [int(i) for i in ids[start:]], TraceOptions(**options))
 
     def _job(
         self, prompts: Any, sampler: AnySampler | None, batch_size: int, progress: Progress | None
@@ -162,7 +142,7 @@ class Model(models.Model):
         several = isinstance(prompts, list | tuple) and not ids
         if isinstance(prompts, list | tuple) and not prompts:
             raise UsageError("no prompts", "Give at least one.")
-        chosen = sampler or (Confidence() if self.is_diffusion else Autoregressive())
+        chosen = sampler or default_sampler(self)
         chosen.check(self)
         single = [[int(i) for i in prompts]] if ids else [prompts]
         encoded = [prepared(self, encode(self, p)) for p in (prompts if several else single)]
@@ -206,7 +186,7 @@ def load(
     revision: str | None = None,
     check: bool = True,
 ) -> Model:
-    """Load a LLaDA, Dream, Llama, Qwen2 or Qwen3 checkpoint, natively, and check that it is sound.
+    """Load a checkpoint of a known family, natively, and check that it is sound.
 
     Args:
         where: a directory, a .gguf file, a hub id, or a transformers model that is already loaded.
@@ -218,19 +198,8 @@ def load(
         revision: of a hub id.
         check: run the self-check (a few short forwards).
     """
-    model = models.load(
-        where,
-        into=Model,
-        dtype=dtype,
-        device=device,
-        tokenizer=tokenizer,
-        family=family,
-        direction=direction,
-        block=block,
-        shift=shift,
-        mask_id=mask_id,
-        revision=revision,
-    )
+    options = {name: value for name, value in locals().items() if name != "check"}
+    model = models.load(into=Model, **options)
     if check:
         selfcheck.check(model)
     return model

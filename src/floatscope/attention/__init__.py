@@ -1,6 +1,12 @@
-"""q and k become statistics."""
+"""q and k become statistics; README.md here explains how."""
 
-from .capture import Capture, Rows, Scene, Seen
-from .statistics import STATISTICS, Columns, Labels, Sums, View
+from typing import TYPE_CHECKING
 
-__all__ = ["STATISTICS", "Capture", "Columns", "Labels", "Rows", "Scene", "Seen", "Sums", "View"]
+from .._lazy import lazily
+
+if TYPE_CHECKING:
+    from . import backend
+    from .capture import Capture, Captured, Forward, LayerStatistics, Rows
+    from .statistics import STATISTICS, Columns, Labels, Sums, View
+
+lazily(__name__)

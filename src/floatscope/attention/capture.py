@@ -1,8 +1,8 @@
 """Capture: every attention of a network, measured as it happens.
 
 `with Capture(model, ...) as capture:` attaches to the seam and leaves the network as it was. Each
-forward is wrapped in `capture.forward(scene)`, which gives a Seen per layer and raises if a layer was
-missed. The output is stock attention's, bit for bit; capture only looks.
+forward is wrapped in `capture.forward(forward)`, which gives what was captured, layer by layer, and
+raises if a layer was missed. The output is stock attention's, bit for bit; capture only looks.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from ..errors import CaptureError
 from ..models import Model, Visibility, seam
-from . import blocked, fused, norms, vectors
-from . import strongest as peaks
-from .overhear import FEW, Overhear
+from . import backend
+from .overhear import Overhear
 from .rows import Held, hold, row, strongest
 from .statistics import Columns, Labels, View
 
@@ -27,12 +26,12 @@ _WEIGHED = {"mass", "groups", "entropy", "flow", "rollout", "rows"}  # what need
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
-    """Who is who in one forward."""
+class Forward:
+    """One forward: who is who in it."""
 
     visible: Visibility
     labels: Labels
-    rows: tuple[int, int]  # query rows that `Capture.rows` may be asked for
+    rows: tuple[int, int]  # query rows that `Captured.rows` may be asked for
     cached: bool  # earlier rows came in earlier forwards
 
     @cached_property
@@ -53,7 +52,7 @@ class Candidates:
 
 
 @dataclass(eq=False)
-class Seen:
+class LayerStatistics:
     """One layer in one forward. Heads are the chosen ones; sums run over this forward's queries."""
 
     column_sum: Float[Tensor, "b g h k"] | None = None
@@ -63,7 +62,7 @@ class Seen:
     columns: Columns | None = None
     value_norm: Float[Tensor, "b h k"] | None = None  # of this forward's new keys
     residual_norm: Float[Tensor, "b k"] | None = None  # likewise
-    # What `capture.rows` needs: the strongest keys of every candidate, or what to compute rows from.
+    # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
     held: Held | None = None
 
@@ -77,6 +76,54 @@ class Rows:
     flow: Float[Tensor, "n l h r"]
 
 
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """What was captured of one forward, by layer; filled when the forward has ended."""
+
+    layers: dict[int, LayerStatistics]
+    labels: Labels
+    top: int
+
+    def rows(self, which: Sequence[Tensor]) -> list[Rows]:
+        """For each prompt the rows `which` (counted from the forward's first candidate, as many as
+        each has; not all may have none). Once: what they are computed from is let go."""
+        device = self.labels.region.device
+        counts = [len(some) for some in which]
+        prompt = torch.arange(len(which)).repeat_interleave(torch.tensor(counts)).to(device)
+        place = torch.cat(list(which)).to(device)
+        parts = [self._rows_of(layer, which, prompt, place) for layer in self.layers.values()]
+        key, weight, flow = (
+            torch.stack(part, dim=1).split(counts) for part in zip(*parts, strict=True)
+        )  # (n, l, h, _) each
+        return [Rows(*one) for one in zip(key, weight, flow, strict=True)]
+
+    def _rows_of(
+        self,
+        layer: LayerStatistics,
+        which: Sequence[Tensor],
+        prompt: Int[Tensor, " all"],
+        place: Int[Tensor, " all"],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One layer's rows of all prompts, (all, h, _): picked out, or computed now."""
+        kept, held = layer.candidates, layer.held
+        layer.candidates = layer.held = None
+        if kept is not None:
+            key = kept.key[prompt, :, place].long()
+            return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]
+        if held is None:
+            raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
+        keys, weights, flows = [], [], []
+        for b, some in enumerate(which):
+            if not len(some):  # its keys need not be looked at
+                continue
+            whole = row(held, b, some.to(place.device)).movedim(1, 0)  # (n, h, k)
+            key, weight = strongest(whole, self.top)
+            keys.append(key)
+            weights.append(weight)
+            flows.append(whole @ self.labels.in_region[b])
+        return torch.cat(keys), torch.cat(weights), torch.cat(flows)
+
+
 @dataclass(eq=False)
 class Capture:
     """Measures the statistics in `keep` of the chosen layers and heads (all by default)."""
@@ -86,8 +133,8 @@ class Capture:
     layers: Sequence[int]
     heads: Sequence[int]
     top: int = 8
-    _scene: Scene | None = None
-    _seen: dict[int, Seen] = field(default_factory=dict)
+    _forward: Forward | None = None
+    _layers: dict[int, LayerStatistics] = field(default_factory=dict)
     _calls: int = 0
     _state: Tensor | None = None  # the rollout up to this layer
     _states: dict[int, Tensor] = field(default_factory=dict)  # with a cache: of earlier rows
@@ -106,39 +153,34 @@ class Capture:
         self._open.close()
 
     @contextmanager
-    def forward(self, scene: Scene) -> Iterator[dict[int, Seen]]:
-        """Around exactly one forward; the dictionary is filled, by layer, when it ends."""
-        self._scene, self._calls, self._state = scene, 0, None
-        self._seen = {layer: Seen() for layer in self.layers}
-        seen = self._seen
+    def forward(self, forward: Forward) -> Iterator[Captured]:
+        """Around exactly one forward; what was captured is there when it ends."""
+        self._forward, self._calls, self._state = forward, 0, None
+        self._layers = {layer: LayerStatistics() for layer in self.layers}
         try:
-            yield seen
+            yield Captured(self._layers, forward.labels, self.top)
             if self._calls != self.model.n_layers:
                 raise CaptureError(
                     f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers",
                     "Another library may have replaced the model's attention; load it afresh.",
                 )
         finally:
-            self._scene = None
+            self._forward = None
 
     def _residual(self, layer: int) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if self._scene is not None and layer in self._seen:
+            if self._forward is not None and layer in self._layers:
                 x = args[0] if args else kwargs["hidden_states"]
-                self._seen[layer].residual_norm = (
-                    vectors.norms_of(x)
-                    if fused.available(x)
-                    else torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
-                )
+                self._layers[layer].residual_norm = backend.vector_norms(x)
 
         return hook
 
     def _look(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
-        scene = self._scene
-        if scene is None:  # a forward that nobody asked about, such as guidance's second one
+        forward = self._forward
+        if forward is None:  # a forward that nobody asked about, such as guidance's second one
             return proceed(call)
         self._calls += 1
-        wanted = call.layer in self._seen
+        wanted = call.layer in self._layers
         rolling = "rollout" in self.keep
         if not wanted and not rolling:
             return proceed(call)
@@ -146,134 +188,82 @@ class Capture:
             output = proceed(call)
         # Rollout follows the mean of all heads through all layers, whatever is kept.
         chosen = range(self.model.n_heads) if rolling else self.heads
-        view = self._view(call, scene, ear.lse(call.query), chosen)
-        self._measure(call, view, scene, wanted, chosen)
+        view = self._view(call, forward, ear.lse(call.query), chosen)
+        self._measure(call, view, forward, wanted, chosen)
         return output
 
     def _view(
-        self, call: seam.Call, scene: Scene, lse: Tensor | None, chosen: Sequence[int]
+        self, call: seam.Call, forward: Forward, lse: Tensor | None, chosen: Sequence[int]
     ) -> View:
         state = None
         if "rollout" in self.keep:
             if self._state is None:
-                self._state = scene.labels.in_region
+                self._state = forward.labels.in_region
             state = self._state
-        whole = View(
-            query=call.query,
-            key=call.key,
-            scale=call.scale,
-            mask=call.mask,
-            causal=call.causal,
-            visible=scene.visible,
-            labels=scene.labels,
-            lse=lse,
-            state=state,
-            bias=None if call.bias is None else call.bias.float(),
-        )
-        few = whole.query.shape[2] < FEW and bool(_WEIGHED & set(self.keep))
-        if lse is None and few and fused.takes(whole, without_lse=True):
-            whole = replace(whole, lse=fused.attempt(lambda: peaks.log_sum_exp(whole)))
+        whole = View.of(call, forward.visible, forward.labels, lse=lse, state=state)
+        if _WEIGHED & set(self.keep):
+            whole = backend.with_lse(whole)
         return whole if len(chosen) == call.query.shape[1] else _of_heads(whole, list(chosen))
 
     def _measure(
-        self, call: seam.Call, view: View, scene: Scene, wanted: bool, chosen: Sequence[int]
+        self, call: seam.Call, view: View, forward: Forward, wanted: bool, chosen: Sequence[int]
     ) -> None:
-        keep, seen = self.keep, self._seen.get(call.layer, Seen())
+        keep = self.keep
+        layer = self._layers.get(call.layer) or LayerStatistics()
         # Of the heads measured, those kept.
         same = len(chosen) == len(self.heads)
         pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
-        from_region = scene.labels.from_region
+        from_region = forward.labels.from_region
         best = None
-        if wanted and "rows" in keep and fused.takes(view):
-            best = fused.attempt(lambda: peaks.strongest(fused.Launch(view), *scene.rows, self.top))
+        if wanted and "rows" in keep:
+            best = backend.strongest(view, forward.rows, self.top)
         at_once = best is not None
         if at_once or (_WEIGHED - {"rows"}) & set(keep):
-            sums = (fused if fused.wanted(view.query) else blocked).sums(
+            sums = backend.sums(
                 view,
                 entropy=wanted and "entropy" in keep,
                 regions=wanted and ("flow" in keep or at_once),
             )
             if {"mass", "groups"} & set(keep):
-                seen.column_sum = sums.column_sum[:, :, pick]
+                layer.column_sum = sums.column_sum[:, :, pick]
             if sums.entropy is not None:
-                seen.entropy = sums.entropy[:, pick] / scene.max_entropy
+                layer.entropy = sums.entropy[:, pick] / forward.max_entropy
             if best is not None:
                 assert sums.region_sum is not None
-                flow = sums.region_sum[:, pick, slice(*scene.rows)].clone()
-                seen.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
+                flow = sums.region_sum[:, pick, slice(*forward.rows)].clone()
+                layer.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
             if sums.region_sum is not None and "flow" in keep:
                 # As a broadcast product of matrices this takes ten times as long on a GPU.
-                seen.flow_sum = torch.einsum(
+                layer.flow_sum = torch.einsum(
                     "bqf,bhqr->bhfr", from_region, sums.region_sum[:, pick]
                 )
             if sums.rolled is not None:
-                self._roll(call.layer, sums.rolled, scene)
+                self._roll(call.layer, sums.rolled, forward)
                 assert self._state is not None
-                new = self._state[:, -scene.visible.queries :]
-                seen.rollout_sum = from_region.mT @ new  # (b, f, r)
+                new = self._state[:, -forward.visible.queries :]
+                layer.rollout_sum = from_region.mT @ new  # (b, f, r)
         if not wanted:
             return
         if "qk" in keep:
-            columns = vectors.columns if fused.available(view.query) else blocked.columns
-            seen.columns = _pick_heads(columns(view), pick)
+            layer.columns = _pick_heads(backend.columns(view), pick)
         if "value_norm" in keep:
-            fresh = call.value[:, :, -scene.visible.queries :]
-            of_values = vectors if fused.available(fresh) else norms
-            norm = of_values.value_norms(call.module, fresh)
+            fresh = call.value[:, :, -forward.visible.queries :]
+            norm = backend.value_norms(call.module, fresh)
             every = len(self.heads) == norm.shape[1]
-            seen.value_norm = norm if every else norm[:, list(self.heads)]
+            layer.value_norm = norm if every else norm[:, list(self.heads)]
         if "rows" in keep and not at_once:
             kept = view if isinstance(pick, slice) else _of_heads(view, pick)
-            seen.held = hold(kept, *scene.rows)
+            layer.held = hold(kept, *forward.rows)
 
-    def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], scene: Scene) -> None:
+    def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> None:
         """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""
         assert self._state is not None
-        new = (rolled + self._state[:, -scene.visible.queries :]) / 2
-        if scene.cached:
+        new = (rolled + self._state[:, -forward.visible.queries :]) / 2
+        if forward.cached:
             before = self._states.get(layer)
             new = new if before is None else torch.cat([before, new], dim=1)
             self._states[layer] = new
         self._state = new
-
-    def rows(self, seen: dict[int, Seen], labels: Labels, which: Sequence[Tensor]) -> list[Rows]:
-        """For each prompt of the last forward, the rows `which` (counted from the scene's first, as
-        many as each has; not all may have none)."""
-        device = labels.region.device
-        counts = [len(some) for some in which]
-        prompt = torch.arange(len(which)).repeat_interleave(torch.tensor(counts)).to(device)
-        place = torch.cat(list(which)).to(device)
-        found = [self._rows_of(one, labels, which, prompt, place) for one in seen.values()]
-        key, weight, flow = (
-            torch.stack(parts, dim=1).split(counts) for parts in zip(*found, strict=True)
-        )  # (n, l, h, _) each
-        return [Rows(*one) for one in zip(key, weight, flow, strict=True)]
-
-    def _rows_of(
-        self,
-        seen: Seen,
-        labels: Labels,
-        which: Sequence[Tensor],
-        prompt: Int[Tensor, " all"],
-        place: Int[Tensor, " all"],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """One layer's rows of all prompts, (all, h, _): picked out, or computed now."""
-        if seen.candidates is not None:
-            kept = seen.candidates
-            key = kept.key[prompt, :, place].long()
-            return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]
-        if seen.held is None:
-            raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
-        keys, weights, flows = [], [], []
-        for b, some in enumerate(which):
-            if not len(some):  # its keys need not be looked at
-                continue
-            whole = row(seen.held, b, some.to(place.device)).movedim(1, 0)  # (n, h, k)
-            key, weight = strongest(whole, self.top)
-            keys.append(key)
-            weights.append(weight)
-            flows.append(whole @ labels.in_region[b])
-        return torch.cat(keys), torch.cat(weights), torch.cat(flows)
 
 
 def _of_heads(view: View, heads: list[int]) -> View:
@@ -296,5 +286,5 @@ def _pick_heads(columns: Columns, pick: slice | list[int]) -> Columns:
         cosine=columns.cosine[:, pick],
         query_norm=columns.query_norm[:, pick],
         key_norm=columns.key_norm[:, pick],
-        seen=columns.seen,
+        viewers=columns.viewers,
     )

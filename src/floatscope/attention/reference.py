@@ -62,5 +62,5 @@ def columns(view: View) -> Columns:
         cosine=(cosine * weight).sum(2),
         query_norm=(q.norm(dim=-1)[..., None] * weight).sum(2),
         key_norm=k.norm(dim=-1),
-        seen=counts.sum(1),
+        viewers=counts.sum(1),
     )

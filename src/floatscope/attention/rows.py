@@ -51,8 +51,8 @@ def strongest(
     weight: Float[Tensor, "*h n k"], top: int
 ) -> tuple[Int[Tensor, "*h n t"], Float[Tensor, "*h n t"]]:
     """The keys with most weight; where fewer than `top` weigh anything, weight 0 at key −1."""
-    found = weight.topk(min(top, weight.shape[-1]), dim=-1)
-    missing = top - found.values.shape[-1]
-    there = found.indices.masked_fill(found.values == 0, -1)
+    best = weight.topk(min(top, weight.shape[-1]), dim=-1)
+    missing = top - best.values.shape[-1]
+    there = best.indices.masked_fill(best.values == 0, -1)
     key = torch.nn.functional.pad(there, (0, missing), value=-1)
-    return key, torch.nn.functional.pad(found.values, (0, missing))
+    return key, torch.nn.functional.pad(best.values, (0, missing))

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..models import Visibility
+from ..models import Visibility, seam
 
 # What a trace can keep, and what a person reads about it.
 STATISTICS = {
@@ -79,6 +79,20 @@ class View:
     state: Float[Tensor, "b k r"] | None = None  # the rollout of the layers below
     bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores (an intervention's)
 
+    @classmethod
+    def of(
+        cls,
+        call: seam.Call,
+        visible: Visibility,
+        labels: Labels,
+        lse: Tensor | None = None,
+        state: Tensor | None = None,
+    ) -> "View":
+        """A call at the seam, and who is who in it."""
+        qk = (call.query, call.key, call.scale, call.mask, call.causal)
+        bias = None if call.bias is None else call.bias.float()
+        return cls(*qk, visible, labels, lse, state, bias)
+
 
 @dataclass(frozen=True, eq=False)
 class Sums:
@@ -92,10 +106,10 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What needs q and k alone: sums over the queries that see a key (divide by `seen`)."""
+    """What needs q and k alone: sums over the queries that see a key (divide by `viewers`)."""
 
     score: Float[Tensor, "b h k"]  # Σ q·k, without the scale
     cosine: Float[Tensor, "b h k"]
     query_norm: Float[Tensor, "b h k"]
     key_norm: Float[Tensor, "b h k"]  # the norm itself: a key has one
-    seen: Int[Tensor, "b k"]  # how many queries that count see the key
+    viewers: Int[Tensor, "b k"]  # how many queries that count see the key

@@ -10,7 +10,7 @@ import sys
 from rich.markup import escape
 
 from ..errors import FloatscopeError
-from . import evaluate, frequencies, lists, report, study, trace  # noqa: F401 - each adds commands
+from . import evaluate, frequencies, lists, report, study, trace
 from .app import app, err
 
 

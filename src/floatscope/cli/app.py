@@ -52,3 +52,22 @@ def progress_bar(text: str) -> Progress:
         TimeRemainingColumn(),
         console=err,
     )
+
+
+def _load_plugins(names: list[str] | None) -> list[str] | None:
+    from ..registry import load_plugin
+
+    for name in names or []:
+        load_plugin(name)
+    return names
+
+
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        callback=_load_plugins,
+        is_eager=True,
+        help="Your own .py file or module, for what it registers; may be repeated.",
+    ),
+]

@@ -10,7 +10,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from ..errors import UsageError
-from .app import app, err, out, progress_bar
+from .app import Plugins, app, err, out, progress_bar
 
 if TYPE_CHECKING:
     from ..tasks import Answers, Bad, Record
@@ -42,9 +42,9 @@ def evaluate(
         list[str] | None, typer.Option("--set", help="A sampler's own field: name=value.")
     ] = None,
     length: Annotated[int, typer.Option(min=1, help="Masks, or tokens to generate.")] = 16,
-    steps: Annotated[int | None, typer.Option(min=1, help="Default: one a token.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Default: one per token.")] = None,
     seed: Annotated[int, typer.Option(help="Of samplers, and of drawn passages.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many questions.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many questions.")] = None,
     template: Annotated[str, typer.Option(help="auto, plain, or world.")] = "auto",
     chat: Annotated[
         bool | None, typer.Option(help="Use chat templates. Default: where a model has one.")
@@ -59,6 +59,7 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(min=1, help="Questions decoded together.")] = 8,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     dtype: Annotated[str, typer.Option(help="Of the models: auto, float32, bfloat16.")] = "auto",
+    plugin: Plugins = None,
 ) -> None:
     """Ask the same questions of models, conditions, interventions and samplers; differences are paired.
 
@@ -70,21 +71,24 @@ def evaluate(
       --intervene mask-columns:k=5 --intervene mask-columns:k=5,control=random`
     """
     from .. import instrument, tasks
+    from ..decode.presets import default_name, sampler_of
     from ..interventions import DoesNotFit
-    from ..options import condition_of, intervention_of, sampler_of, template_of
+    from ..interventions.parse import intervention_of
+    from ..tasks.conditions import condition_of
+    from ..tasks.templates import template_of
 
     _check_file(save, overwrite)
     records, bad = records_of(data, limit, seed, skip_bad)
     form = template_of(template, chat)
     conditions = [condition_of(text, seed) for text in condition or ["as-is"]]
     edits = [None, *(intervention_of(text) for text in intervene or [])]
-    found: list[Answers] = []
+    every: list[Answers] = []
     unfit: list[Bad] = []
     for name in model:
         with err.status(f"Loading {escape(name)} …"):
             loaded = instrument.load(name, device=device, dtype=dtype)
         common: dict[str, Any] = {"length": length, "steps": steps, "seed": seed}
-        names = (sampler or ["confidence"]) if loaded.is_diffusion else ["autoregressive"]
+        names = (loaded.is_diffusion and sampler) or [default_name(loaded)]
         if not loaded.is_diffusion:
             common.pop("steps")
         settings = [
@@ -112,13 +116,13 @@ def evaluate(
                     where = f"{one.name}, {change.describe() if change else 'none'}"
                     unfit.append(tasks.Bad(where, "", str(error), ""))
                     continue
-                found.append(answers)
-    if not found:
+                every.append(answers)
+    if not every:
         raise UsageError(f"nothing could be asked: {unfit[0]}", "Hide fewer columns.")
-    out.print(_table(found))
-    _list_left_out([*bad, *unfit, *_unasked(found)], skip_bad)
+    out.print(_table(every))
+    _list_left_out([*bad, *unfit, *_unasked(every)], skip_bad)
     if save:
-        _save(found, save)
+        _save(every, save)
         err.print(f"saved {escape(str(save))}")
 
 
@@ -149,7 +153,7 @@ def _check_file(path: Path | None, overwrite: bool) -> None:
         raise UsageError(f"{path} exists", "Choose another --out, or pass --overwrite.")
 
 
-def _table(found: "list[Answers]") -> Table:
+def _table(every: "list[Answers]") -> Table:
     table = Table(title="Answers (%)", title_justify="left", caption_justify="left")
     say = {
         "model": lambda a: a.model,
@@ -158,12 +162,12 @@ def _table(found: "list[Answers]") -> Table:
         "sampler": lambda a: a.sampler.partition("(")[0],
     }
     # What is the same in every line needs no column.
-    shown = [n for n, of in say.items() if n == "model" or len({of(a) for a in found}) > 1]
+    shown = [n for n, of in say.items() if n == "model" or len({of(a) for a in every}) > 1]
     table.add_column(", ".join(shown), overflow="fold", min_width=20)
     for column in ("contains", "difference", "exact", "F1"):
         table.add_column(column, justify="right", no_wrap=True)
     first: dict[str, Answers] = {}
-    for answers in found:
+    for answers in every:
         base = first.setdefault(answers.model, answers)
         table.add_row(
             escape("\n  ".join(say[column](answers) for column in shown)),
@@ -173,15 +177,15 @@ def _table(found: "list[Answers]") -> Table:
         )
     steps = ", ".join(f"{a.table['steps'].mean():.1f}" for a in first.values())
     table.caption = (
-        f"{_counts(found)} questions; {steps} steps on average\n"
+        f"{_counts(every)} questions; {steps} steps on average\n"
         "contains: a right answer is in what was said, with its 95 % interval over questions\n"
         "difference: from the model's first line, paired by question"
     )
     return table
 
 
-def _counts(found: "list[Answers]") -> str:
-    counts = sorted({answers.n for answers in found})
+def _counts(every: "list[Answers]") -> str:
+    counts = sorted({answers.n for answers in every})
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
@@ -190,9 +194,9 @@ def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:
     return f"{mean:{'+' if sign else ''}.3g} [{low:.3g}, {high:.3g}]".replace("[", "\\[")
 
 
-def _unasked(found: "list[Answers]") -> "Iterator[Bad]":
+def _unasked(every: "list[Answers]") -> "Iterator[Bad]":
     seen: set[str] = set()
-    for answers in found:
+    for answers in every:
         for one in answers.left_out:
             if str(one) not in seen:
                 seen.add(str(one))
@@ -208,11 +212,11 @@ def _list_left_out(bad: "list[Bad]", skip_bad: bool) -> None:
         err.print("nothing was left out")
 
 
-def _save(found: "list[Answers]", path: Path) -> None:
+def _save(every: "list[Answers]", path: Path) -> None:
     import pandas as pd
 
     frames = []
-    for answers in found:
+    for answers in every:
         frame = answers.table.copy()
         for place, key in enumerate(("model", "intervention", "sampler", "template")):
             frame.insert(place, key, getattr(answers, key))

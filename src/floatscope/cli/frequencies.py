@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import app, err, out
+from .app import Plugins, app, err, out
 
 
 @app.command()
@@ -20,6 +20,7 @@ def frequencies(
     ],
     save: Annotated[Path, typer.Option("--out", help="The .npy file to write.")],
     overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Count how frequent each token is in a corpus, for `position-calibrated` and the trivial share.
 
@@ -29,7 +30,7 @@ def frequencies(
     import numpy as np
 
     from .. import instrument
-    from ..frequencies import corpus_texts, count
+    from ..stats.frequencies import corpus_texts, count
 
     if save.suffix != ".npy":
         raise UsageError(f"{save} does not end in .npy", "Choose such a name.")
@@ -46,5 +47,5 @@ def frequencies(
         shares = count(loaded.tokenizer, corpus_texts(corpus), loaded.vocab_size, tick)
     save.parent.mkdir(parents=True, exist_ok=True)
     np.save(save, shares.astype(np.float32))
-    seen = int((shares > 0).sum())
-    out.print(f"{escape(str(save))}: {seen:,} of {loaded.vocab_size:,} tokens seen")
+    n_seen = int((shares > 0).sum())
+    out.print(f"{escape(str(save))}: {n_seen:,} of {loaded.vocab_size:,} tokens seen")

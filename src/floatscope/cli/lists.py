@@ -1,73 +1,79 @@
-"""What there is: measures, model families, samplers, interventions, tasks."""
+"""What there is: measures, model families, samplers, interventions."""
 
+from collections.abc import Iterable
 from dataclasses import fields
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from .app import app, out
+from .app import Plugins, app, out
+
+_COMMON = {"length", "steps", "block_length", "temperature", "cfg", "seed", "stop_at_eos"}
 
 
 @app.command()
-def measures() -> None:
+def measures(plugin: Plugins = None) -> None:
     """List the measures: what each asks of a trace."""
     from ..measures import MEASURES
 
-    table = Table(title="Measures", title_justify="left")
-    for column in ("measure", "what it says", "options"):
-        table.add_column(column)
-    for name, cls in MEASURES.items():
-        own = [f.name for f in fields(cls)]
-        table.add_row(name, escape((cls.__doc__ or "").strip().splitlines()[0]), ", ".join(own))
-    out.print(table)
+    lines = [
+        (name, _says(cls), ", ".join(f.name for f in fields(cls))) for name, cls in MEASURES.items()
+    ]
+    _print("Measures", ("measure", "what it says", "options"), lines)
 
 
 @app.command()
-def models() -> None:
+def models(plugin: Plugins = None) -> None:
     """List the model families that can be loaded, and the samplers that decode them."""
     from ..decode import SAMPLERS
     from ..models import FAMILIES, PAIR
 
-    table = Table(title="Model families", title_justify="left")
-    for name in ("family", "architecture", "attention", "row that predicts i", "for example"):
-        table.add_column(name)
-    for family in FAMILIES:
-        row = "i" if family.shift == 0 else f"i − {family.shift}"
-        names = ", ".join(family.architectures)
-        table.add_row(family.name, names, str(family.direction), row, family.examples)
-    out.print(table)
-    table = Table(title="Embedded models: no GPU, no download", title_justify="left")
-    table.add_column("name")
-    table.add_column("what")
-    for name, what in PAIR.items():
-        table.add_row(name, what)
-    out.print(table)
-    table = Table(title="Samplers", title_justify="left")
-    for name in ("sampler", "rule", "options beside the common ones"):
-        table.add_column(name)
-    common = {"length", "steps", "block_length", "temperature", "cfg", "seed", "stop_at_eos"}
-    for name, cls in SAMPLERS.items():
-        own = [f"{f.name}={f.default}" for f in fields(cls) if f.name not in common]
-        rule = (cls.__doc__ or "").strip().splitlines()[0]
-        table.add_row(name, escape(rule), escape(", ".join(own)))
-    out.print(table)
+    families = [
+        (
+            f.name,
+            ", ".join(f.architectures),
+            str(f.direction),
+            f"i − {f.shift}" if f.shift else "i",
+            f.examples,
+        )
+        for f in FAMILIES.values()
+    ]
+    columns = ("family", "architecture", "attention", "row that predicts i", "for example")
+    _print("Model families", columns, families)
+    _print("Embedded models: no GPU, no download", ("name", "what"), PAIR.items())
+    samplers = [(name, _says(cls), _options(cls, _COMMON)) for name, cls in SAMPLERS.items()]
+    _print("Samplers", ("sampler", "rule", "options beside the common ones"), samplers)
 
 
 @app.command()
-def interventions() -> None:
+def interventions(plugin: Plugins = None) -> None:
     """List the interventions, and how to write one after `--intervene`."""
     from ..interventions import INTERVENTIONS
 
-    table = Table(title="Interventions", title_justify="left")
-    for column in ("intervention", "what it does", "options"):
-        table.add_column(column)
-    for name, cls in INTERVENTIONS.items():
-        own = [f"{f.name}={f.default}" for f in fields(cls)]
-        rule = (cls.__doc__ or "").strip().splitlines()[0]
-        table.add_row(name, escape(rule), escape(", ".join(own)))
-    out.print(table)
+    lines = [(name, _says(cls), _options(cls)) for name, cls in INTERVENTIONS.items()]
+    _print("Interventions", ("intervention", "what it does", "options"), lines)
     out.print(
         "For example: --intervene mask-columns:k=5,rule=excess(3),layers=0:4 "
         "--intervene mask-columns:k=5,control=random",
         markup=False,
     )
+
+
+def _row(shift: int) -> str:
+    return f"i − {shift}" if shift else "i"
+
+
+def _says(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def _options(cls: Any, common: Iterable[str] = ()) -> str:
+    return ", ".join(f"{f.name}={f.default}" for f in fields(cls) if f.name not in common)
+
+
+def _print(title: str, columns: Iterable[str], lines: Iterable[tuple[str, ...]]) -> None:
+    table = Table(*columns, title=title, title_justify="left")
+    for line in lines:
+        table.add_row(*map(escape, line))
+    out.print(table)

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import app, err, out
+from .app import Plugins, app, err, out
 
 
 @app.command()
@@ -19,6 +19,7 @@ def report(
     budget: Annotated[
         float, typer.Option(help="The page's size in MB; the viewer samples to fit.")
     ] = 20.0,
+    plugin: Plugins = None,
 ) -> None:
     """Write report.html from a run directory, and figures for papers."""
     from ..report.build import write_figures, write_report
@@ -26,10 +27,10 @@ def report(
 
     if figures is not None and figures not in ("pdf", "svg", "png"):
         raise UsageError(f"--figures {figures}", "Use pdf, svg or png.")
-    found = Findings(directory)
+    findings = Findings(directory)
     with err.status("Writing the report …"):
-        page = write_report(found, budget=int(budget * 1e6))
-        drawn = write_figures(found, figures) if figures else []
+        page = write_report(findings, budget=int(budget * 1e6))
+        drawn = write_figures(findings, figures) if figures else []
     if drawn:
         out.print(f"{len(drawn)} figures in {escape(str(drawn[0].parent))}")
     out.print(escape(str(page)))
@@ -39,6 +40,7 @@ def report(
 def view(
     directory: Annotated[Path, typer.Argument(help="A run's directory, or one of *.zarr traces.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
+    plugin: Plugins = None,
 ) -> None:
     """Serve the viewer on this machine alone, reading traces on demand. Ctrl-C ends it."""
     from ..report.build import source_of

@@ -10,23 +10,23 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..errors import UsageError
-from .app import app, err, out
+from .app import Plugins, app, err, out
 
 if TYPE_CHECKING:
-    from ..engine import Progress as State
+    from ..engine import RunProgress
     from ..studies import Findings, Request
 
 _MARK = {"supported": "[green]✓[/]", "not supported": "[red]✗[/]", "mixed": "[yellow]≈[/]"}
 Out = Annotated[Path, typer.Option("--out", help="The run's directory; made if it is not there.")]
 Engine = Annotated[str, typer.Option(help="local, or ray for several GPUs or machines.")]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes. Default: one a CPU core, or one on a GPU.")
+    int | None, typer.Option(min=1, help="Processes. Default: one per CPU core, or one on a GPU.")
 ]
 Overwrite = Annotated[bool, typer.Option(help="Replace the run that is there.")]
 
 
 @app.command()
-def studies() -> None:
+def studies(plugin: Plugins = None) -> None:
     """List the studies: the question each asks, and the claims it decides."""
     from ..studies import STUDIES
 
@@ -63,7 +63,7 @@ def study(
         str | None, typer.Option(help="The condition they are traced under; likewise.")
     ] = None,
     length: Annotated[int | None, typer.Option(min=1, help="Masks, or tokens to generate.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Default: one a token.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Default: one per token.")] = None,
     sampler: Annotated[str | None, typer.Option(help="For diffusion models.")] = None,
     frequencies: Annotated[
         str | None, typer.Option(help="A .npy file of `floatscope frequencies`, or pair.")
@@ -91,10 +91,11 @@ def study(
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster that is running.")] = None,
     gpus: Annotated[
         float | None,
-        typer.Option(min=0, help="GPUs a Ray worker takes. Default: one where there are any."),
+        typer.Option(min=0, help="GPUs per Ray worker. Default: one where there are any."),
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run that is there.")] = True,
     overwrite: Overwrite = False,
+    plugin: Plugins = None,
 ) -> None:
     """Ask one question of several models, with its null and interval, and write a report.
 
@@ -102,40 +103,21 @@ def study(
       --data nq.jsonl.gz --asked-as passages=5 --length 32 --out run/`
     * `floatscope study --config study.toml --out run/ --engine ray`
     """
-    from ..studies import STUDIES, read_request, request_of
+    from ..registry import placed
+    from ..studies import STUDIES, Request, read_request, request_of
 
+    # Flags are called as the request's fields are.
+    given = {name: value for name, value in locals().items() if name in Request.model_fields}
+    given |= {"studies": names, "models": model, "plugins": [placed(one) for one in plugin or []]}
     fields: dict[str, Any] = read_request(config) if config else {}
-    given = {
-        "studies": names,
-        "models": model,
-        "data": data,
-        "limit": limit,
-        "questions": questions,
-        "asked_as": asked_as,
-        "traced_as": traced_as,
-        "length": length,
-        "steps": steps,
-        "sampler": sampler,
-        "frequencies": frequencies,
-        "columns": columns,
-        "view": view,
-        "shard": shard,
-        "batch_size": batch_size,
-        "trace_batch": trace_batch,
-        "seed": seed,
-        "template": template,
-        "chat": chat,
-        "device": device,
-        "dtype": dtype,
-        "threads": threads,
-        "skip_bad": skip_bad,
-    }
     fields |= {key: value for key, value in given.items() if value not in (None, [])}
     fields.setdefault("studies", list(STUDIES))
     if "models" not in fields:
         raise UsageError("no model", "Name some with --model, or in the --config file.")
     request = request_of(fields, str(config or ""))
-    _run(request, out_dir, engine, workers, address, gpus, resume, overwrite)
+    _run(
+        request, out_dir, engine, workers, gpus, address=address, resume=resume, overwrite=overwrite
+    )
 
 
 @app.command()
@@ -149,8 +131,8 @@ def demo(
     from ..studies import STUDIES, request_of
     from ..studies.run import DEMO
 
-    request = request_of({"studies": tuple(STUDIES), **DEMO})
-    _run(request, out_dir, engine, workers, None, None, True, overwrite)
+    request = request_of({"studies": tuple(STUDIES.own), **DEMO})
+    _run(request, out_dir, engine, workers, None, overwrite=overwrite)
 
 
 def _run(
@@ -158,10 +140,8 @@ def _run(
     directory: Path,
     engine: str,
     workers: int | None,
-    address: str | None,
     gpus: float | None,
-    resume: bool,
-    overwrite: bool,
+    **options: Any,
 ) -> None:
     from ..report.build import described, write_report
     from ..studies.run import run
@@ -186,7 +166,7 @@ def _run(
     with bar:
         task = bar.add_task("starting", total=1.0, said="")
 
-        def show(state: "State") -> None:
+        def show(state: "RunProgress") -> None:
             done = state.done + sum(state.fractions.values())
             bar.update(
                 task,
@@ -196,20 +176,18 @@ def _run(
                 said=f"{state.done} of {state.total} shards, {_left(state.seconds_left)}",
             )
 
-        summary, found = run(
+        summary, findings = run(
             request,
             directory,
             engine=engine,
             workers=count,
-            address=address,
             gpus=gpus,
-            resume=resume,
-            overwrite=overwrite,
             progress=show,
+            **options,
         )
         bar.update(task, description="writing the report", said="")
-        page = write_report(found)
-    _print(found)
+        page = write_report(findings)
+    _print(findings)
     for shard, why in summary.redone.items():
         err.print(f"redone: {escape(shard)}: {escape(why)}")
     if summary.left_out:
@@ -223,7 +201,7 @@ def _run(
 
 
 def _default_workers(device: str | None, engine: str) -> int:
-    """One a CPU core; on GPUs one, and with Ray one for each that is seen from here."""
+    """One per CPU core; on GPUs one, and with Ray one for each that is seen from here."""
     if device is None or device.startswith("cuda"):
         import torch
 
@@ -233,24 +211,18 @@ def _default_workers(device: str | None, engine: str) -> int:
 
 
 def _left(seconds: float | None) -> str:
-    return (
-        ""
-        if seconds is None
-        else f"{seconds / 60:.0f} min left"
-        if seconds > 90
-        else f"{seconds:.0f} s left"
-    )
+    if seconds is None:
+        return ""
+    return f"{seconds / 60:.0f} min left" if seconds > 90 else f"{seconds:.0f} s left"
 
 
-def _print(found: "Findings") -> None:
-    from ..studies.planning import studies_of
-
+def _print(findings: "Findings") -> None:
     table = Table(title="What was found", title_justify="left", show_lines=True)
     table.add_column("#", justify="right")
     table.add_column("claim, and what the numbers say")
     table.add_column("", justify="center")
-    for one in studies_of(found.request):
-        for claim in one.claims(found):
+    for claims in findings.claims.values():
+        for claim in claims:
             text = f"[bold]{escape(claim.text)}[/]\n{escape(claim.sentence)}"
             mark = f"{_MARK.get(claim.verdict, '')} {claim.verdict}"
             table.add_row(str(claim.number), text, mark)

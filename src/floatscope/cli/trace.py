@@ -7,7 +7,11 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import app, err, out, progress_bar
+from .app import Plugins, app, err, out, progress_bar
+
+# Flags that are called as what they are handed to calls them.
+_LOADING = ("device", "dtype", "family", "direction", "block", "shift", "mask_id", "check")
+_SAMPLING = ("length", "steps", "block_length", "temperature", "cfg", "seed")
 
 
 @app.command()
@@ -18,7 +22,7 @@ def trace(
     prompt: Annotated[str | None, typer.Option(help="The text to start from.")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="A JSONL file instead: one object a line with a `prompt` field."),
+        typer.Option(help="A JSONL file instead: one object per line with a `prompt` field."),
     ] = None,
     sampler: Annotated[
         str | None,
@@ -26,7 +30,7 @@ def trace(
     ] = None,
     length: Annotated[int, typer.Option(help="Tokens to generate.")] = 32,
     steps: Annotated[
-        int | None, typer.Option(help="Denoising steps; by default one a token.")
+        int | None, typer.Option(help="Denoising steps; by default one per token.")
     ] = None,
     block_length: Annotated[
         int | None, typer.Option(help="Decode block by block (semi-autoregressive).")
@@ -63,12 +67,12 @@ def trace(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--out", help="Save here as zarr: one store, or one a line in a directory."),
+        typer.Option("--out", help="Save here as zarr: one store, or one per line in a directory."),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts decoded together.")] = 8,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many lines of the data.")
+        int | None, typer.Option(min=1, help="At most this many lines of the data.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     dtype: Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16.")] = "auto",
@@ -84,6 +88,7 @@ def trace(
     ] = None,
     mask_id: Annotated[int | None, typer.Option(help="Where a checkpoint does not say.")] = None,
     check: Annotated[bool, typer.Option(help="Self-check the model after loading.")] = True,
+    plugin: Plugins = None,
 ) -> None:
     """Decode a prompt and record what every head of every layer attended to at every step.
 
@@ -94,37 +99,23 @@ def trace(
     * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
     """
     from .. import instrument
-    from ..options import choice_of, measures_of, paths_for, sampler_of, texts_of
-    from ..prompt import Prompt
-    from ..show import summary
+    from ..decode.presets import default_name, sampler_of
+    from ..models.select import choice_of
+    from ..sequences.prompt import Prompt
+    from ..trace.summary import summary
+    from .inputs import measures_of, paths_for, texts_of
 
+    given = locals()
     texts = texts_of(prompt, data, limit)
     wanted = measures_of(measure)
     if figures is not None and not wanted:
         raise UsageError("--figures draws measures", "Name some with --measure.")
     paths = paths_for(save, len(texts), single=data is None, overwrite=overwrite)
     with err.status(f"Loading {escape(model)} …"):
-        loaded = instrument.load(
-            model,
-            device=device,
-            dtype=dtype,
-            family=family,
-            direction=direction,
-            block=block,
-            shift=shift,
-            mask_id=mask_id,
-            check=check,
-        )
+        loaded = instrument.load(model, **{name: given[name] for name in _LOADING})
     chosen = sampler_of(
-        sampler or ("confidence" if loaded.is_diffusion else "autoregressive"),
-        {
-            "length": length,
-            "steps": steps,
-            "block_length": block_length,
-            "temperature": temperature,
-            "cfg": cfg,
-            "seed": seed,
-        },
+        sampler or default_name(loaded),
+        {name: given[name] for name in _SAMPLING},
         option or [],
     )
     out.print(escape(repr(loaded)))

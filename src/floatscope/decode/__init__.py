@@ -1,45 +1,16 @@
 """A Model fills a canvas, one step at a time."""
 
-from .autoregressive import Autoregressive
-from .confidence import Confidence
-from .entropy import Entropy
-from .entropy_bound import EntropyBound
-from .loop import check_fits, decode
-from .margin import Margin
-from .position_calibrated import PositionCalibrated
-from .random import Random
-from .remask import Remask
-from .sampler import Sampler
-from .steps import Change, Decoding, State
-from .threshold import Threshold
+from typing import TYPE_CHECKING
 
-SAMPLERS: dict[str, type[Sampler] | type[Autoregressive]] = {
-    "confidence": Confidence,
-    "entropy": Entropy,
-    "margin": Margin,
-    "random": Random,
-    "threshold": Threshold,
-    "entropy-bound": EntropyBound,
-    "position-calibrated": PositionCalibrated,
-    "remask": Remask,
-    "autoregressive": Autoregressive,
-}
+from .._lazy import lazily
 
-__all__ = [
-    "SAMPLERS",
-    "Autoregressive",
-    "Change",
-    "Confidence",
-    "Decoding",
-    "Entropy",
-    "EntropyBound",
-    "Margin",
-    "PositionCalibrated",
-    "Random",
-    "Remask",
-    "Sampler",
-    "State",
-    "Threshold",
-    "check_fits",
-    "decode",
-]
+if TYPE_CHECKING:
+    from ..sequences.decoding import Change, Decoding
+    from .loop import AnySampler, decode
+    from .presets import all_samplers, default_sampler, sampler_of
+    from .samplers import *
+    from .samplers import SAMPLERS
+    from .samplers.base import Sampler
+    from .state import State, check_fits
+
+lazily(__name__)

@@ -1,49 +1,18 @@
-"""Autoregressive: a causal model continues a text with a KV cache; a step is a generated token."""
+"""A causal model continues a text with a KV cache; a step is a generated token."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from ..errors import UsageError
-from ..models import Direction, Model
-from ..prompt import Encoded
+from ..models import Model
+from ..sequences.decoding import ABSENT, Change, Decoding, Progress
+from ..sequences.prompt import Encoded
 from .draw import sample, stream
-from .sampler import described
-from .steps import ABSENT, Change, Decoding, State, Watcher, told
-
-
-@dataclass(frozen=True)
-class Autoregressive:
-    """Greedy, or sampled at a temperature; ends at an end token or after `length` tokens."""
-
-    length: int = 32
-    temperature: float = 0.0
-    seed: int = 0
-    stop_at_eos: bool = True
-
-    @property
-    def n_steps(self) -> int:
-        return self.length
-
-    def describe(self) -> str:
-        return described(self)
-
-    def check(self, model: Model) -> None:
-        if model.direction is not Direction.CAUSAL:
-            raise UsageError(
-                f"Autoregressive continues a text, and {model.name} fills masks",
-                "Use Confidence(...) or another denoising sampler.",
-            )
-        if self.length < 1:
-            raise UsageError(
-                f"Autoregressive: length = {self.length}", "Generate at least one token."
-            )
-        if self.temperature < 0:
-            raise UsageError(f"Autoregressive: temperature = {self.temperature}", "Use 0 or more.")
+from .samplers.autoregressive import Autoregressive
+from .state import State, Watcher, lay_out, notify_edits
 
 
 @torch.inference_mode()
@@ -52,42 +21,34 @@ def continue_text(
     prompts: Sequence[Encoded],
     sampler: Autoregressive,
     watcher: Watcher,
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> list[Decoding]:
-    """Rows that have ended stay in the batch, inert, until the last one ends."""
-    prompt_end = max(len(p.ids) for p in prompts)
-    padding = torch.tensor([prompt_end - len(p.ids) for p in prompts], device=model.device)
-    canvas = torch.zeros((len(prompts), prompt_end), dtype=torch.long)
-    for b, p in enumerate(prompts):
-        canvas[b, prompt_end - len(p.ids) :] = torch.tensor(p.ids)
-    canvas = canvas.to(model.device)
+    """Prompts that have ended stay in the batch, inert, until the last one ends."""
+    canvas = lay_out(model, prompts)
+    prompt_end = canvas.shape[1]
     streams = [stream(sampler.seed, p.ids) for p in prompts]
     cache = DynamicCache(config=model.net.config)
-    taken = [0] * len(prompts)  # tokens each row has generated
+    taken = [0] * len(prompts)  # tokens generated for each prompt
     ended = [""] * len(prompts)
     sure: list[Tensor] = []
-    fresh = canvas
+    fresh, padding = canvas, None
     for step in range(sampler.length):
         size, new = canvas.shape[1], fresh.shape[1]
         last = torch.tensor([new - 1], device=canvas.device)
-        state = State(
-            step=step,
-            prompts=prompts,
-            rows=range(len(prompts)),
-            canvas=canvas,
-            hollow=torch.zeros_like(canvas, dtype=torch.bool),
-            visible=model.visibility(new, size, padding),
+        state = State.of(
+            *(model, prompts, canvas, (size, size + 1)),
             prompt_end=prompt_end,
-            window=(size, size + 1),
-            predicting=(new - 1, new),
-            cached=True,
+            step=step,
+            new=new,
+            visible=None if padding is None else model.visibility(new, size, padding),
         )
-        with told(model, state), watcher.forward(state):
+        padding = state.visible.padding
+        with notify_edits(model, state), watcher.forward(state):
             logits = model.forward(fresh, last, state.visible, cache)[:, 0].float()
         token = torch.stack(
             [
-                sample(row[None], sampler.temperature, generator)[0]
-                for row, generator in zip(logits, streams, strict=True)
+                sample(one[None], sampler.temperature, generator)[0]
+                for one, generator in zip(logits, streams, strict=True)
             ]
         )
         sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
@@ -108,7 +69,14 @@ def continue_text(
     confidence = torch.stack(sure, dim=1).cpu().numpy()  # (b, steps)
     whole = canvas.cpu().numpy()
     return [
-        _finish(model, prompt, whole[b, int(padding[b]) :], confidence[b], taken[b], ended[b])
+        _finish(
+            model,
+            prompt,
+            whole[b, prompt_end - len(prompt.ids) :],
+            confidence[b],
+            taken[b],
+            ended[b],
+        )
         for b, prompt in enumerate(prompts)
     ]
 

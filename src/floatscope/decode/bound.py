@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..models import Model
-from ..prompt import Encoded
+from ..sequences.prompt import Encoded
 from .score import log_p, look
 
 
@@ -31,11 +31,11 @@ def bound(
     different, which = masks.unique(dim=0, return_inverse=True)  # a drawn mask may come twice
     scores = []
     for some in different.to(model.device).split(batch_size):
-        rows = torch.tensor(target, device=model.device).expand(len(some), -1)
-        logits = look(model, [context] * len(some), rows, some)
-        found = log_p(model, logits[some], rows[some]).double()
+        targets = torch.tensor(target, device=model.device).expand(len(some), -1)
+        logits = look(model, [context] * len(some), targets, some)
+        log_ps = log_p(model, logits[some], targets[some]).double()
         row = some.nonzero()[:, 0]
-        total = found.new_zeros(len(some)).index_add(0, row, found)
+        total = log_ps.new_zeros(len(some)).index_add(0, row, log_ps)
         scores.append(total * size / some.sum(-1))
     score, count = torch.cat(scores).cpu()[which], masks.sum(-1)
     if few:

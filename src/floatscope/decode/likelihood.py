@@ -9,23 +9,24 @@ model: see `floatscope.harness` for tasks.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from ..errors import UsageError
 from ..models import Model
-from ..prompt import Encoded, encode
+from ..sequences.decoding import Progress
+from ..sequences.prompt import Encoded, encode
 from .bound import bound
-from .confidence import Confidence
 from .draw import stream
 from .loop import decode
+from .samplers.confidence import Confidence
 from .score import log_p, look
-from .steps import prepared
+from .state import check_fits, prepared
 
 Pair = tuple[Sequence[int], Sequence[int]]  # context, target
-Progress = Callable[[int, int], None]  # pairs done, pairs in all
 
 
 @dataclass(frozen=True)
@@ -38,25 +39,10 @@ class Likelihood:
 
 
 def log_likelihood(
-    model: Model,
-    context_ids: Sequence[int],
-    target_ids: Sequence[int],
-    *,
-    samples: int = 128,
-    batch_size: int = 8,
-    seed: int = 0,
-    check_greedy: bool = True,
+    model: Model, context_ids: Sequence[int], target_ids: Sequence[int], **options: Any
 ) -> Likelihood:
-    """ln p(target | context) of one pair; see `log_likelihoods`."""
-    pair = (context_ids, target_ids)
-    return log_likelihoods(
-        model,
-        [pair],
-        samples=samples,
-        batch_size=batch_size,
-        seed=seed,
-        check_greedy=check_greedy,
-    )[0]
+    """ln p(target | context) of one pair; `options` are those of `log_likelihoods`."""
+    return log_likelihoods(model, [(context_ids, target_ids)], **options)[0]
 
 
 @torch.inference_mode()
@@ -90,16 +76,16 @@ def log_likelihoods(
     tick = progress or (lambda done, total: None)
     if not model.is_diffusion:
         return _exact(model, contexts, [list(t) for _, t in pairs], batch_size, tick)
-    found = []
+    likelihoods = []
     for number, (context, (given, target)) in enumerate(zip(contexts, pairs, strict=True), 1):
         # From the ids as given: with and without an intervention the masks are the same.
         generator = stream(seed, (len(given), *map(int, given), *map(int, target)))
         one = Likelihood(*bound(model, context, list(target), samples, batch_size, generator))
         if check_greedy:
             one = replace(one, greedy=_decodes_to(model, context, list(target)))
-        found.append(one)
+        likelihoods.append(one)
         tick(number, len(pairs))
-    return found
+    return likelihoods
 
 
 def rolling_log_likelihood(
@@ -163,13 +149,7 @@ def _checked(model: Model, context: Sequence[int], target: Sequence[int]) -> Enc
         )
     bare = Encoded(tuple(int(i) for i in context), ("prompt",) * len(context))
     whole = prepared(model, bare)
-    total = len(whole.ids) + len(target)
-    if total > model.context:
-        raise UsageError(
-            f"{len(whole.ids)} context and {len(target)} target tokens exceed the context of "
-            f"{model.context} of {model.name}",
-            f"Shorten them by {total - model.context} tokens.",
-        )
+    check_fits(model, len(whole.ids), len(target), remedy="Shorten the context or the target.")
     return whole
 
 
@@ -184,7 +164,7 @@ def _exact(
     by_length: dict[int, list[int]] = defaultdict(list)
     for i in sorted(range(len(targets)), key=lambda i: len(contexts[i].ids)):
         by_length[len(targets[i])].append(i)
-    found: dict[int, Likelihood] = {}
+    likelihoods: dict[int, Likelihood] = {}
     for members in by_length.values():
         for at in range(0, len(members), batch_size):
             batch = members[at : at + batch_size]
@@ -193,9 +173,9 @@ def _exact(
             values = log_p(model, logits, target).double().sum(-1).tolist()
             greedy = (logits.argmax(-1) == target).all(-1).tolist()
             for i, value, same in zip(batch, values, greedy, strict=True):
-                found[i] = Likelihood(value, greedy=same)
-            tick(len(found), len(targets))
-    return [found[i] for i in range(len(targets))]
+                likelihoods[i] = Likelihood(value, greedy=same)
+            tick(len(likelihoods), len(targets))
+    return [likelihoods[i] for i in range(len(targets))]
 
 
 def _decodes_to(model: Model, context: Encoded, target: list[int]) -> bool:

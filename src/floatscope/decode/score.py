@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..models import Model
-from ..prompt import Encoded
-from .steps import State, told
+from ..sequences.prompt import Encoded
+from .state import State, lay_out, notify_edits
 
 
 def look(
@@ -21,35 +21,16 @@ def look(
     masked: Bool[Tensor, "b w"] | None,
 ) -> Float[Tensor, "b w v"]:
     """Logits at the target's positions; behind a diffusion model's masks where some are masked."""
-    start = max(len(c.ids) for c in contexts)
-    stop = start + target.shape[1]
-    canvas = torch.zeros((len(contexts), stop), dtype=torch.long)  # padding: any id will do
-    for b, context in enumerate(contexts):
-        canvas[b, start - len(context.ids) : start] = torch.tensor(context.ids, dtype=torch.long)
-    canvas = canvas.to(target.device)
-    hollow = torch.zeros_like(canvas, dtype=torch.bool)
+    canvas = lay_out(model, contexts, target.shape[1])
+    start, stop = canvas.shape[1] - target.shape[1], canvas.shape[1]
     canvas[:, start:] = target
     if masked is not None:
         assert model.mask_id is not None
-        hollow[:, start:] = masked
-        canvas[hollow] = model.mask_id
-    padding = torch.tensor([start - len(c.ids) for c in contexts], device=target.device)
-    visible = model.visibility(stop, stop, padding)
+        canvas[:, start:][masked] = model.mask_id
     # One forward alone: for an intervention it is the first step, with none before it.
-    state = State(
-        step=0,
-        prompts=contexts,
-        rows=range(len(contexts)),
-        canvas=canvas,
-        hollow=hollow,
-        visible=visible,
-        prompt_end=start,
-        window=(start, stop),
-        predicting=(start - model.shift, stop - model.shift),
-        cached=False,
-    )
-    with told(model, state):
-        return model.predict(canvas, start, stop, visible)
+    state = State.of(model, contexts, canvas, (start, stop), prompt_end=start)
+    with notify_edits(model, state):
+        return model.predict(canvas, start, stop, state.visible)
 
 
 def log_p(

@@ -3,21 +3,15 @@
 It knows nothing of models or measures: a plan names a function, the function makes arrays.
 """
 
-from .directory import Event, Run
-from .execute import Summary, execute
-from .plan import Output, Plan, Shard, Tick, Worker
-from .progress import Meter, Progress
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Event",
-    "Meter",
-    "Output",
-    "Plan",
-    "Progress",
-    "Run",
-    "Shard",
-    "Summary",
-    "Tick",
-    "Worker",
-    "execute",
-]
+from .._lazy import lazily
+
+if TYPE_CHECKING:
+    from . import atomic
+    from .directory import Event, Run
+    from .driver import Summary, execute
+    from .plan import Output, Plan, Shard, Tick, Worker
+    from .progress import Meter, RunProgress
+
+lazily(__name__)

@@ -35,14 +35,14 @@ class Run:
 
     def asked(self) -> dict[str, Any] | None:
         """run.json, or None before there was a run."""
-        found = self._json("run.json")
-        if found is not None and found.get("schema") != SCHEMA:
+        asked = self._json("run.json")
+        if asked is not None and asked.get("schema") != SCHEMA:
             raise RunError(
-                f"{self.directory / 'run.json'} has schema {found.get('schema')}; this version of "
+                f"{self.directory / 'run.json'} has schema {asked.get('schema')}; this version of "
                 f"Floatscope reads schema {SCHEMA}",
                 "Use the version that wrote it, or another --out.",
             )
-        return found
+        return asked
 
     def manifest(self) -> dict[str, Any] | None:
         """manifest.json, or None before the run is finished."""
@@ -102,11 +102,16 @@ class Run:
         before = there.pop("about", {})
         if there != asked:
             # The fingerprint is the last to differ: it says that, but not what.
-            told = [line for line in differences(there, asked, "run") if ".fingerprint" not in line]
-            more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+            differing = [
+                line for line in differences(there, asked, "run") if ".fingerprint" not in line
+            ]
+            more = f"; and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
             raise RunError(
                 f"{self.directory} holds another run: "
-                + ("; ".join(told[:_SHOWN]) + more or "run.shards differ in what they are told"),
+                + (
+                    "; ".join(differing[:_SHOWN]) + more
+                    or "run.shards differ in what they are told"
+                ),
                 "Choose another --out, or replace it (--overwrite).",
             )
         if changed := list(differences(before, about, "about")):
@@ -156,13 +161,13 @@ class Run:
     def _json(self, name: str) -> dict[str, Any] | None:
         path = self.directory / name
         try:
-            found = json.loads(path.read_bytes())
+            content = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise RunError(
                 f"{path} cannot be read: {error}", "Use another --out, or --overwrite."
             ) from error
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise RunError(f"{path} is not Floatscope's", "Use another --out.")
-        return found
+        return content

@@ -14,16 +14,16 @@ from typing import Any
 
 from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports
 from .plan import Plan
-from .work import Bench
+from .work import WorkerHost
 
 _SPAWN = get_context("spawn")
 
 
 def in_process(plan: Plan, queue: Queue, listener: Listener) -> Reports:
     """One job after the other, here."""
-    bench = Bench(plan.worker, plan.request)
+    host = WorkerHost(plan.worker, plan.request)
     while job := queue.take():
-        yield bench.do(job, partial(listener.begin, job.shard), partial(listener.tick, job.shard))
+        yield host.do(job, partial(listener.begin, job.shard), partial(listener.tick, job.shard))
 
 
 class Spawned:
@@ -118,13 +118,13 @@ def _epitaph(code: int | None) -> str:
 def _serve(pipe: connection.Connection, worker: str, request: dict[str, Any]) -> None:
     """A worker process: jobs in; `None` at a beginning, (done, of), and Done or Failed out."""
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    bench = Bench(worker, request)
+    host = WorkerHost(worker, request)
     while True:
         try:
             job = pipe.recv()
         except EOFError:
             return
-        pipe.send(bench.do(job, lambda: pipe.send(None), lambda done, of: pipe.send((done, of))))
+        pipe.send(host.do(job, lambda: pipe.send(None), lambda done, of: pipe.send((done, of))))
 
 
 def _die_with_parent() -> None:

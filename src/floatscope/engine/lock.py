@@ -1,4 +1,4 @@
-"""One run a directory: a lock of the kernel's, which dies with its holder, however it dies.
+"""One run per directory: a lock of the kernel's, which dies with its holder, however it dies.
 
 The text in the file is for people; only the lock counts, so a stale text locks nobody out.
 """

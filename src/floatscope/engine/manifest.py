@@ -26,10 +26,10 @@ def result(plan: Plan, done: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def left_out(plan: Plan, done: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """What planning left out, then what each shard did, in the plan's order."""
-    found: list[dict[str, Any]] = [{"shard": None, "what": what} for what in plan.left_out]
+    missing: list[dict[str, Any]] = [{"shard": None, "what": what} for what in plan.left_out]
     for shard in plan.shards:
-        found += [{"shard": shard.id, "what": what} for what in done[shard.id]["left_out"]]
-    return found
+        missing += [{"shard": shard.id, "what": what} for what in done[shard.id]["left_out"]]
+    return missing
 
 
 def history(run: Run) -> dict[str, Any]:

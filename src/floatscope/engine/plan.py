@@ -57,7 +57,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """`worker` is "module:function": called once a process with `request`, it returns a Worker.
+    """`worker` is "module:function": called once per process with `request`, it returns a Worker.
 
     `left_out` is what was dropped while planning, one JSON object each, with the reason.
     """
@@ -114,13 +114,13 @@ def resolve(worker: str) -> Callable[[dict[str, Any]], Worker]:
     """The function that "module:function" names."""
     module, _, name = worker.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
             f"no worker {worker!r}: {error}",
             "Name it as module:function, importable wherever the work is done.",
         ) from error
-    return found
+    return function
 
 
 def differences(old: Any, new: Any, where: str) -> Iterable[str]:

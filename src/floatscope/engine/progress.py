@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
-class Progress(NamedTuple):
+class RunProgress(NamedTuple):
     """What a progress callback is given."""
 
     done: int  # shards stored, those of earlier runs among them
@@ -50,7 +50,7 @@ class Meter:
         self._fractions.pop(shard, None)
         self.fresh += 1
 
-    def state(self) -> Progress:
+    def state(self) -> RunProgress:
         done = self.already + self.fresh
         worked = self.fresh + sum(self._fractions.values())
         passed = 0.0 if self._start is None else self._clock() - self._start
@@ -58,4 +58,4 @@ class Meter:
         left = 0.0 if done == self.total else None
         if rate is not None:
             left = max(self.total - self.already - worked, 0.0) / rate
-        return Progress(done, self.total, dict(self._fractions), rate, left)
+        return RunProgress(done, self.total, dict(self._fractions), rate, left)

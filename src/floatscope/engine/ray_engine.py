@@ -1,4 +1,4 @@
-"""The Ray engine: one actor a worker, on this machine or on a cluster.
+"""The Ray engine: one actor per worker, on this machine or on a cluster.
 
 Actors send bytes back and the driver writes them: no shared disk is needed. An actor that dies, or
 whose machine does, is replaced and its shard redone. Ray is imported when it is used.
@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import RunError
 from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports, Waiting
 from .plan import Plan
-from .work import Bench
+from .work import WorkerHost
 
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 30.0
@@ -26,7 +26,7 @@ class RayCrew:
     """So many actors; each takes `gpus` GPUs, and `cpus` CPUs of the cluster's count.
 
     Ray shows an actor its own GPUs and no others (CUDA_VISIBLE_DEVICES): "cuda" is a different one in
-    each. `gpus=None` is one a worker where the cluster has any, else none.
+    each. `gpus=None` is one per worker where the cluster has any, else none.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class _Remote:
 
     def __init__(self, worker: str, request: dict[str, Any], path: list[str]) -> None:
         sys.path.extend(folder for folder in path if folder not in sys.path)
-        self._bench = Bench(worker, request)
+        self._host = WorkerHost(worker, request)
         self._come: tuple[str, float, float] | None = None
 
     def ready(self) -> bool:
@@ -139,7 +139,7 @@ class _Remote:
         def come(done: float = 0.0, of: float = 1.0) -> None:
             self._come = (job.shard, done, of)
 
-        return self._bench.do(job, come, come)
+        return self._host.do(job, come, come)
 
     def come(self) -> tuple[str, float, float] | None:
         """The shard in hand, and how far it is."""

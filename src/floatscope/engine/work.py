@@ -17,7 +17,7 @@ from .shards import encode
 _SECONDS_BETWEEN_TICKS = 0.1
 
 
-class Bench:
+class WorkerHost:
     """The one worker object of a process."""
 
     def __init__(self, worker: str, request: dict[str, Any]) -> None:
@@ -75,9 +75,9 @@ def revived(shard: str, failure: Failure, log: str) -> FloatscopeError:
         )
     known: type[FloatscopeError] = RunError
     try:
-        found = resolve(failure.kind)
-        if isinstance(found, type) and issubclass(found, FloatscopeError):
-            known = found
+        kind_of_error = resolve(failure.kind)
+        if isinstance(kind_of_error, type) and issubclass(kind_of_error, FloatscopeError):
+            known = kind_of_error
     except FloatscopeError:
         pass  # a class that exists only where the worker ran
     error = known.__new__(known)

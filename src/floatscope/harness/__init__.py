@@ -13,7 +13,7 @@ from ..errors import FloatscopeError
 
 try:
     # For what it registers: once one model is in the registry the harness looks for no others.
-    import lm_eval.models  # noqa: F401
+    import lm_eval.models
 except ImportError as error:
     raise FloatscopeError(
         f"lm-evaluation-harness cannot be imported ({error})",

@@ -4,18 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..decode import SAMPLERS, Autoregressive, Sampler
+from ..decode import SAMPLERS, AnySampler, Autoregressive
+from ..decode.presets import default_name, sampler_of
 from ..errors import UsageError
 from ..models import Model
-from ..options import sampler_of
 
-AnySampler = Sampler | Autoregressive
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _ONLY_WHEN_WARM = ("top_p", "top_k", "min_p")  # say nothing about greedy decoding
 
 
 @dataclass(frozen=True)
-class Wish:
+class GenerationRequest:
     """A task's `generation_kwargs`. A length of None leaves the sampler's own."""
 
     until: tuple[str, ...] = ()
@@ -23,7 +22,7 @@ class Wish:
     temperature: float | None = None  # None: the sampler's own
 
     @classmethod
-    def of(cls, asked: Mapping[str, Any]) -> "Wish":
+    def of(cls, asked: Mapping[str, Any]) -> "GenerationRequest":
         """As the harness reads them: without `do_sample` a temperature above 0 asks for it."""
         left = dict(asked)
         until = left.pop("until", None) or ()
@@ -61,7 +60,7 @@ class Wish:
 
 
 def resized(sampler: AnySampler, length: int) -> AnySampler:
-    """Another length at as many tokens a step; blocks stay whole, the last one perhaps too long."""
+    """Another length at as many tokens per step; blocks stay whole, the last one perhaps too long."""
     if isinstance(sampler, Autoregressive):
         return replace(sampler, length=length)
     block = sampler.block_length
@@ -78,13 +77,13 @@ def resized(sampler: AnySampler, length: int) -> AnySampler:
 def sampler_from(model: Model, given: Any, options: Mapping[str, Any], seed: int) -> AnySampler:
     """A sampler by its name and fields, or as it is; by default the one that fits the model."""
     options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(given, Sampler | Autoregressive):
+    if isinstance(given, AnySampler):
         if options:
             raise UsageError(
                 f"{', '.join(options)} beside a sampler", "Put them into the sampler itself."
             )
         return given
-    name = given or ("confidence" if model.is_diffusion else "autoregressive")
+    name = given or default_name(model)
     if name in SAMPLERS:
         known = [field.name for field in fields(SAMPLERS[name])]
         for option in options:

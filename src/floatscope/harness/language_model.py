@@ -18,12 +18,12 @@ from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
 from ..decode.likelihood import log_likelihoods, rolling_log_likelihood
-from ..decode.steps import prepared
+from ..decode.state import prepared
 from ..errors import UsageError
 from ..instrument import Model, load
-from ..options import intervention_of
-from ..prompt import encode, leading
-from .generation import AnySampler, Wish, sampler_from
+from ..interventions.parse import intervention_of
+from ..sequences.prompt import encode, leading
+from .generation import AnySampler, GenerationRequest, sampler_from
 from .text import TextLM
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class FloatscopeLM(TextLM):
         self._cut = 0  # contexts cut so far in this call
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        wishes = [Wish.of(request.args[1]) for request in requests]
+        wishes = [GenerationRequest.of(request.args[1]) for request in requests]
         seen: Counter[str] = Counter()
         together: dict[str, tuple[AnySampler, list[int]]] = {}
         for i, (request, wish) in enumerate(zip(requests, wishes, strict=True)):
@@ -100,10 +100,10 @@ class FloatscopeLM(TextLM):
                 members.sort(key=lambda i: -len(ids[i]))  # like lengths together: little padding
                 for at in range(0, len(members), self.batch_size):
                     batch = members[at : at + self.batch_size]
-                    found = self.model.generate(
+                    decodings = self.model.generate(
                         [ids[i] for i in batch], sampler, batch_size=self.batch_size
                     )
-                    for i, one in zip(batch, found, strict=True):
+                    for i, one in zip(batch, decodings, strict=True):
                         texts[i] = wishes[i].text(self.model, one.answer_ids)
                         self.cache_hook.add_partial("generate_until", requests[i].args, texts[i])
                     bar.update(len(batch))
@@ -132,7 +132,7 @@ class FloatscopeLM(TextLM):
                     bar.update(at + done - bar.n)
 
                 pairs = [(self._fitted(c, room - len(t)), t) for _, c, t in batch]
-                found = log_likelihoods(
+                likelihoods = log_likelihoods(
                     self.model,
                     pairs,
                     samples=self.samples,
@@ -141,7 +141,7 @@ class FloatscopeLM(TextLM):
                     check_greedy=self.check_greedy,
                     progress=tick,
                 )
-                for (args, _, _), one in zip(batch, found, strict=True):
+                for (args, _, _), one in zip(batch, likelihoods, strict=True):
                     answers.append((one.value, bool(one.greedy)))
                     errors.append(one.error)
                     self.cache_hook.add_partial("loglikelihood", args, answers[-1])

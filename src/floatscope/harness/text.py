@@ -10,7 +10,7 @@ from lm_eval.api.model import TemplateLM
 
 from ..errors import UsageError
 from ..instrument import Model
-from ..prompt import leading
+from ..sequences.prompt import leading
 
 
 class TextLM(TemplateLM):

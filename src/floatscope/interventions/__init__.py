@@ -1,34 +1,20 @@
-"""Interventions: attention changed while a model decodes, one file each.
+"""Interventions: attention changed while a model decodes.
 
     with MaskColumns(k=5)(model):
         model.trace(...)          # sees the attention as changed
 
 An intervention is a dataclass whose fields are its configuration; calling it on a model puts it in
-force for a `with` block, proves first that it bites there, and leaves the model as it was. To add
-one: write a file and add a line to INTERVENTIONS.
+force for a `with` block, proves first that it bites there, and leaves the model as it was.
 """
 
-from .boost_dynamics import BoostDynamics
-from .intervention import Intervention, Together
-from .mask_columns import MaskColumns
-from .mask_tokens import MaskTokens
-from .masking import DoesNotFit
-from .sink_token import SinkToken
+from typing import TYPE_CHECKING
 
-INTERVENTIONS: dict[str, type[Intervention]] = {
-    "mask-columns": MaskColumns,
-    "mask-tokens": MaskTokens,
-    "sink-token": SinkToken,
-    "boost-dynamics": BoostDynamics,
-}
+from .._lazy import lazily
 
-__all__ = [
-    "INTERVENTIONS",
-    "BoostDynamics",
-    "DoesNotFit",
-    "Intervention",
-    "MaskColumns",
-    "MaskTokens",
-    "SinkToken",
-    "Together",
-]
+if TYPE_CHECKING:
+    from .base import Intervention, Together
+    from .library import *
+    from .library import INTERVENTIONS
+    from .masking import DoesNotFit
+
+lazily(__name__)

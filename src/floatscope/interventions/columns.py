@@ -12,11 +12,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ..anchors import Rule
-from ..attention import Labels, View, blocked, fused
-from ..attention.overhear import FEW, Overhear
-from ..attention.strongest import log_sum_exp
+from ..attention import Labels, View, backend
 from ..models import Visibility, seam
+from ..stats.anchors import Rule
 
 # Labels belong to one forward, as does what the kernels derive from them: all its layers share them.
 _labels: "WeakKeyDictionary[Visibility, Labels]" = WeakKeyDictionary()
@@ -29,27 +27,25 @@ def received(
     if visible not in _labels:
         real = visible.query_positions >= visible.padding[:, None]  # (b, q)
         _labels[visible] = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)
-    view = View(
-        query=call.query,
-        key=call.key,
-        scale=call.scale,
-        mask=call.mask,
-        causal=call.causal,
-        visible=visible,
-        labels=_labels[visible],
-        bias=None if call.bias is None else call.bias.float(),
-    )
-    if fused.takes(view, without_lse=True):
-        if call.query.shape[2] < FEW:
-            lse = fused.attempt(lambda: log_sum_exp(view))
-        else:  # comes with the attention itself, which costs less than any other way to it
-            with Overhear() as ear:
-                seam.stock(call)
-            lse = ear.lse(call.query)
-        sums = fused.sums(replace(view, lse=lse), entropy=False, regions=False)
-    else:
-        sums = blocked.sums(view, entropy=False, regions=False)
+    view = View.of(call, visible, _labels[visible])
+    view = backend.with_lse(view, lambda: seam.stock(call))
+    sums = backend.sums(view, entropy=False, regions=False)
     return sums.column_sum[:, 0], viewers(visible)[:, None]
+
+
+Sums = tuple[Tensor, Tensor]  # column sums (b, h, k), and the rows that see each key (b, 1, k)
+
+
+def widened(sums: Sums, n_key: int) -> Sums:
+    """The same with keys that were not there yet."""
+    new = n_key - sums[0].shape[-1]
+    return torch.nn.functional.pad(sums[0], (0, new)), torch.nn.functional.pad(sums[1], (0, new))
+
+
+def added(before: Sums, now: Sums) -> Sums:
+    """With a KV cache: what earlier rows gave and what the new ones give."""
+    total, count = widened(before, now[0].shape[-1])
+    return total + now[0], count + now[1]
 
 
 def viewers(visible: Visibility) -> Float[Tensor, "b k"]:

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from ..choose import Choice, chosen
 from ..decode.draw import stream
 from ..errors import UsageError
 from ..models import Model, Visibility, seam
+from ..models.select import Choice, chosen
 from . import columns
-from .intervention import Acting, Intervention
+from .base import Acting, Intervention
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +92,7 @@ class ActingMask(Acting):
         if self.state is None:
             names, step = list(range(len(picked))), 0
         else:
-            names = [_name(self.state.prompts[b].ids) for b in self.state.rows]
+            names = [_name(self.state.prompts[b].ids) for b in self.state.active]
             step = self.state.step
         # A stream for each prompt, step and layer: a batch draws what each prompt would draw alone.
         streams = [stream(self.masking.seed, (name, step, layer)) for name in names]

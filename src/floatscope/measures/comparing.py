@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ..errors import UsageError
-from ..intervals import DRAWS, bootstrap, difference
+from ..stats.intervals import DRAWS, bootstrap, difference
 from .align import aligned
 from .comparison import Comparison
 from .result import Result

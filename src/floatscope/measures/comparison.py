@@ -5,18 +5,15 @@ It holds and draws; what is compared with what is decided in compare.py.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from .figures import COLOURS, LINES, MARKERS, canvas, save
 from .result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .style import COLOURS, LINES, MARKERS, Figure, panels, save
 
 _BESIDE = ("null", "low", "high")
 _PANELS = 8
@@ -35,7 +32,7 @@ class Comparison:
         return self.data[name]
 
     def table(self) -> pd.DataFrame:
-        """Tidy: one row a model and value, then one a difference (`versus` filled)."""
+        """Tidy: one row per model and value, then one per difference (`versus` filled)."""
         frames = []
         for name in self.values:
             for end, along in (("", "model"), ("_difference", "versus")):
@@ -53,23 +50,23 @@ class Comparison:
         table.insert(0, "measure", type(self.results[0].measure).__name__)
         return table
 
-    def plot(self, *values: str) -> "Figure":
-        """A panel a value and category: models as lines on one scale, bands, dotted nulls."""
-        panels = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
-        if not panels:
+    def plot(self, *values: str) -> Figure:
+        """A panel per value and category: models as lines on one scale, bands, dotted nulls."""
+        shown = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
+        if not shown:
             raise UsageError(
                 f"nothing to draw of {', '.join(values or self.values) or 'this comparison'}",
                 f"A figure takes values over depth and at most {_PANELS} categories.",
             )
-        columns = min(4, len(panels))
+        columns = min(4, len(shown))
         width = 3.3 if columns < 3 else 2.2
-        with canvas(-(-len(panels) // columns), columns, width=width, height=2.0) as (figure, axes):
+        with panels(-(-len(shown) // columns), columns, width=width, height=2.0) as (figure, axes):
             flat = list(axes.ravel())
-            for axis, (name, where) in zip(flat, panels, strict=False):
+            for axis, (name, where) in zip(flat, shown, strict=False):
                 self._panel(axis, name, where)
-            for name in dict.fromkeys(v for v, _ in panels):
-                _one_scale([x for x, (v, _) in zip(flat, panels, strict=False) if v == name])
-            for axis in flat[len(panels) :]:
+            for name in dict.fromkeys(v for v, _ in shown):
+                _one_scale([x for x, (v, _) in zip(flat, shown, strict=False) if v == name])
+            for axis in flat[len(shown) :]:
                 axis.set_axis_off()
             figure.legend(
                 *flat[0].get_legend_handles_labels(), fontsize=7, loc="outside lower left", ncols=4

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import xarray as xr
 
-from ..anchors import Rule
+from ..stats.anchors import Rule
 from ..trace import Trace
 
 # Coordinates of keys that were summed or selected away.
@@ -21,13 +21,18 @@ def anchors_of(trace: Trace, rule: Rule, *, fallback: bool) -> tuple[xr.DataArra
     With `fallback` the key that receives most stands in where the rule finds none.
     """
     anchor = rule(trace)
-    found = anchor.any("key")
+    has_anchor = anchor.any("key")
     if fallback:
         received = trace.received if rule.per_head else trace.received.mean("head")
         top = received.fillna(-1).argmax("key")
         position = xr.DataArray(range(anchor.sizes["key"]), dims="key")
-        anchor = anchor | (~found & (position == top) & received.notnull())
-    return anchor, found.drop_vars(LOOSE, errors="ignore")
+        anchor = anchor | (~has_anchor & (position == top) & received.notnull())
+    return anchor, has_anchor.drop_vars(LOOSE, errors="ignore")
+
+
+def uniform_received(trace: Trace) -> xr.DataArray:
+    """Attention received by each key if every query spread its own evenly: (step, key)."""
+    return trace.null * trace.data["rows_counted"].sum("group") / trace.data["visible"]
 
 
 def sides(values: xr.DataArray, anchor: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:

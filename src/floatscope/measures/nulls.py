@@ -14,9 +14,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from ..direction import Direction
 from ..errors import UsageError
-from ..null import last_visible as last_of
+from ..sequences.direction import Direction
+from ..stats.uniform import last_visible as last_of
 from ..trace import Trace
 
 MASKED, REVEALED = "masked", "revealed"
@@ -39,8 +39,8 @@ def present(trace: Trace, step: int) -> int:
 
 def names(trace: Trace) -> list[str]:
     """The regions in the order of `flow`: the prompt's, then masked and revealed."""
-    found = dict.fromkeys(str(r) for r in trace.data["region"].values if r != _ANSWER)
-    return [*found, MASKED, REVEALED]
+    regions = dict.fromkeys(str(r) for r in trace.data["region"].values if r != _ANSWER)
+    return [*regions, MASKED, REVEALED]
 
 
 def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:
@@ -70,22 +70,22 @@ def spread(
 
 def flow_null(trace: Trace) -> xr.DataArray:
     """`trace.flow` under uniform attention: (step, source, target); NaN from an empty region."""
-    found = []
+    nulls = []
     for step in trace.data["step"].values:
         inside = members(trace, int(step)).astype(np.float64)
-        found.append(_from_regions(inside, spread(inside, last_visible(trace, len(inside)))))
-    return _labelled(trace, found, ("step", "source", "target"))
+        nulls.append(_from_regions(inside, spread(inside, last_visible(trace, len(inside)))))
+    return _labelled(trace, nulls, ("step", "source", "target"))
 
 
 def row_null(trace: Trace) -> xr.DataArray:
     """`row_flow` under uniform attention: (event, target), from the row that predicted each token."""
     steps, rows = _events(trace)
-    found = np.zeros((len(steps), len(names(trace))))
+    nulls = np.zeros((len(steps), len(names(trace))))
     for e, (step, row) in enumerate(zip(steps, rows, strict=True)):
         inside = members(trace, int(step))
         reach = last_visible(trace, len(inside))[row] + 1
-        found[e] = inside[:reach].mean(0)
-    return xr.DataArray(found, dims=("event", "target"), coords={"target": names(trace)})
+        nulls[e] = inside[:reach].mean(0)
+    return xr.DataArray(nulls, dims=("event", "target"), coords={"target": names(trace)})
 
 
 def rows_of_events(trace: Trace) -> Int[np.ndarray, " e"]:
@@ -109,21 +109,21 @@ def rollout_null(trace: Trace) -> xr.DataArray:
     layers = [int(x) for x in trace.data["layer"].values]
     shared = trace.info["direction"] == str(Direction.CAUSAL) and not trace.data["masked"].any()
     rolled = _roll(trace, max(steps), layers) if shared and steps else None
-    found = []
+    nulls = []
     for step in steps:
         inside = members(trace, step).astype(np.float64)
         states = _roll(trace, step, layers) if rolled is None else rolled
-        found.append(np.stack([_from_regions(inside, s[: len(inside)]) for s in states]))
-    return _labelled(trace, found, ("step", "layer", "source", "target"))
+        nulls.append(np.stack([_from_regions(inside, s[: len(inside)]) for s in states]))
+    return _labelled(trace, nulls, ("step", "layer", "source", "target"))
 
 
 def _roll(trace: Trace, step: int, layers: list[int]) -> list[np.ndarray]:
     state = members(trace, step).astype(np.float64)
-    last, found = last_visible(trace, len(state)), {}
+    last, states = last_visible(trace, len(state)), {}
     for layer in range(max(layers) + 1):
         state = (spread(state, last) + state) / 2
-        found[layer] = state
-    return [found[layer] for layer in layers]
+        states[layer] = state
+    return [states[layer] for layer in layers]
 
 
 def _from_regions(inside: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -137,11 +137,11 @@ def _events(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     return events["event_step"].values, row
 
 
-def _labelled(trace: Trace, found: list[np.ndarray], dims: tuple[str, ...]) -> xr.DataArray:
+def _labelled(trace: Trace, arrays: list[np.ndarray], dims: tuple[str, ...]) -> xr.DataArray:
     known: dict[str, Any] = {d: trace.data[d].values for d in ("step", "layer") if d in dims}
     known |= {d: names(trace) for d in ("source", "target") if d in dims}
     sizes = [len(known[d]) for d in dims]
-    array = np.stack(found) if found else np.zeros(sizes)
+    array = np.stack(arrays) if arrays else np.zeros(sizes)
     return xr.DataArray(array, dims=dims, coords=known)
 
 
@@ -171,7 +171,7 @@ def matched_keys(
         raise UsageError(
             f"no {len(keys)} other keys among {size}", "Match at most half of the keys."
         )
-    rng, found = np.random.default_rng(seed), np.empty((draws, len(keys)), np.int64)
+    rng, drawn = np.random.default_rng(seed), np.empty((draws, len(keys)), np.int64)
     for draw in range(draws):
         free = np.ones(size, bool)
         free[keys] = False
@@ -179,8 +179,8 @@ def matched_keys(
             left = np.flatnonzero(free)
             away = abs(left - key)
             pick = rng.choice(left[away <= max(width, away.min())])
-            found[draw, i], free[pick] = pick, False
-    return found
+            drawn[draw, i], free[pick] = pick, False
+    return drawn
 
 
 def mass_on(mass: xr.DataArray, keys: Int[np.ndarray, "draws k"]) -> xr.DataArray:

@@ -4,22 +4,17 @@ The paper's figure of temporal drift (2601.07894). It shows one trace and measur
 seems to show is tested by Drift, with its chance level and its interval.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ..anchors import Rule, ZScore
 from ..errors import UsageError
+from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
-from .figures import LIFT_MAP, SHARE_MAP, canvas
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .style import LIFT_MAP, SHARE_MAP, Figure, panels
 
 
 def heatmap(
     trace: Trace, layer: int | None = None, *, rule: Rule | None = None, lift: bool = False
-) -> "Figure":
+) -> Figure:
     """Received share (or lift over uniform) of every key at every step: one layer, or their mean.
 
     Anchors of the rule are marked with triangles, positions revealed at a step with open circles;
@@ -40,7 +35,7 @@ def heatmap(
     anchor = rule.of(received).transpose("step", "key").values
     shown = values.transpose("step", "key").values
     steps = trace.data["step"].values
-    with canvas(1, 1, width=6.8, height=2.6) as (figure, axes):
+    with panels(1, 1, width=6.8, height=2.6) as (figure, axes):
         axis = axes[0, 0]
         look = (
             {"norm": LogNorm(0.1, 10), "cmap": LIFT_MAP} if lift else {"vmin": 0, "cmap": SHARE_MAP}

@@ -7,19 +7,15 @@ examples), and where it has one `x_null` and `x_lift` = x / x_null. Units and na
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from ..intervals import bootstrap
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from .measure import Measure
+from ..stats.intervals import bootstrap
+from .style import Figure
 
 _BESIDE = ("null", "lift", "low", "high")
 
@@ -29,7 +25,7 @@ class Result:
     """A finding. `data` is the dataset; its variables can be read from the result directly."""
 
     data: xr.Dataset
-    measure: "Measure"
+    measure: Any  # the Measure that found it
     examples: xr.Dataset  # the same values example by example, for paired differences
     model: str = ""
     values: list[str] = field(default_factory=list)
@@ -47,7 +43,7 @@ class Result:
         return int(self.examples.sizes["example"])
 
     def table(self) -> pd.DataFrame:
-        """Tidy: one row a value, with null, lift, low, high, unit and n beside it."""
+        """Tidy: one row per value, with null, lift, low, high, unit and n beside it."""
         frames = []
         for name in self.values:
             main = self.data[name]
@@ -79,13 +75,13 @@ class Result:
         count = self.examples[name].notnull().sum("example")
         return count.transpose(*main.dims).values.ravel() if main.ndim else int(count)
 
-    def plot(self, **options: Any) -> "Figure":
+    def plot(self, **options: Any) -> Figure:
         """The measure's figure."""
         return self.measure.plot(self, **options)
 
     def save_figure(self, path: str | Path, **options: Any) -> Path:
         """Draw and write as SVG, PDF or PNG, by the path's ending."""
-        from .figures import save
+        from .style import save
 
         return save(self.plot(**options), Path(path))
 
@@ -120,7 +116,7 @@ def _range(data: xr.Dataset, name: str) -> str:
 
 
 def summarise(
-    examples: Sequence[xr.Dataset], measure: "Measure", model: str, units: dict[str, str]
+    examples: Sequence[xr.Dataset], measure: Any, model: str, units: dict[str, str]
 ) -> Result:
     """Example by example datasets (values and their `_null`s) → means, intervals, lifts."""
     if not examples:

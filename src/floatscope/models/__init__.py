@@ -1,11 +1,17 @@
 """A checkpoint becomes a Model."""
 
-from . import seam
-from .family import Direction, Family
-from .loading import load
-from .model import Model
-from .pair import PAIR
-from .registry import FAMILIES
-from .visibility import Visibility
+from typing import TYPE_CHECKING
 
-__all__ = ["FAMILIES", "PAIR", "Direction", "Family", "Model", "Visibility", "load", "seam"]
+from .._lazy import lazily
+
+if TYPE_CHECKING:
+    from ..sequences.direction import Direction
+    from . import seam
+    from .families import FAMILIES
+    from .family import Family
+    from .loading import load
+    from .model import Model
+    from .pair import PAIR
+    from .visibility import Visibility
+
+lazily(__name__)

@@ -1,16 +1,19 @@
 """A family: how one architecture's checkpoint becomes a transformers network, and what is known of it.
 
-A new family is one file that makes a Family and one line in `models/registry.py`.
+A new family is one file that makes a Family and one line in `families/__init__.py`.
 Nothing here runs a model, and nothing ever runs code that came with a checkpoint.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ..direction import Direction
+from ..registry import Registry
+from ..sequences.direction import Direction
+
+FAMILIES: "Registry[Family]" = Registry("family")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Family:
     fp32_rope: bool = False  # the reference code rotates in float32 whatever the dtype
     tokenizer: str | None = None  # a transformers class, where no tokenizer.json is published
     examples: str = ""  # checkpoints a person may have heard of
+    registry: ClassVar["Registry[Family]"] = FAMILIES
 
     def config(self, raw: dict[str, Any]) -> PretrainedConfig:
         """The network's own configuration, from the checkpoint's config.json."""

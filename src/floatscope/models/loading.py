@@ -43,7 +43,7 @@ def load(
         kind = family_by_name(family) if family else family_of(type(where).__name__, name)
         if not isinstance(where, kind.network):
             raise ModelError(
-                f"a {type(where).__name__} is no {kind.network.__name__}, which {kind.name} is",
+                f"{kind.name} expects a {kind.network.__name__}, got a {type(where).__name__}",
                 "Pass the checkpoint's directory or hub id instead.",
             )
         if dtype != "auto" or device is not None or revision is not None:
@@ -92,14 +92,14 @@ def load(
 
 def _device(device: str | torch.device | None) -> torch.device:
     try:
-        found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(0, device=found)
+        there = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=there)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ModelError(
             f"no device {device!r} here ({str(error).splitlines()[0]})",
             "Use cpu, or cuda with a GPU.",
         ) from error
-    return found
+    return there
 
 
 def _dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
@@ -107,10 +107,10 @@ def _dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
         return dtype
     if dtype == "auto":  # bf16 on a CPU is slow, and on some CPUs dies with an illegal instruction
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    found = getattr(torch, dtype, None)
-    if found not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+    known = getattr(torch, dtype, None)
+    if known not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
         raise ModelError(f"no dtype {dtype!r}", "Use float32, bfloat16, float16 or auto.")
-    return found
+    return known
 
 
 def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
@@ -211,8 +211,8 @@ def require_complete(path: Path, info: dict[str, Any]) -> None:
 
 
 def _mismatch(key: tuple[Any, ...]) -> str:
-    name, found, expected = key[0], key[1], key[2]
-    return f"{name} is {tuple(found)}, expected {tuple(expected)}"
+    name, actual, expected = key[0], key[1], key[2]
+    return f"{name} is {tuple(actual)}, expected {tuple(expected)}"
 
 
 @contextmanager

@@ -29,9 +29,9 @@ def locate(name: str) -> Path:
         ) from error
     for file, digest in expected.items():
         try:
-            found = hashlib.sha256((path / file).read_bytes()).hexdigest()
+            actual = hashlib.sha256((path / file).read_bytes()).hexdigest()
         except OSError as error:
             raise ModelError(f"the embedded model {name} lacks {file}", _REINSTALL) from error
-        if found != digest:
+        if actual != digest:
             raise ModelError(f"{file} of the embedded model {name} is damaged", _REINSTALL)
     return path

@@ -120,8 +120,8 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 
 def attention_modules(net: PreTrainedModel) -> list[nn.Module]:
     """The attention module of every layer, in order."""
-    found = [m for m in net.modules() if hasattr(m, "layer_idx") and hasattr(m, "o_proj")]
-    return sorted(found, key=lambda m: int(m.layer_idx))
+    modules = [m for m in net.modules() if hasattr(m, "layer_idx") and hasattr(m, "o_proj")]
+    return sorted(modules, key=lambda m: int(m.layer_idx))
 
 
 @contextmanager

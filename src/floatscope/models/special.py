@@ -37,11 +37,11 @@ def mask_id(
         )
     vocab = config.vocab_size
     if given is None or not 0 <= given < vocab:
-        found = (
+        problem = (
             "no mask id" if given is None else f"mask id {given} outside the vocabulary of {vocab}"
         )
         raise ModelError(
-            f"{found} for a {family.name} model",
+            f"{problem} for a {family.name} model",
             "Put mask_token_id into config.json, or load(..., mask_id=...).",
         )
     return int(given)
@@ -49,9 +49,9 @@ def mask_id(
 
 def end_ids(config: Any, generation: Any, tokenizer: Any) -> tuple[int, ...]:
     """Every id that ends an answer."""
-    found: list[int] = []
+    ids: list[int] = []
     for source in (config, generation, tokenizer):
         value = getattr(source, "eos_token_id", None)
-        found += value if isinstance(value, list) else [] if value is None else [value]
-    found += _named(tokenizer, END_NAMES)
-    return tuple(dict.fromkeys(int(v) for v in found if v < config.vocab_size))
+        ids += value if isinstance(value, list) else [] if value is None else [value]
+    ids += _named(tokenizer, END_NAMES)
+    return tuple(dict.fromkeys(int(v) for v in ids if v < config.vocab_size))

@@ -6,19 +6,19 @@ It reads what a run left behind; it needs no model and never imports torch.
 import io
 from importlib.metadata import version
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from ..engine import Run, atomic
-from ..measures.figures import STYLE, save
-from ..studies import claim as decided
-from ..studies.findings import Findings
-from ..studies.planning import settings_of, studies_of
-from ..studies.study import Picture, Study
-from ..studies.tables import tables
+from ..measures.style import STYLE, save
+from ..studies.draw import Picture
+from ..studies.findings import ANSWERS, ORDER, Findings
+from ..studies.planning import settings_of
+from ..studies.study import Study
 from .catalogue import Catalogue
-from .content import Claim, Drawn, ModelLine, Number, Page, Section, Table
+from .content import Drawn, ModelLine, Page, Section, Table
 from .embed import as_json
 from .pack import scene_of
 from .page import render
@@ -32,21 +32,21 @@ _ROWS = 6  # of a table's preview
 _WIDE = 10  # columns of it
 
 
-def write_report(found: Findings, *, budget: int = BUDGET) -> Path:
+def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
     """report.html beside the results it links to."""
-    path = Path(found.run.directory) / "report.html"
-    atomic.write(path, render(page_of(found, budget)).encode())
+    path = Path(findings.run.directory) / "report.html"
+    atomic.write(path, render(page_of(findings, budget)).encode())
     return path
 
 
-def write_figures(found: Findings, ending: str) -> list[Path]:
+def write_figures(findings: Findings, ending: str) -> list[Path]:
     """Every figure as a file, for papers."""
-    folder = Path(found.run.directory) / "figures"
+    folder = Path(findings.run.directory) / "figures"
     folder.mkdir(exist_ok=True)
     return [
         save(picture.draw(), folder / f"{study.name}-{picture.name}.{ending}")
-        for study in studies_of(found.request)
-        for picture in study.figures(found)
+        for study in findings.studies
+        for picture in study.figures(findings)
     ]
 
 
@@ -54,34 +54,33 @@ def source_of(directory: Path) -> "str | Path | Source":
     """What `view` serves: a run's kept traces, or a directory of saved ones."""
     if Run(directory).asked() is None:
         return directory
-    found = Findings(directory)
-    shown = {f"r{i}": one for i, one in enumerate(found.shown())}
+    findings = Findings(directory)
+    shown = {f"r{i}": one for i, one in enumerate(findings.shown())}
     title = f"Floatscope: {directory.resolve().name}"
-    return Catalogue(title, list(shown), lambda name: found.trace(*shown[name][2:]))
+    return Catalogue(title, list(shown), lambda name: findings.trace(*shown[name][2:]))
 
 
-def page_of(found: Findings, budget: int = BUDGET) -> Page:
-    frames = tables(found)
-    sections = tuple(_section(study, found, frames) for study in studies_of(found.request))
+def page_of(findings: Findings, budget: int = BUDGET) -> Page:
+    sections = tuple(_section(study, findings) for study in findings.studies)
     weight = sum(len(d.svg) for s in sections for d in s.figures) + 300_000
-    scenes, notes = _scenes(found, budget - weight)
+    scenes, notes = _scenes(findings, budget - weight)
     return Page(
         title="Floatscope: where attention rests",
-        models=tuple(_model(found.models[name], name) for name in found.models),
+        models=tuple(_model(findings.models[name], name) for name in findings.models),
         claims=tuple(c for s in sections for c in s.claims),
         sections=sections,
         scenes=tuple(scenes),
-        notes=(*notes, *_left_out(found)),
-        command=command(found),
+        notes=(*notes, *_left_out(findings)),
+        command=command(findings),
         version=version("floatscope"),
     )
 
 
-def command(found: Findings, study: str = "") -> str:
+def command(findings: Findings, study: str = "") -> str:
     """What to type to run it again: every field that is not the default."""
-    request = found.request
+    request = findings.request
     words = ["floatscope study", study or " ".join(request.studies)]
-    words += [f"--model {_quoted(name)}" for name in request.models]
+    words += [f"--model {quote(name)}" for name in request.models]
     for name, field in type(request).model_fields.items():
         value = getattr(request, name)
         if name in ("studies", "models") or value == field.default:
@@ -91,14 +90,8 @@ def command(found: Findings, study: str = "") -> str:
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:
             several = value if isinstance(value, tuple) else (value,)
-            words += [f"--{flag} {_quoted(str(one))}" for one in several]
+            words += [f"--{flag} {quote(str(one))}" for one in several]
     return " ".join([*words, f"--out run-{study}" if study else "--out run"])
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
 
 
 def _model(about: dict[str, Any], name: str) -> ModelLine:
@@ -113,44 +106,24 @@ def _model(about: dict[str, Any], name: str) -> ModelLine:
     )
 
 
-def _section(study: Study, found: Findings, frames: dict[str, pd.DataFrame]) -> Section:
-    names = [*study.measures(found.request)]
-    if study.settings(found.request):
-        names.append("answers")
+def _section(study: Study, findings: Findings) -> Section:
+    names = [*study.measures(findings.request)]
+    if study.settings(findings.request):
+        names.append(ANSWERS)
     if study.name == "decoding":
-        names.append("decoding-order")
+        names.append(ORDER)
     return Section(
         name=study.name,
         question=study.question,
-        findings=tuple(study.findings(found)),
-        claims=tuple(_claim(c) for c in study.claims(found)),
-        figures=tuple(_drawn(p) for p in study.figures(found)),
+        findings=findings.sentences[study.name],
+        claims=findings.claims[study.name],
+        figures=tuple(_drawn(p) for p in study.figures(findings)),
         method=study.method,
-        command=command(found, study.name),
-        tables=tuple(_table(n, frames[n], study, found) for n in names if n in frames),
+        command=command(findings, study.name),
+        tables=tuple(
+            _table(n, findings.tables[n], study, findings) for n in names if n in findings.tables
+        ),
     )
-
-
-def _claim(one: decided.Claim) -> Claim:
-    return Claim(
-        one.number,
-        one.text,
-        one.verdict,
-        one.sentence,
-        tuple(_number(n) for n in one.numbers),
-        one.study,
-    )
-
-
-def _number(n: decided.Number) -> Number:
-    """Differences of shares are shown in points."""
-    scale = 100.0 if n.unit == "points" else 1.0
-
-    def scaled(value: float | None) -> float | None:
-        return None if value is None else scale * value
-
-    low, high, null = scaled(n.low), scaled(n.high), scaled(n.null)
-    return Number(n.label, scale * n.value, low, high, null, n.unit, n.n)
 
 
 def _drawn(picture: Picture) -> Drawn:
@@ -162,36 +135,38 @@ def _drawn(picture: Picture) -> Drawn:
     return Drawn(picture.name, picture.title, picture.alt, buffer.getvalue())
 
 
-def _table(name: str, frame: pd.DataFrame, study: Study, found: Findings) -> Table:
-    if name == "answers":
-        own = {s.name for s in study.settings(found.request)} & set(settings_of(found.request))
+def _table(name: str, frame: pd.DataFrame, study: Study, findings: Findings) -> Table:
+    if name == ANSWERS:
+        own = {s.name for s in study.settings(findings.request)} & set(
+            settings_of(findings.request)
+        )
         frame = frame[frame["setting"].isin(own)]
     columns = list(frame.columns)[:_WIDE]
-    rows = [tuple(row) for row in frame[columns].head(_ROWS).itertuples(index=False)]
-    return Table(name, f"results/{name}.parquet", tuple(columns), tuple(rows), len(frame))
+    lines = [tuple(row) for row in frame[columns].head(_ROWS).itertuples(index=False)]
+    return Table(name, f"results/{name}.parquet", tuple(columns), tuple(lines), len(frame))
 
 
-def _scenes(found: Findings, budget: int) -> tuple[list[Scene], list[str]]:
+def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
     """Whole examples, all models of each, until the page is full; what does not fit is said."""
     by_example: dict[str, list[tuple[str, int]]] = {}
-    for _, example, shard, index in found.shown():
+    for _, example, shard, index in findings.shown():
         by_example.setdefault(example, []).append((shard, index))
     scenes: list[Scene] = []
     used = 0
     for number, (example, places) in enumerate(by_example.items()):
-        made = [scene_of(found.trace(*place), example=example) for place in places]
+        made = [scene_of(findings.trace(*place), example=example) for place in places]
         weight = sum(len(as_json(scene)) for scene in made)
         if used + weight > budget and scenes:
-            total = found.request.limit
+            total = findings.request.limit
             return scenes, [
                 f"The viewer shows {number} of {total} examples, the first that fit into the page; "
                 f"{len(by_example)} were kept. `floatscope view` serves all that were kept."
             ]
         scenes += made
         used += weight
-    if len(by_example) < found.request.limit:
+    if len(by_example) < findings.request.limit:
         return scenes, [
-            f"The viewer shows {len(by_example)} of {found.request.limit} traced examples: the others "
+            f"The viewer shows {len(by_example)} of {findings.request.limit} traced examples: the others "
             "were measured and let go (--view keeps more)."
         ]
     return scenes, []
@@ -203,7 +178,7 @@ def described(one: dict[str, Any]) -> str:
     return f"{inner['what']}: {inner['why']}" if isinstance(inner, dict) else str(one)
 
 
-def _left_out(found: Findings) -> list[str]:
-    notes = [f"Left out: {described(one)}" for one in found.left_out[:20]]
-    more = len(found.left_out) - len(notes)
+def _left_out(findings: Findings) -> list[str]:
+    notes = [f"Left out: {described(one)}" for one in findings.left_out[:20]]
+    more = len(findings.left_out) - len(notes)
     return [*notes, f"… and {more} more, in manifest.json"] if more > 0 else notes

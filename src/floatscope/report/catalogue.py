@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..anchors import ZScore
 from ..errors import FloatscopeError, UsageError
+from ..stats.anchors import ZScore
 from ..trace import Trace
-from .canvas import example_of, title_of
 from .embed import index_of
 from .pack import scene_of
 from .parts import Scene, single_heads
+from .words import example_of, title_of
 
 _BUDGET = 4_000_000  # a scene that is fetched may be heavier than one in a file
 _REMEMBERED = 8  # scenes kept in memory
@@ -36,12 +36,12 @@ class Catalogue:
     @classmethod
     def of(cls, directory: Path) -> "Catalogue":
         """Every *.zarr below a directory, in the order of their names."""
-        found = sorted(p for p in directory.rglob("*.zarr") if not p.name.startswith("."))
-        if not found:
+        stores = sorted(p for p in directory.rglob("*.zarr") if not p.name.startswith("."))
+        if not stores:
             raise UsageError(
                 f"no saved traces below {directory}", "Give a directory that holds *.zarr traces."
             )
-        paths = {f"t{i}": path for i, path in enumerate(found)}
+        paths = {f"t{i}": path for i, path in enumerate(stores)}
         title = f"Floatscope: {directory.resolve().name}"
         return cls(title, list(paths), lambda name: Trace.load(paths[name], lazy=True))
 
@@ -52,14 +52,14 @@ class Catalogue:
         """
         with self._lock:
             if self._index is None:
-                found: dict[str, Scene] = {}
+                scenes: dict[str, Scene] = {}
                 left_out: list[str] = []
                 for scene_id in self.ids:
                     try:
-                        found[scene_id] = self._summary(scene_id)
+                        scenes[scene_id] = self._summary(scene_id)
                     except FloatscopeError as error:
                         left_out.append(str(error))
-                self._index = index_of(found.values(), found) | {"left_out": left_out}
+                self._index = index_of(scenes.values(), scenes) | {"left_out": left_out}
             return self._index
 
     def _summary(self, scene_id: str) -> Scene:
@@ -91,7 +91,7 @@ class Catalogue:
             return self._scenes[scene_id]
 
     def heads(self, scene_id: str, step: int) -> Scene:
-        """Single heads of one step of a scene: a slice of the trace, in two bytes a value."""
+        """Single heads of one step of a scene: a slice of the trace, in two bytes per value."""
         steps = self.scene(scene_id)["steps"]
         if not 0 <= step < len(steps):
             raise KeyError(step)
@@ -99,6 +99,6 @@ class Catalogue:
         at = int(np.flatnonzero(trace.data["step"].values == steps[step])[0])
         part = Trace(trace.data.isel(step=[at]))
         mass = part.mass.transpose("step", "layer", "head", "key")
-        found = single_heads(mass, ZScore(), part, np.array([0]), 1 << 40, [])
-        assert found is not None
-        return found | {"kept": [step]}
+        heads = single_heads(mass, ZScore(), part, np.array([0]), 1 << 40, [])
+        assert heads is not None
+        return heads | {"kept": [step]}

@@ -6,36 +6,7 @@ Nothing is measured, judged or drawn here, and every text is text: `page` decide
 from dataclasses import dataclass
 from typing import Any
 
-VERDICTS = ("supported", "not supported", "mixed", "not tested")
-
-
-@dataclass(frozen=True)
-class Number:
-    """A finding with its 95 % interval, what chance alone gives, and how many examples it rests on."""
-
-    label: str
-    value: float
-    low: float | None
-    high: float | None
-    null: float | None
-    unit: str  # "%": a share from 0 to 1, shown times 100; "×": a lift; or another word
-    n: int | None
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the literature and what the numbers say to it."""
-
-    number: int
-    text: str
-    verdict: str
-    sentence: str
-    numbers: tuple[Number, ...]
-    study: str  # the name of the section that shows it
-
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ValueError(f"verdict {self.verdict!r} is none of {', '.join(VERDICTS)}")
+from ..studies.claim import Claim
 
 
 @dataclass(frozen=True)
@@ -50,18 +21,19 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Table:
-    """A table on disk, its path relative to the page, and its first rows."""
+    """A table on disk, its path relative to the page, and its first lines."""
 
     name: str
     file: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
+    lines: tuple[tuple[object, ...], ...]
     total: int
 
     def __post_init__(self) -> None:
-        if any(len(row) != len(self.columns) for row in self.rows):
+        wrong = [len(line) for line in self.lines if len(line) != len(self.columns)]
+        if wrong:
             raise ValueError(
-                f"table {self.name!r}: a row has not as many cells as there are columns"
+                f"table {self.name!r}: expected {len(self.columns)} cells in a line, got {wrong[0]}"
             )
 
 

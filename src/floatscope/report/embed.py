@@ -42,18 +42,20 @@ h1 { font-size: 18px; margin: 6px 0 2px; overflow-wrap: anywhere; }
 @cache
 def style() -> str:
     """The viewer's CSS, all of it under the class `fsv`."""
-    return files(__package__).joinpath("viewer.css").read_text(encoding="utf-8")
+    return files(__package__).joinpath("assets", "viewer.css").read_text(encoding="utf-8")
 
 
 @cache
 def script() -> str:
     """The viewer's JavaScript, in a scope of its own; it sets window.floatscopeViewer."""
-    parts = [files(__package__).joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS]
+    parts = [
+        files(__package__).joinpath("assets", f"{name}.js").read_text("utf-8") for name in _SCRIPTS
+    ]
     return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
 
 
 def assets() -> str:
-    """Style and script, once a page."""
+    """Style and script, once per page."""
     return f"<style>{style()}</style>\n<script>{script()}</script>\n"
 
 

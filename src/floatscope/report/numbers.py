@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import SupportsFloat
 
-from ..digits import ABSENT, digits
-from .content import Number
+from ..stats.digits import ABSENT, digits
+from ..studies.claim import SHARES, Number
 
 
 def value(x: SupportsFloat | None, unit: str = "") -> str:
@@ -46,14 +46,14 @@ def number(number: Number) -> str:
 
 def column(cells: Sequence[object]) -> tuple[list[str], bool]:
     """A table's column as text, and whether it holds numbers: whole ones whole, others to three digits."""
-    found = [_exact(x) for x in cells]
-    known = [x for x in found if x is not None and not math.isnan(x)]
-    if not known or any(x is None and c is not None for x, c in zip(found, cells, strict=True)):
+    numbers = [_exact(x) for x in cells]
+    known = [x for x in numbers if x is not None and not math.isnan(x)]
+    if not known or any(x is None and c is not None for x, c in zip(numbers, cells, strict=True)):
         return [ABSENT if _missing(c) else str(c) for c in cells], False
     whole = all(x.is_integer() and abs(x) < 2**53 for x in known)
     shown = [
         f"{x:.0f}".replace("-", "−") if whole and x is not None and not math.isnan(x) else digits(x)
-        for x in found
+        for x in numbers
     ]
     return shown, True
 
@@ -82,4 +82,4 @@ def short(x: SupportsFloat, unit: str = "") -> str:
 
 
 def _scaled(x: SupportsFloat | None, unit: str) -> float | None:
-    return None if x is None else float(x) * (100 if unit == "%" else 1)
+    return None if x is None else float(x) * (100 if unit in SHARES else 1)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..anchors import Rule, ZScore
 from ..errors import UsageError
+from ..stats.anchors import Rule, ZScore
 from ..trace import Trace, readable
-from .canvas import example_of, title_of, words
 from .codec import pack_log, text_size
 from .parts import (
     TOP_ANCHORS,
@@ -26,6 +25,7 @@ from .parts import (
     single_heads,
     spread,
 )
+from .words import example_of, title_of, words
 
 FORMAT = 1
 BUDGET = 1_200_000  # characters of one scene

@@ -14,10 +14,11 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from ..studies.claim import VERDICTS, Claim
 from . import embed, figure, numbers, ranges
-from .content import VERDICTS, Claim, Page, Section, Table
+from .content import Page, Section, Table
 
-_PREVIEW = 8  # rows of a table
+_PREVIEW = 8  # lines of a table
 # Shapes in a box of 12: they tell the verdicts apart without colour.
 _SHAPES = {
     "supported": '<circle cx="6" cy="6" r="5" class="full"/>',
@@ -56,7 +57,7 @@ def render(page: Page) -> str:
 
 
 def _text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 @cache
@@ -89,11 +90,11 @@ def _slug(text: str) -> str:
 
 def _anchors(sections: Sequence[Section]) -> list[str]:
     """An id for every section, each its own."""
-    found: list[str] = []
+    places: list[str] = []
     for i, section in enumerate(sections, 1):
         name = f"study-{_slug(section.name) or i}"
-        found.append(f"{name}-{i}" if name in found else name)
-    return found
+        places.append(f"{name}-{i}" if name in places else name)
+    return places
 
 
 def _link(file: str) -> str:
@@ -107,8 +108,8 @@ def _shape(verdict: str) -> Markup:
 
 
 def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
-    found = Counter(claim.verdict for claim in claims)
-    return [(verdict, found[verdict]) for verdict in VERDICTS if found[verdict]]
+    counts = Counter(claim.verdict for claim in claims)
+    return [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
 
 
 def _figures(sections: Sequence[Section]) -> dict[tuple[int, int], figure.Inline]:
@@ -121,8 +122,8 @@ def _figures(sections: Sequence[Section]) -> dict[tuple[int, int], figure.Inline
 
 
 def _preview(table: Table) -> dict[str, list[tuple[object, ...]]]:
-    """The first rows as text; a column is set right where it holds numbers."""
-    rows = table.rows[:_PREVIEW]
-    columns = [numbers.column([row[i] for row in rows]) for i in range(len(table.columns))]
+    """The first lines as text; a column is set right where it holds numbers."""
+    lines = table.lines[:_PREVIEW]
+    columns = [numbers.column([row[i] for row in lines]) for i in range(len(table.columns))]
     heads = [(name, right) for name, (_, right) in zip(table.columns, columns, strict=True)]
-    return {"columns": [*heads], "rows": [*zip(*(cells for cells, _ in columns), strict=True)]}
+    return {"columns": [*heads], "lines": [*zip(*(cells for cells, _ in columns), strict=True)]}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..anchors import Rule
+from ..stats.anchors import Rule
 from ..trace import Trace
 from .codec import pack_index, pack_log, text_size
 
@@ -64,21 +64,21 @@ def _strongest(received: np.ndarray, passed: np.ndarray, most: int) -> np.ndarra
 def heads_summary(trace: Trace, mass: xr.DataArray, steps: np.ndarray) -> Scene:
     """Of every head: its strongest key, and what the predicting rows gave the gold passage."""
     values = np.where(np.isnan(mass.values), -1, mass.values)
-    found: Scene = {
+    summary: Scene = {
         "peak": pack_log(values.max(-1)),
         "peak_key": pack_index(values.argmax(-1)),
     }
     gold = str(trace.info["gold"])
     if "row_flow" not in trace.data or gold not in trace.data["target"].values:
-        return found
+        return summary
     flow = trace.rows["row_flow"].sel(target=gold).values  # (event, layer, head)
     at = trace.data["event_step"].values
     looks = np.full(values.shape[:-1], np.nan)
     for i, step in enumerate(mass["step"].values):
         if (at == step).any():
             looks[i] = flow[at == step].mean(0)
-    found["gold_look"] = pack_log(looks, "uint8")
-    return found
+    summary["gold_look"] = pack_log(looks, "uint8")
+    return summary
 
 
 def rows(trace: Trace) -> Scene | None:
@@ -110,7 +110,7 @@ def single_heads(
     left: int,
     said: list[str],
 ) -> Scene | None:
-    """Every head by itself: in two bytes a value, in one, or in one for some of the steps."""
+    """Every head by itself: in two bytes per value, in one, or in one for some of the steps."""
     n, layers, heads, size = mass.shape
     extra = text_size(layers * heads * TOP_HEAD_ANCHORS, "uint16")
     each = {d: text_size(layers * heads * size, d) + extra for d in ("uint16", "uint8")}

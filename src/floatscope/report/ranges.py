@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from ..studies.claim import Number
 from . import numbers
-from .content import Number
 
 _STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _LEFT, _WIDTH = 2.0, 96.0  # percent of the drawing: a dot at an end stays inside
@@ -37,7 +37,7 @@ class Scale:
 
 
 def drawings(several: Sequence[Number]) -> list[Markup]:
-    """One drawing a number; where the next has another unit, the scale's ends stand under it."""
+    """One drawing per number; where the next has another unit, the scale's ends stand under it."""
     units = [number.unit for number in several]
     scales = {unit: _scale([n for n in several if n.unit == unit], unit) for unit in units}
     return [
@@ -47,8 +47,8 @@ def drawings(several: Sequence[Number]) -> list[Markup]:
 
 
 def _scale(several: Iterable[Number], unit: str) -> Scale:
-    found = [x for n in several for x in (n.value, n.low, n.high, n.null) if _finite(x)]
-    values = [float(x) for x in found if x is not None]
+    known = [x for n in several for x in (n.value, n.low, n.high, n.null) if _finite(x)]
+    values = [float(x) for x in known if x is not None]
     if unit == "×":
         values = [v for v in values if v > 0] + [1.0]
         low, high = _floor(min(values)), _ceiling(max(values))

@@ -64,7 +64,8 @@ def make_server(source: str | Path | Source, port: int = 0) -> ThreadingHTTPServ
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
         raise UsageError(
-            f"port {port} cannot be had ({error.strerror})", "Choose another --port, or 0 for any."
+            f"port {port} is not available ({error.strerror})",
+            "Choose another --port, or 0 for any.",
         ) from error
     Handler.port = server.server_port
     server.daemon_threads = True
@@ -101,10 +102,10 @@ class _Handler(BaseHTTPRequestHandler):
         if asked is None:
             raise KeyError(path)
         scene_id, step = asked.groups()
-        found = (
+        content = (
             self.source.scene(scene_id) if step is None else self.source.heads(scene_id, int(step))
         )
-        return "application/json", as_json(found)
+        return "application/json", as_json(content)
 
     def _is_local(self) -> bool:
         """The Host a browser was told: another name that resolves to here is not us."""

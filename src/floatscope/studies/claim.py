@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from ..digits import ABSENT, digits
+from ..stats.digits import ABSENT, digits
 
 VERDICTS = ("supported", "not supported", "mixed", "not tested")
+SHARES = ("%", "points")  # units of shares of 1, shown times 100
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,11 @@ class Claim:
     verdict: str
     sentence: str
     numbers: tuple[Number, ...]
-    study: str
+    study: str  # whose it is
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"expected a verdict of {', '.join(VERDICTS)}, got {self.verdict!r}")
 
 
 def verdict(tests: list[bool | None]) -> str:
@@ -58,7 +63,7 @@ def said(number: Number) -> str:
 
 def short(value: float, unit: str = "", *, bare: bool = False) -> str:
     """Three significant digits with their unit."""
-    shown = digits(100 * value if unit in ("%", "points") else value)
+    shown = digits(100 * value if unit in SHARES else value)
     if bare or shown == ABSENT or not unit:
         return shown
     return shown + ("×" if unit == "×" else f" {unit}")

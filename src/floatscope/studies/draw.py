@@ -1,17 +1,22 @@
-"""Figures of answers: accuracies with intervals, side by side, in the look of all figures."""
+"""What a study draws: a measure's own figure for every model, and answers side by side."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from ..measures.figures import COLOURS, MARKERS, canvas
-from ..measures.result import Result
-from .claim import Number
-from .study import Picture
+from ..measures.style import COLOURS, MARKERS, Figure, panels
+from .claim import SHARES, Number
+from .evidence import Evidence
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-    from .findings import Findings
+@dataclass(frozen=True)
+class Picture:
+    """A figure that can be drawn; `alt` says in words what is on it."""
+
+    name: str
+    title: str
+    alt: str
+    draw: Callable[[], Figure]
 
 
 def dots(
@@ -20,9 +25,9 @@ def dots(
     label: str = "right (%)",
     *,
     width: float = 3.6,
-) -> "Figure":
-    """One row a setting, one marker a series, with its interval."""
-    with canvas(1, 1, width=width, height=0.6 + 0.24 * len(ticks)) as (figure, axes):
+) -> Figure:
+    """One row per setting, one marker per series, with its interval."""
+    with panels(1, 1, width=width, height=0.6 + 0.24 * len(ticks)) as (figure, axes):
         axis = axes[0][0]
         for s, (name, numbers) in enumerate(series.items()):
             shift = (s - (len(series) - 1) / 2) * 0.22
@@ -30,7 +35,7 @@ def dots(
             for y, number in enumerate(numbers):
                 if number is None:
                     continue
-                scale = 100 if number.unit in ("%", "points") else 1
+                scale = 100 if number.unit in SHARES else 1
                 if number.low is not None and number.high is not None:
                     ends = [scale * number.low, scale * number.high]
                     axis.plot(ends, [y + shift] * 2, color=COLOURS[s], linewidth=1)
@@ -52,19 +57,21 @@ def dots(
     return figure
 
 
-def of_measure(found: "Findings", key: str, title: str, alt: str) -> list[Picture]:
+def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
     """A measure's own figure for every model."""
     pictures = []
-    for model, result in found.results(key).items():
+    for model, result in evidence.results(key).items():
         name = f"{key}-{_slug(model)}"
-        pictures.append(
-            Picture(name, f"{title}: {model}", f"{alt} Model: {model}.", _drawer(result))
-        )
+        pictures.append(Picture(name, f"{title}: {model}", f"{alt} Model: {model}.", result.plot))
     return pictures
 
 
-def _drawer(result: Result):  # type: ignore[no-untyped-def]
-    return lambda: result.plot()
+def of_answers(
+    evidence: Evidence, settings: Sequence[str], name: str, title: str, alt: str
+) -> Picture:
+    """The share of right answers in each setting, for every model."""
+    series = {m: [evidence.right(setting, m) for setting in settings] for m in evidence.models}
+    return Picture(name, title, alt, partial(dots, series, settings))
 
 
 def _slug(text: str) -> str:

@@ -1,260 +1,117 @@
-"""Findings: a run directory read back. Measures by model, answers by setting, traces for the viewer.
+"""Findings: a finished run opened, and what its studies make of it; each computed once."""
 
-Reading needs no model and no torch. Everything is gathered shard by shard, in the plan's order, so
-the same shards give the same numbers.
-"""
-
-from collections.abc import Iterator
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import xarray as xr
+import pandas as pd
 
 from ..engine import Run
 from ..errors import RunError
-from ..intervals import bootstrap, difference
-from ..measures.order import DecodingOrder
-from ..measures.result import Result
-from ..trace import Trace
-from .claim import Number
-from .planning import measures_of, plan
-from .request import Request, request_of
-from .study import PROSE, QUESTIONS
-from .values import Arrays, unflatten
+from .claim import Claim
+from .evidence import Evidence
+from .library import STUDIES
+from .planning import measures_of, plan, settings_of, studies_of
+from .request import request_of
+from .setting import PROSE, QUESTIONS
+from .study import Study
+
+ANSWERS, ORDER = "answers", "decoding-order"  # tables beside those of the measures
 
 
-class Findings:
+class Findings(Evidence):
     """What a finished run found."""
 
     def __init__(self, directory: Path | str) -> None:
-        self.run = Run(directory)
-        asked = self.run.asked()
+        run = Run(directory)
+        asked = run.asked()
         if asked is None:
             raise RunError(
                 f"{directory} holds no run", "Make one with `floatscope study` or `demo`."
             )
-        if self.run.manifest() is None:
+        if run.manifest() is None:
             raise RunError(
                 f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
             )
-        self.request: Request = request_of(asked["request"], str(directory))
-        self.plan = plan(self.request)
-        self.measures = measures_of(self.request)
-        self._results: dict[tuple[str, str, str], Result | None] = {}
-        self._answers: dict[tuple[str, str | None], dict[str, np.ndarray] | None] = {}
-        self._orders: dict[tuple[str, str | None], Result | None] = {}
-
-    # Models
-
-    @cached_property
-    def asked_for(self) -> dict[str, str]:
-        """What each model is called here → what it was asked for by: the last part of a long path."""
-        names = self.request.models
-        short = {n: n if n.startswith("pair/") else Path(n.rstrip("/")).name or n for n in names}
-        twice = {s for s in short.values() if list(short.values()).count(s) > 1}
-        return {n if s in twice else s: n for n, s in short.items()}
+        request = request_of(asked["request"], str(directory))
+        unknown = [name for name in request.studies if name not in STUDIES]
+        if unknown:
+            # A plugin is never imported because a directory names it: it may be anyone's.
+            plugins = " ".join(f"--plugin {plugin}" for plugin in request.plugins)
+            raise RunError(
+                f"{directory} holds a study {unknown[0]!r}, which is not known here",
+                f"It came with {plugins}: say so again."
+                if plugins
+                else "Use the version that ran it.",
+            )
+        super().__init__(run, request, plan(request), measures_of(request))
 
     @cached_property
-    def models(self) -> dict[str, dict[str, Any]]:
-        """What is known of every model, by name."""
-        found: dict[str, dict[str, Any]] = {}
-        for label, name in self.asked_for.items():
-            shard = next(s for s in self.plan.shards if s.spec["model"] == name)
-            found[label] = self.run.read(shard.id, ()).meta["model"]
-        return found
+    def studies(self) -> list[Study]:
+        return studies_of(self.request)
 
-    @property
-    def mdm(self) -> str | None:
-        """The first model that fills masks."""
-        return next((n for n, m in self.models.items() if m["direction"] != "causal"), None)
+    @cached_property
+    def claims(self) -> dict[str, tuple[Claim, ...]]:
+        """By study, with their verdicts."""
+        return {study.name: tuple(study.claims(self)) for study in self.studies}
 
-    @property
-    def arm(self) -> str | None:
-        """The first causal model."""
-        return next((n for n, m in self.models.items() if m["direction"] == "causal"), None)
+    @cached_property
+    def sentences(self) -> dict[str, tuple[str, ...]]:
+        """By study, what was found in words."""
+        return {study.name: tuple(study.findings(self)) for study in self.studies}
 
-    def kind(self, model: str) -> str:
-        return "ARM" if self.models[model]["direction"] == "causal" else "MDM"
-
-    # Measures
-
-    def result(self, key: str, model: str | None, domain: str = QUESTIONS) -> Result | None:
-        """A measure's finding over all examples of a model; None where there is none."""
-        if model is None:
-            return None
-        place = (key, model, domain)
-        if place not in self._results:
-            examples = list(self._examples(key, model, domain))
-            found = self.measures[key].of(examples, model) if examples else None
-            self._results[place] = found
-        return self._results[place]
-
-    def results(self, key: str, domain: str = QUESTIONS) -> dict[str, Result]:
-        every = {model: self.result(key, model, domain) for model in self.models}
-        return {model: result for model, result in every.items() if result is not None}
-
-    def gather(self) -> None:
-        """Every measure of every model: each shard is read once, not once a measure.
-
-        A table or a page needs them all; whoever wants one is served faster by `result` alone.
-        """
-        for model in self.models:
+    @cached_property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Every table by name; one row per value, with null and interval beside it."""
+        self.gather()
+        made: dict[str, pd.DataFrame] = {}
+        for key in self.measures:
+            frames = []
             for domain in (QUESTIONS, PROSE):
-                keys = [k for k in self.measures if (k, model, domain) not in self._results]
-                read = list(self._read(keys, model, domain)) if keys else []
-                for key in keys:
-                    examples = [self._example(key, *one) for one in read]
-                    found = self.measures[key].of(examples, model) if examples else None
-                    self._results[key, model, domain] = found
-
-    def _examples(self, key: str, model: str, domain: str) -> Iterator[xr.Dataset]:
-        for one in self._read([key], model, domain):
-            yield self._example(key, *one)
-
-    @staticmethod
-    def _example(key: str, one: dict[str, Any], arrays: Arrays) -> xr.Dataset:
-        return unflatten(arrays, f"{one['index']}/{key}", one["values"][key])
-
-    def _read(
-        self, keys: list[str], model: str, domain: str
-    ) -> Iterator[tuple[dict[str, Any], Arrays]]:
-        """What is said of each example, and its shard's arrays of these measures."""
-        for shard in self.plan.shards:
-            spec = shard.spec
-            if spec["kind"] != "trace" or spec["domain"] != domain:
-                continue
-            if spec["model"] != self.asked_for[model]:
-                continue
-            meta = self.run.read(shard.id, ()).meta
-            wanted = [
-                name
-                for one in meta["examples"]
-                for key in keys
-                for name in _names(f"{one['index']}/{key}", one["values"][key])
-            ]
-            arrays = self.run.read(shard.id, tuple(wanted)).arrays
-            for one in meta["examples"]:
-                yield one, arrays
-
-    # Answers
-
-    def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
-        """Scores by question, in order: id, exact_match, contains, f1, steps."""
-        if (setting, model) not in self._answers:
-            self._answers[setting, model] = self._scores(setting, model)
-        return self._answers[setting, model]
-
-    def _scores(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
-        rows: list[dict[str, Any]] = []
-        for shard in self._asked(setting, model):
-            rows += self.run.read(shard, ()).meta["rows"]
-        if not rows:
-            return None
-        kept = ("id", "exact_match", "contains", "f1", "steps", "prediction", "question")
-        return {key: np.array([row[key] for row in rows]) for key in kept}
-
-    def _asked(self, setting: str, model: str | None) -> list[str]:
-        return [
-            shard.id
-            for shard in self.plan.shards
-            if shard.spec["kind"] == "ask"
-            and shard.spec["model"] == self.asked_for.get(model or "")
-            and shard.spec["setting"] == setting
-        ]
-
-    def right(self, setting: str, model: str | None, label: str = "") -> Number | None:
-        """Share of questions whose answer is contained in what was said."""
-        found = self.answers(setting, model)
-        if found is None:
-            return None
-        mean, low, high = (float(x) for x in bootstrap(found["contains"].astype(float)))
-        return Number(label or setting, mean, low, high, None, "%", len(found["contains"]))
-
-    def apart(self, setting: str, base: str, model: str | None, label: str = "") -> Number | None:
-        """Paired difference of the same, in shares."""
-        found = self.gaps(setting, base, model)
-        if found is None:
-            return None
-        mean, low, high = (float(x) for x in bootstrap(found))
-        return Number(label or f"{setting} − {base}", mean, low, high, 0.0, "points", len(found))
-
-    def gaps(self, setting: str, base: str, model: str | None) -> np.ndarray | None:
-        """Question by question, over those asked in both."""
-        found = self.gap_by_id(setting, base, model)
-        return np.array(list(found.values())) if found else None
-
-    def gap_by_id(self, setting: str, base: str, model: str | None) -> dict[str, float]:
-        a, b = self.answers(setting, model), self.answers(base, model)
-        if a is None or b is None:
-            return {}
-        common, i, j = np.intersect1d(a["id"], b["id"], return_indices=True)
-        return dict(zip(map(str, common), (a["contains"][i] - b["contains"][j]) * 1.0, strict=True))
-
-    @staticmethod
-    def between(a: np.ndarray, b: np.ndarray, label: str) -> Number:
-        mean, low, high = (float(x) for x in difference(a, b))
-        return Number(label, mean, low, high, 0.0, "points", len(a))
-
-    def order(self, setting: str, model: str | None) -> Result | None:
-        """The decoding order of a setting's answers."""
-        if (setting, model) not in self._orders:
-            self._orders[setting, model] = self._order(setting, model)
-        return self._orders[setting, model]
-
-    def _order(self, setting: str, model: str | None) -> Result | None:
-        decodings = []
-        for shard in self._asked(setting, model):
-            output = self.run.read(shard)
-            for i in range(len(output.meta["rows"])):
-                if f"{i}/change" in output.arrays:
-                    decodings.append(
-                        SimpleNamespace(
-                            prompt=SimpleNamespace(ids=()),
-                            change=output.arrays[f"{i}/change"],
-                            block=output.arrays[f"{i}/block"][:, None],
-                            canvas=output.arrays[f"{i}/final"][None],
-                        )
-                    )
-        if not decodings or model is None:
-            return None
-        return DecodingOrder(frequencies=self.request.frequencies).of_decodings(decodings, model)
-
-    # Traces for the viewer
-
-    def shown(self) -> list[tuple[str, str, str, int]]:
-        """Of every kept trace: model, example, shard, index."""
-        found = []
-        label = {name: label for label, name in self.asked_for.items()}
-        for shard in self.plan.shards:
-            if shard.spec["kind"] == "trace" and shard.spec["domain"] == QUESTIONS:
-                if shard.spec["start"] >= self.request.view:
+                for result in self.results(key, domain).values():
+                    frame = result.table()
+                    frame.insert(1, "domain", domain)
+                    frames.append(frame)
+            if frames:
+                made[key] = pd.concat(frames, ignore_index=True)
+        answers, orders = [], []
+        for name, setting in settings_of(self.request).items():
+            for model in self.models:
+                lines = self.answers(name, model)
+                if lines is None:
                     continue
-                for one in self.run.read(shard.id, ()).meta["examples"]:
-                    if "trace" in one:
-                        found.append(
-                            (label[shard.spec["model"]], one["id"], shard.id, one["index"])
-                        )
-        return found
+                frame = pd.DataFrame({k: lines[k] for k in lines})
+                for place, (key, value) in enumerate(
+                    {"model": model, "setting": name, "intervention": setting.intervention}.items()
+                ):
+                    frame.insert(place, key, value)
+                answers.append(frame)
+                order = self.order(name, model)
+                if order is not None:
+                    table = order.table()
+                    table.insert(1, "setting", name)
+                    orders.append(table)
+        for name, frames in ((ANSWERS, answers), (ORDER, orders)):
+            if frames:
+                made[name] = pd.concat(frames, ignore_index=True)
+        return made
 
-    def trace(self, shard: str, index: int) -> Trace:
-        one = next(e for e in self.run.read(shard, ()).meta["examples"] if e["index"] == index)
-        names = tuple(_names(f"{index}/trace", one["trace"]))
-        arrays = self.run.read(shard, names).arrays
-        data = unflatten(arrays, f"{index}/trace", one["trace"])
-        labels = {name: label for label, name in self.asked_for.items()}
-        data.attrs["model"] = labels.get(str(data.attrs["model"]), data.attrs["model"])
-        return Trace(data)
-
-    @property
-    def left_out(self) -> list[dict[str, Any]]:
-        manifest = self.run.manifest() or {}
-        return list(manifest.get("result", {}).get("left_out", []))
-
-
-def _names(prefix: str, said: dict[str, Any]) -> Iterator[str]:
-    for kind in ("variables", "coords"):
-        for name in said[kind]:
-            yield f"{prefix}/{kind}/{name}"
+    def summary(self) -> dict[str, Any]:
+        """The headline numbers: models, claims with verdicts, findings, accuracies, what was left out."""
+        right = {
+            name: {
+                model: asdict(number)
+                for model in self.models
+                if (number := self.right(name, model)) is not None
+            }
+            for name in settings_of(self.request)
+        }
+        return {
+            "request": self.request.as_json(),
+            "models": self.models,
+            "claims": [asdict(claim) for claims in self.claims.values() for claim in claims],
+            "findings": {name: list(lines) for name, lines in self.sentences.items()},
+            "right": right,
+            "left_out": self.left_out,
+        }

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..intervals import bootstrap
 from ..measures.result import Result
+from ..stats.intervals import bootstrap
+from ..stats.thirds import thirds as layer_thirds
 from .claim import Number, said
-from .findings import Findings
+from .evidence import Evidence
 
 
 def overall(
@@ -66,14 +67,12 @@ def _chosen(array, layers: slice):  # type: ignore[no-untyped-def]  # xarray in,
 
 def third(result: Result | None, which: str) -> slice:
     """The first or the last third of the layers."""
-    n = 0 if result is None else int(result.data.sizes.get("layer", 0))
-    size = max(1, n // 3)
-    return slice(0, size) if which == "first" else slice(n - size, n)
+    return layer_thirds(0 if result is None else int(result.data.sizes.get("layer", 0)))[which]
 
 
-def thirds(found: Findings, measure: str, name: str) -> Iterator[tuple[str, str, str]]:
+def thirds(evidence: Evidence, measure: str, name: str) -> Iterator[tuple[str, str, str]]:
     """Each model, and what is said of a multiple in the first and in the last third of its layers."""
-    for model, result in found.results(measure).items():
+    for model, result in evidence.results(measure).items():
         first, last = (overall(result, name, "", "×", third(result, w)) for w in ("first", "last"))
         if first and last:
             yield model, said(first), said(last)

@@ -4,41 +4,38 @@ from typing import Any
 
 from ..engine import Plan, Shard
 from ..errors import UsageError
-from ..measures.measure import Measure
+from ..measures.base import Measure
+from .library import STUDIES
 from .request import Request
-from .study import MAIN, PROSE, QUESTIONS, Setting, Study
+from .setting import QUESTIONS, Setting
+from .study import Study
 
 WORKER = "floatscope.studies.worker:make"
 
 
 def studies_of(request: Request) -> list[Study]:
-    from . import STUDIES
-
-    unknown = [name for name in request.studies if name not in STUDIES]
-    if unknown:
-        raise UsageError(f"no study {unknown[0]!r}", f"There are: {', '.join(STUDIES)}.")
-    return [STUDIES[name] for name in dict.fromkeys(request.studies)]
+    return [STUDIES.named(name) for name in dict.fromkeys(request.studies)]
 
 
 def measures_of(request: Request) -> dict[str, Measure]:
     """All measures by name; one name means one measure in every study."""
-    found: dict[str, Measure] = {}
+    measures: dict[str, Measure] = {}
     for study in studies_of(request):
         for name, measure in study.measures(request).items():
-            if found.setdefault(name, measure) != measure:
+            if measures.setdefault(name, measure) != measure:
                 raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
-    return found
+    return measures
 
 
 def settings_of(request: Request) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for study in studies_of(request):
         for setting in study.settings(request):
-            if found.setdefault(setting.name, setting) != setting:
+            if settings.setdefault(setting.name, setting) != setting:
                 raise UsageError(
                     f"two studies mean different things by {setting.name!r}", "Rename."
                 )
-    return found
+    return settings
 
 
 def plan(request: Request) -> Plan:
@@ -62,11 +59,8 @@ def plan(request: Request) -> Plan:
                 shards.append(Shard(f"ask-{m}-{s:03d}-{start:05d}", spec))
     if shards:  # one of them lists what could not be read of the data
         shards[0] = Shard(shards[0].id, {**shards[0].spec, "first": True})
-    return Plan(request.model_dump(mode="json"), WORKER, tuple(shards))
+    return Plan(request.as_json(), WORKER, tuple(shards))
 
 
 def _spec(kind: str, model: str, start: int, stop: int, **more: Any) -> dict[str, Any]:
     return {"kind": kind, "model": model, "start": start, "stop": stop, **more}
-
-
-__all__ = ["MAIN", "PROSE", "measures_of", "plan", "settings_of", "studies_of"]

@@ -42,6 +42,12 @@ class Request(BaseModel):
     dtype: str = "auto"
     threads: int = Field(1, ge=1)  # of a worker on a CPU: the same for every number of workers
     skip_bad: bool = False
+    plugins: tuple[str, ...] = ()  # modules or .py files of the user's that a worker imports first
+
+    def as_json(self) -> dict[str, Any]:
+        """As run.json and shard keys hold it; what no run had before stands there only if used."""
+        fields = self.model_dump(mode="json")
+        return fields if self.plugins else {k: v for k, v in fields.items() if k != "plugins"}
 
     @field_validator("models")
     @classmethod
@@ -75,7 +81,7 @@ def request_of(fields: dict[str, Any], where: str = "") -> Request:
             f"{where + ': ' if where else ''}{name}: {first['msg'].removeprefix('Value error, ')}",
             f"A run has these fields: {known}."
             if first["type"] == "extra_forbidden"
-            else "Mend it.",
+            else "Correct this field.",
         ) from error
 
 
@@ -84,19 +90,21 @@ def read_request(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".toml":
-            found = tomllib.loads(text)
+            fields = tomllib.loads(text)
         elif path.suffix == ".json":
-            found = json.loads(text)
+            fields = json.loads(text)
         elif path.suffix in (".yaml", ".yml"):
             import yaml
 
-            found = yaml.safe_load(text)
+            fields = yaml.safe_load(text)
         else:
-            raise UsageError(f"{path} is no .toml, .yaml or .json file", "Give one of these.")
+            raise UsageError(
+                f"expected a .toml, .yaml or .json file, got {path}", "Rename or convert it."
+            )
     except UsageError:
         raise
     except Exception as error:  # each of the three parsers has its own
-        raise UsageError(f"{path} cannot be read: {error}", "Mend the file.") from error
-    if not isinstance(found, dict):
+        raise UsageError(f"{path} cannot be read: {error}", "Correct the file.") from error
+    if not isinstance(fields, dict):
         raise UsageError(f"{path} holds no fields", "Write `models: [...]` and so on.")
-    return found
+    return fields

@@ -1,50 +1,25 @@
 """A run from beginning to end: plan, execute, tables. The report is made by whoever asks for it."""
 
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..engine import Progress, Summary, execute
+from ..engine import Summary, execute
 from .findings import Findings
 from .planning import plan
 from .request import Request
-from .tables import write_results
+from .results import write_results
+
+_VERSIONS = ("floatscope", "torch", "transformers", "numpy", "xarray")
 
 
-def run(
-    request: Request,
-    out: Path | str,
-    *,
-    engine: str = "local",
-    workers: int = 1,
-    address: str | None = None,
-    gpus: float | None = 0,
-    resume: bool = True,
-    overwrite: bool = False,
-    progress: Callable[[Progress], None] | None = None,
-) -> tuple[Summary, Findings]:
-    """Do what is not done yet, then write results/ and summary.json."""
-    summary = execute(
-        plan(request),
-        out,
-        engine=engine,
-        workers=workers,
-        address=address,
-        gpus=gpus,
-        resume=resume,
-        overwrite=overwrite,
-        about=_versions(),
-        progress=progress,
-    )
-    found = Findings(out)
-    write_results(found)
-    return summary, found
-
-
-def _versions() -> dict[str, Any]:
-    names = ("floatscope", "torch", "transformers", "numpy", "xarray")
-    return {name: version(name) for name in names}
+def run(request: Request, out: Path | str, **options: Any) -> tuple[Summary, Findings]:
+    """Do what is not done yet, then write results/ and summary.json; `options` are `execute`'s."""
+    about = {name: version(name) for name in _VERSIONS}
+    summary = execute(plan(request), out, about=about, **options)
+    findings = Findings(out)
+    write_results(findings)
+    return summary, findings
 
 
 DEMO: dict[str, Any] = {

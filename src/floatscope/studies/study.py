@@ -5,51 +5,31 @@ many studies share it. `claims` computes verdicts from intervals, `findings` wri
 numbers, `figures` draws. Nothing here runs a model.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
-from ..measures.measure import Measure
+from ..measures.base import Measure
+from ..registry import Registry
 from .claim import Claim
+from .draw import Picture, of_measure
+from .evidence import Evidence
 from .request import Request
+from .setting import QUESTIONS, Setting
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from .findings import Findings
-
-MAIN, KNOWN = "main", "known"  # whom questions are about
-QUESTIONS, PROSE = "questions", "prose"  # what is traced
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One way to ask the questions. `{first}` and `{last}` stand for thirds of a model's layers."""
-
-    name: str
-    condition: str = "as-is"
-    intervention: str = ""
-    sampler: str = ""  # "" = the run's; others are for diffusion models alone
-    people: str = MAIN
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure that can be drawn; `alt` says in words what is on it."""
-
-    name: str
-    title: str
-    alt: str
-    draw: "Callable[[], Figure]"
+Shows = Mapping[str, tuple[str, str]]  # measure → its figure's title and alternative text
+_ALT = "Every value with its null and interval."
+STUDIES: "Registry[Study]" = Registry("study", make=lambda study: study())
 
 
 class Study:
-    """Subclass, fill in, and add a line to STUDIES."""
+    """Subclass and fill in; a line in `library/__init__.py`, or `register`, makes it known."""
 
+    registry: ClassVar["Registry[Study]"] = STUDIES
     name: ClassVar[str]
     question: ClassVar[str]
     decides: ClassVar[tuple[int, ...]] = ()  # numbers of the claims it gives a verdict on
     method: ClassVar[str]  # definitions and controls, in words and formulas
+    shows: ClassVar[Shows] = {}  # by default every measure, under its own name
 
     def measures(self, request: Request) -> dict[str, Measure]:
         """Asked of every trace, by a name of their own."""
@@ -63,12 +43,18 @@ class Study:
         """The ways in which questions are asked."""
         return ()
 
-    def claims(self, found: "Findings") -> Sequence[Claim]:
+    def claims(self, evidence: Evidence) -> Sequence[Claim]:
         return ()
 
-    def findings(self, found: "Findings") -> Sequence[str]:
-        """A sentence or two a model, written from the numbers."""
+    def findings(self, evidence: Evidence) -> Sequence[str]:
+        """A sentence or two per model, written from the numbers."""
         return ()
 
-    def figures(self, found: "Findings") -> Sequence[Picture]:
-        return ()
+    def figures(self, evidence: Evidence) -> Sequence[Picture]:
+        """The measures' own figures, those of `shows`, for every model."""
+        shows = self.shows or {key: (key, _ALT) for key in self.measures(evidence.request)}
+        return [
+            picture
+            for key, (title, alt) in shows.items()
+            for picture in of_measure(evidence, key, title, alt)
+        ]

@@ -14,8 +14,8 @@ Arrays = dict[str, np.ndarray]
 def flatten(data: xr.Dataset, prefix: str, into: Arrays) -> dict[str, Any]:
     """Put every variable and coordinate into `into` under the prefix; returns what names them."""
     said: dict[str, Any] = {"attrs": _plain(data.attrs), "variables": {}, "coords": {}}
-    for kind, found in (("variables", data.data_vars), ("coords", data.coords)):
-        for name, array in found.items():
+    for kind, arrays_of_kind in (("variables", data.data_vars), ("coords", data.coords)):
+        for name, array in arrays_of_kind.items():
             values = array.values
             if values.dtype == object:  # strings
                 values = values.astype(str)
@@ -30,10 +30,10 @@ def flatten(data: xr.Dataset, prefix: str, into: Arrays) -> dict[str, Any]:
 def unflatten(arrays: Arrays, prefix: str, said: dict[str, Any]) -> xr.Dataset:
     """The dataset that `flatten` took apart."""
     parts: dict[str, dict[str, Any]] = {"variables": {}, "coords": {}}
-    for kind, found in parts.items():
+    for kind, part in parts.items():
         for name, what in said[kind].items():
             values = arrays[f"{prefix}/{kind}/{name}"]
-            found[name] = (what["dims"], values, what["attrs"])
+            part[name] = (what["dims"], values, what["attrs"])
     return xr.Dataset(parts["variables"], parts["coords"], said["attrs"])
 
 

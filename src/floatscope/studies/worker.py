@@ -7,24 +7,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..decode import SAMPLERS, Autoregressive, check_fits
+from ..decode import AnySampler, check_fits
+from ..decode.presets import all_samplers, default_name, sampler_of
 from ..engine import Output
 from ..errors import UsageError
-from ..instrument import AnySampler, Model, load
+from ..instrument import Model, load
 from ..interventions import DoesNotFit
-from ..options import condition_of, intervention_of, sampler_of, template_of
-from ..prompt import Encoded, Prompt
-from ..samplers import all_samplers
+from ..interventions.parse import intervention_of
+from ..registry import load_plugin
+from ..sequences.prompt import Encoded, Prompt
+from ..stats.thirds import thirds
 from ..tasks.asking import Asked, NothingToAsk, ask, default_template
+from ..tasks.conditions import condition_of
 from ..tasks.noise import NOISE
 from ..tasks.pool import Pool
-from ..tasks.questions import world_records
 from ..tasks.readers import read_records
 from ..tasks.record import Record
+from ..tasks.templates import template_of
+from ..tasks.world_questions import world_records
 from ..trace import Trace
 from .planning import measures_of, settings_of
 from .request import Request
-from .study import KNOWN, PROSE, QUESTIONS, Setting
+from .setting import KNOWN, PROSE, QUESTIONS, Setting
 from .values import Arrays, flatten
 
 # Measured and let go; the viewer shows the rest of a trace.
@@ -36,7 +40,10 @@ Tick = Callable[[float, float], None]
 
 
 def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
-    return _Worker(Request(**request))
+    asked = Request(**request)
+    for plugin in asked.plugins:
+        load_plugin(plugin)
+    return _Worker(asked)
 
 
 class _Worker:
@@ -106,14 +113,14 @@ class _Worker:
                     left_out.append({"what": f"example {index}", "why": str(error)})
             if prompts:
                 encoded = [one for _, one in prompts.values()]
-                found = model.trace(encoded, self._sampler(model), batch_size=together)
-                for (index, (name, _)), trace in zip(prompts.items(), found, strict=True):
+                traces = model.trace(encoded, self._sampler(model), batch_size=together)
+                for (index, (name, _)), trace in zip(prompts.items(), traces, strict=True):
                     yield index, name, trace
 
     def _fitting(self, model: Model, prompt: Prompt) -> Encoded:
         """Refuses now what `trace` would refuse for the whole batch."""
         encoded = model.encode(prompt)
-        check_fits(model, encoded, self._sampler(model).length)
+        check_fits(model, len(encoded.ids), self._sampler(model).length)
         return encoded
 
     def _prompt(self, domain: str, index: int, model: Model) -> tuple[str, Prompt]:
@@ -169,7 +176,7 @@ class _Worker:
         return arrays, {
             "setting": asdict(setting),
             "sampler": asked.sampler.describe(),
-            "rows": asked.rows,
+            "rows": asked.scored,
             "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
         }
 
@@ -186,7 +193,8 @@ class _Worker:
         everyone: tuple[Record, ...],
         tick: Tick,
     ) -> Asked:
-        text = setting.intervention.format(**thirds(model.n_layers))
+        parts = {k: f"{s.start}:{s.stop}" for k, s in thirds(model.n_layers).items()}
+        text = setting.intervention.format(**parts)
         return ask(
             model,
             everyone[spec["start"] : spec["stop"]],
@@ -212,18 +220,13 @@ class _Worker:
     def _sampler(self, model: Model, setting: Setting | None = None) -> Any:
         request = self.request
         name = setting.sampler if setting and setting.sampler else request.sampler
+        common = {"length": request.length, "seed": request.seed}
         if not model.is_diffusion:
-            if setting and setting.sampler:
-                return None
-            return Autoregressive(length=request.length, seed=request.seed)
+            return None if setting and setting.sampler else sampler_of(default_name(model), common)
         special = all_samplers(request.length, request.steps, request.frequencies)
         if setting and setting.sampler in special:
             return replace(special[setting.sampler], seed=request.seed)
-        common = {"length": request.length, "steps": request.steps, "seed": request.seed}
-        if name not in SAMPLERS:
-            raise UsageError(f"no sampler {name!r}", f"There are: {', '.join(SAMPLERS)}.")
-        sampler: AnySampler = sampler_of(name, common, [])
-        return sampler
+        return sampler_of(name, common | {"steps": request.steps})
 
 
 def read_data(request: Request) -> tuple[tuple[Record, ...], list[str]]:
@@ -236,12 +239,6 @@ def read_data(request: Request) -> tuple[tuple[Record, ...], list[str]]:
     # Distractors are drawn from all records, so all are read.
     read = read_records(request.data, skip_bad=request.skip_bad)
     return read.records, [str(bad) for bad in read.bad]
-
-
-def thirds(n_layers: int) -> dict[str, str]:
-    """The first and the last third of the layers, as an option takes them."""
-    third = max(1, n_layers // 3)
-    return {"first": f"0:{third}", "last": f"{n_layers - third}:{n_layers}"}
 
 
 def about(model: Model) -> dict[str, Any]:

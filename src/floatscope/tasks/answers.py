@@ -3,18 +3,19 @@
 What could not be asked is listed, never dropped in silence.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from ..decode import Decoding
+from ..decode import AnySampler
 from ..errors import UsageError
-from ..intervals import bootstrap, difference
 from ..interventions import Intervention
 from ..models import Model
-from .asking import AnySampler, ask
+from ..sequences.decoding import Decoding, Progress
+from ..stats.intervals import bootstrap, difference
+from .asking import ask
 from .bad import Bad
 from .conditions import Condition
 from .pool import Pool
@@ -23,7 +24,6 @@ from .templates import Template
 
 SCORES = ("exact_match", "contains", "f1")
 Interval = tuple[float, float, float]  # mean, and the ends of its 95 % interval
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +77,8 @@ class Answers:
         return line
 
 
-def _numbers(found: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Interval:
-    return float(found[0]), float(found[1]), float(found[2])
+def _numbers(interval: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Interval:
+    return float(interval[0]), float(interval[1]), float(interval[2])
 
 
 def evaluate(
@@ -106,25 +106,14 @@ def evaluate(
         skip_bad: leave out questions that cannot be asked (too long, no passages) and list them.
         progress: called with (questions done, questions in all).
     """
-    asked = ask(
-        model,
-        records,
-        sampler,
-        condition=condition,
-        template=template,
-        intervention=intervention,
-        pool=pool,
-        batch_size=batch_size,
-        skip_bad=skip_bad,
-        progress=progress,
-    )
+    asked = ask(**locals())
     return Answers(
         model=model.name,
         condition=condition or Condition(),
         sampler=asked.sampler.describe(),
         template=repr(asked.template),
         intervention=intervention.describe() if intervention else "",
-        table=pd.DataFrame(asked.rows),
+        table=pd.DataFrame(asked.scored),
         decodings=asked.decodings,
         left_out=tuple(asked.left_out),
     )

@@ -4,26 +4,24 @@ Fair by construction: one template, one number of masks and one decoding budget 
 is compared. Here questions become rows; Answers (in answers.py) makes means and differences of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..decode import Autoregressive, Confidence, Decoding, Sampler, decode
-from ..decode.steps import prepared
+from ..decode import AnySampler, Autoregressive, Decoding, check_fits, decode, default_sampler
+from ..decode.state import prepared
 from ..errors import UsageError
 from ..interventions import Intervention
 from ..models import Model
-from ..prompt import Encoded, encode
+from ..sequences.decoding import Progress
+from ..sequences.prompt import Encoded, encode
 from .bad import Bad
 from .conditions import Condition
 from .pool import Pool
 from .record import Record
 from .scores import score
 from .templates import PlainTemplate, Template, WorldTemplate
-
-AnySampler = Sampler | Autoregressive
-Progress = Callable[[int, int], None]
 
 
 class NothingToAsk(UsageError):
@@ -32,11 +30,11 @@ class NothingToAsk(UsageError):
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What came of it: a row and a decoding for each question, in order, and what was left out."""
+    """What came of it: scores and a decoding for each question, in order, and what was left out."""
 
     sampler: AnySampler
     template: Template
-    rows: list[dict[str, Any]]
+    scored: list[dict[str, Any]]
     decodings: list[Decoding]
     left_out: list[Bad]
 
@@ -66,22 +64,21 @@ def ask(
     if batch_size < 1:
         raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
     condition, template = condition or Condition(), template or default_template(records)
-    usual = Confidence() if model.is_diffusion else Autoregressive()
-    chosen = budget(sampler or usual, condition)
+    chosen = budget(sampler or default_sampler(model), condition)
     chosen.check(model)
     extra = 0 if intervention is None else intervention.adds
     asked, left_out = _prompts(model, records, chosen, condition, template, pool, skip_bad, extra)
     order = sorted(range(len(asked)), key=lambda i: (len(asked[i][1].ids), i))
-    found: dict[int, Decoding] = {}
+    decoded: dict[int, Decoding] = {}
     with intervention(model) if intervention else nullcontext():
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             prompts = [prepared(model, asked[i][1]) for i in batch]
-            found.update(zip(batch, decode(model, prompts, chosen), strict=True))
+            decoded.update(zip(batch, decode(model, prompts, chosen), strict=True))
             if progress:
-                progress(len(found), len(asked))
-    decodings = [found[i] for i in range(len(asked))]
-    rows = [
+                progress(len(decoded), len(asked))
+    decodings = [decoded[i] for i in range(len(asked))]
+    scored = [
         {
             "id": record.id,
             "question": record.question,
@@ -96,11 +93,11 @@ def ask(
         }
         for (record, prompt), decoding in zip(asked, decodings, strict=True)
     ]
-    return Asked(chosen, template, rows, decodings, left_out)
+    return Asked(chosen, template, scored, decodings, left_out)
 
 
 def budget(sampler: AnySampler, condition: Condition) -> AnySampler:
-    """The sampler with the condition's extra masks; tokens a step stay as they were."""
+    """The sampler with the condition's extra masks; tokens per step stay as they were."""
     extra = condition.extra_masks
     if not extra or isinstance(sampler, Autoregressive):
         return sampler  # an autoregressive model has no masks to be distracted by
@@ -130,13 +127,12 @@ def _prompts(
         try:
             changed = condition.apply(record, others)
             prompt = encode(model, template.prompt(changed, condition))
-            total = len(prompt.ids) + extra + sampler.length
-            if total > model.context:
-                raise UsageError(
-                    f"record {record.label}: {len(prompt.ids)} prompt tokens and {sampler.length} "
-                    f"masks exceed the context of {model.context} of {model.name}",
-                    "Use fewer passages, or leave such records out with skip_bad (--skip-bad).",
-                )
+            check_fits(
+                *(model, len(prompt.ids), sampler.length),
+                where=f"record {record.label}: ",
+                remedy="Use fewer passages, or leave such records out with skip_bad (--skip-bad).",
+                added=extra,
+            )
         except UsageError as error:
             if not skip_bad:
                 raise

@@ -11,14 +11,12 @@ a template and a sampler read them.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from ..errors import UsageError
 from .pool import Pool, contradiction, ranked
 from .record import Passage, Record
 
-_FLAGS = ("question_first", "closed_book")
-_NUMBERS = ("passages", "gold", "noise", "conflicts", "extra_masks", "seed")
 _AS_IS = "as-is"
 
 
@@ -77,25 +75,24 @@ class Condition:
             value = getattr(self, field.name)
             if value != field.default:
                 word = field.name.replace("_", "-")
-                words.append(word if field.name in _FLAGS else f"{word}={value}")
+                words.append(word if value is True else f"{word}={value}")
         return ",".join(words) or _AS_IS
 
     @classmethod
     def parse(cls, text: str) -> "Condition":
         """The inverse of `name`."""
-        known = ", ".join(w.replace("_", "-") for w in (*_FLAGS, *(f"{n}=…" for n in _NUMBERS)))
+        flags = {f.name: f.type is bool for f in fields(cls)}  # the others are numbers
+        known = ", ".join(n.replace("_", "-") + ("" if flags[n] else "=…") for n in flags)
         given: dict[str, bool | int | float] = {}
         for word in [] if text.strip() == _AS_IS else text.split(","):
             key, _, value = (s.strip() for s in word.partition("="))
             key = key.replace("-", "_")
             try:
-                if key in _FLAGS and not value:
-                    given[key] = True
-                elif key in _NUMBERS:
-                    given[key] = float(value) if key == "noise" else int(value)
-                else:
+                if flags[key] != (not value):
                     raise ValueError
-            except ValueError:
+                number = float if key == "noise" else int
+                given[key] = True if flags[key] else number(value)
+            except (KeyError, ValueError):
                 raise UsageError(
                     f"{word.strip()!r} in the condition {text!r} means nothing",
                     f"Write {_AS_IS}, or some of {known}, with commas between.",
@@ -216,3 +213,9 @@ def noise_sweep(
 def _draw(key: str, n: int) -> int:
     """A number below n that follows from the key."""
     return ranked(range(n), str, key)[0]
+
+
+def condition_of(text: str, seed: int) -> Condition:
+    """A condition as it is written; what it draws follows the seed, unless it names one itself."""
+    condition = Condition.parse(text)
+    return condition if "seed=" in text else replace(condition, seed=seed)

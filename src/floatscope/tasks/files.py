@@ -142,12 +142,12 @@ def _children(
     if item is not None and item.bad:
         yield item, at
         return
-    found = parent.get(field)
-    if not isinstance(found, list):
+    children = parent.get(field)
+    if not isinstance(children, list):
         what = "is missing" if field not in parent else "is not a list"
         yield Item(at, bad=Bad(at, field, what, "See SQuAD's format."), squad=True), at
         return
-    for number, data in enumerate(found):
+    for number, data in enumerate(children):
         place = f"{at}{', ' if item is None else '.'}{field}[{number}]"
         if isinstance(data, dict):
             yield Item(place, data), place

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
-from ..classes import FUNCTION_WORDS
 from ..errors import UsageError
+from ..sequences.token_classes import FUNCTION_WORDS
 from .record import Passage, Record
 from .scores import contains, normalise
 
@@ -33,12 +33,12 @@ class Pool:
     @cached_property
     def passages(self) -> tuple[Passage, ...]:
         """Each text once, no longer gold."""
-        found: dict[str, Passage] = {}
+        passages: dict[str, Passage] = {}
         for record in self.records:
             chosen = record.passages if record.gold is None else (record.passages[record.gold],)
             for passage in chosen:
-                found.setdefault(passage.text, replace(passage, gold=False, needed=False))
-        return tuple(found.values())
+                passages.setdefault(passage.text, replace(passage, gold=False, needed=False))
+        return tuple(passages.values())
 
     @staticmethod
     def may_distract(passage: Passage, record: Record) -> bool:
@@ -91,9 +91,9 @@ class Pool:
     def wrong_answers(self, record: Record, seed: int) -> Iterator[str]:
         """Answers of other records that do not overlap with this one's, alike ones first."""
         own = record.answers
-        found = dict.fromkeys(r.answers[0] for r in self.records if r.id != record.id)
+        answers = dict.fromkeys(r.answers[0] for r in self.records if r.id != record.id)
         shape = _shape(own[0])
-        order = ranked(found, str, f"wrong {seed} {record.id}")
+        order = ranked(answers, str, f"wrong {seed} {record.id}")
         for answer in sorted(order, key=lambda a: _shape(a) != shape):
             overlap = contains(answer, own) or any(contains(a, [answer]) for a in own)
             if normalise(answer) and not overlap:

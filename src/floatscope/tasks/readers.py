@@ -41,12 +41,12 @@ def read_records(path: str | Path, *, limit: int | None = None, skip_bad: bool =
     path = Path(path)
     if limit is not None and limit < 1:
         raise UsageError(f"limit = {limit}", "Give a whole number from 1 up, or None.")
-    found = list(items(path))
-    schema = _recognise(path, found)
+    lines = list(items(path))
+    schema = _recognise(path, lines)
     records: list[Record] = []
     bad: list[Bad] = []
     first_use: dict[str, str] = {}
-    for number, item in enumerate(found, 1):
+    for number, item in enumerate(lines, 1):
         result = _record(schema, item, f"{_stem(path)}:{number}")
         if isinstance(result, Record) and result.id in first_use:
             what = f"{result.id!r} is already the id of {first_use[result.id]}"
@@ -72,25 +72,25 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
 
 
-def _recognise(path: Path, found: list[Item]) -> type[Schema]:
+def _recognise(path: Path, lines: list[Item]) -> type[Schema]:
     """The schema most of the first objects look like: one broken line must not decide it."""
-    if any(item.squad for item in found):
+    if any(item.squad for item in lines):
         return Squad
-    votes = Counter(schema for item in _sample(found) if (schema := _looks_like(item.data)))
+    votes = Counter(schema for item in _sample(lines) if (schema := _looks_like(item.data)))
     if votes:
         return max(votes, key=lambda schema: (votes[schema], -BY_LINE.index(schema)))
-    if all(item.bad for item in found):
-        raise found[0].bad.error() if found[0].bad else AssertionError(found[0])
-    fields = sorted({key for item in _sample(found) for key in item.data})
-    seen = ", ".join(fields) if fields else "no fields: its lines are not JSON objects"
+    if all(item.bad for item in lines):
+        raise lines[0].bad.error() if lines[0].bad else AssertionError(lines[0])
+    fields = sorted({key for item in _sample(lines) for key in item.data})
+    there = ", ".join(fields) if fields else "no fields: its lines are not JSON objects"
     raise UsageError(
-        f"{path}: no known schema; it has {seen}",
+        f"{path}: no known schema; it has {there}",
         f"Known are {'; '.join(f'{s.title}: {s.looks}' for s in ALL)}.",
     )
 
 
-def _sample(found: list[Item]) -> Iterator[Item]:
-    return islice((item for item in found if isinstance(item.data, dict)), _SAMPLE)
+def _sample(lines: list[Item]) -> Iterator[Item]:
+    return islice((item for item in lines if isinstance(item.data, dict)), _SAMPLE)
 
 
 def _looks_like(data: dict[str, Any]) -> type[Schema] | None:

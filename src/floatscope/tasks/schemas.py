@@ -232,9 +232,9 @@ class Squad(Schema):
     @model_validator(mode="before")
     @classmethod
     def _only_texts(cls, data: Any) -> Any:
-        found = data.get("answers") if isinstance(data, dict) else None
-        if isinstance(found, list) and all(isinstance(a, dict) and "text" in a for a in found):
-            return {**data, "answers": [a["text"] for a in found]}
+        answers = data.get("answers") if isinstance(data, dict) else None
+        if isinstance(answers, list) and all(isinstance(a, dict) and "text" in a for a in answers):
+            return {**data, "answers": [a["text"] for a in answers]}
         return data
 
     def parts(self) -> tuple[str, list[str], list[Passage]]:

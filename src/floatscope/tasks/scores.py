@@ -30,12 +30,12 @@ def normalise(text: str) -> str:
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """1 if the normalised prediction is one of the normalised answers."""
-    return _best(lambda found, right: float(found == right), prediction, answers)
+    return _best(lambda said, right: float(said == right), prediction, answers)
 
 
 def contains(prediction: str, answers: Sequence[str]) -> float:
     """1 if the words of an answer stand in the prediction, next to each other and in order."""
-    return _best(lambda found, right: float(f" {right} " in f" {found} "), prediction, answers)
+    return _best(lambda said, right: float(f" {right} " in f" {said} "), prediction, answers)
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
@@ -73,8 +73,8 @@ def _bare(text: str) -> str:
     return text.lower().translate(_NO_PUNCTUATION)
 
 
-def _f1(found: str, right: str) -> float:
-    a, b = found.split(), right.split()
+def _f1(said: str, right: str) -> float:
+    a, b = said.split(), right.split()
     common = sum((Counter(a) & Counter(b)).values())
     if not common:
         return 0.0

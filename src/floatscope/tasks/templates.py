@@ -7,7 +7,7 @@ scaffolding. A template writes text; it neither chooses passages nor knows a tok
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..prompt import TEMPLATE, Part, Prompt
+from ..sequences.prompt import TEMPLATE, Part, Prompt
 from .conditions import Condition
 from .record import Passage, Record
 from .world.layout import ANSWER, BREAK, passage_parts, prompt_parts, question_parts
@@ -68,8 +68,8 @@ class WorldTemplate(Template):
             label, question, _ = question_parts(record.question)
             end = (TEMPLATE, ANSWER.removeprefix(BREAK))
             pairs = [label, question, (TEMPLATE, BREAK), *passage_parts(texts), end]
-        gold = None if record.gold is None else _from_one(f"passage {record.gold}")
-        return Prompt(tuple(Part(_from_one(n), t) for n, t in pairs), gold=gold, chat=False)
+        gold = None if record.gold is None else from_one(f"passage {record.gold}")
+        return Prompt(tuple(Part(from_one(n), t) for n, t in pairs), gold=gold, chat=False)
 
 
 def shown(passage: Passage) -> str:
@@ -90,7 +90,18 @@ def _question_first(prompt: Prompt) -> Prompt:
     return Prompt((*lead, label, question, *passages, end), prompt.gold, prompt.chat)
 
 
-def _from_one(name: str) -> str:
+def from_one(name: str) -> str:
     """The world counts passages from 0, regions from 1."""
     word, _, number = name.partition(" ")
     return f"{word} {int(number) + 1}" if word == "passage" else name
+
+
+def template_of(name: str, chat: bool | None) -> Template | None:
+    """A template by name; "auto" leaves the choice to the records."""
+    if name == "plain" or (name == "auto" and chat is not None):
+        return PlainTemplate(chat=chat)
+    if name not in ("auto", "world"):
+        raise UsageError(f"no template {name!r}", "There are: auto, plain, world.")
+    if name == "world" and chat:
+        raise UsageError("the world's template has no chat form", "Drop --chat.")
+    return WorldTemplate() if name == "world" else None

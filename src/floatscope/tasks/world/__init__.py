@@ -7,26 +7,15 @@
 It is pure Python and deterministic. It holds no tokenizer and no scores.
 """
 
-from .generate import Entity, World
-from .layout import LEAD, answer_part, passage_parts, prompt_parts, question_parts
-from .lexicon import split_of
-from .types import LEVELS, RANGES, Context, Example, Fact, Level, Passage, Question
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LEAD",
-    "LEVELS",
-    "RANGES",
-    "Context",
-    "Entity",
-    "Example",
-    "Fact",
-    "Level",
-    "Passage",
-    "Question",
-    "World",
-    "answer_part",
-    "passage_parts",
-    "prompt_parts",
-    "question_parts",
-    "split_of",
-]
+from ..._lazy import lazily
+
+if TYPE_CHECKING:
+    from .generate import Entity
+    from .layout import LEAD, answer_part, passage_parts, prompt_parts, question_parts
+    from .lexicon import split_of
+    from .people import World
+    from .types import LEVELS, RANGES, Context, Example, Fact, Level, Passage, Question
+
+lazily(__name__)

@@ -8,14 +8,10 @@ the level wants it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from .generate import Draw, Entity, gossip, tell
 from .schema import OF_KIND, Attribute, Kind
 from .types import Context, Level, Passage, Question
-
-if TYPE_CHECKING:
-    from .generate import World
 
 KINDS: tuple[Kind, ...] = ("person",) * 7 + ("place", "thing", "thing")
 RELATIONS: tuple[Attribute, ...] = tuple(a for kind in OF_KIND for a in OF_KIND[kind] if a.leads_to)
@@ -27,8 +23,8 @@ BY_NAME: dict[tuple[Kind, str], Attribute] = {
 class _Builder:
     """Collects passages with what is needed to ask about them."""
 
-    def __init__(self, world: World, level: Level, draw: Draw, known: bool) -> None:
-        self.world, self.level, self.draw, self.known = world, level, draw, known
+    def __init__(self, people: Sequence[Entity], level: Level, draw: Draw) -> None:
+        self.people, self.level, self.draw, self.known = people, level, draw, bool(people)
         self.told: list[tuple[Passage, Entity | None]] = []
         self.chains: list[tuple[Entity, Attribute, Entity, Attribute]] = []
 
@@ -40,9 +36,9 @@ class _Builder:
         if not self.known:
             return self.draw.entity(kind, like, name)
         if name is not None:
-            return self.world.by_name[name]
+            return next(person for person in self.people if person.name == name)
         for _ in range(200):
-            person = self.draw.pick(self.world.known)
+            person = self.draw.pick(self.people)
             if person.name not in self.draw.seen:
                 break
         self.draw.seen.add(person.name)
@@ -70,10 +66,8 @@ class _Builder:
         self.told.append((tell(entity, attributes, draw), entity))
 
 
-def compose(
-    world: World, level: Level, draw: Draw, *, known: bool, noise: Sequence[str]
-) -> Context:
-    b = _Builder(world, level, draw, known)
+def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequence[str]) -> Context:
+    b = _Builder(people, level, draw)
     rng = draw.rng
     subject, asked = _main(b)
     for _ in range(level.conflicts):
@@ -90,7 +84,7 @@ def compose(
             level.confusable
             > level.passages - level.noise - level.conflicts - level.hops - distractors
         )
-        if alike and people_like and not known:
+        if alike and people_like and not b.known:
             entity = b.entity("person", like=people_like.name)
         else:
             entity = b.entity(b.kind())
@@ -189,7 +183,7 @@ def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
         phrase = relation.phrase.replace("{n}", first.name)
         questions.append(
             Question(
-                b.world.question(draw, attribute, phrase),
+                question_about(draw, attribute, phrase),
                 (fact.value,),
                 first.name,
                 attribute.name,
@@ -206,7 +200,7 @@ def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
                 attribute = BY_NAME[entity.kind, fact.attribute]  # type: ignore[union-attr]
                 rest.append(
                     Question(
-                        b.world.question(draw, attribute, fact.subject),
+                        question_about(draw, attribute, fact.subject),
                         (fact.value,),
                         fact.subject,
                         fact.attribute,
@@ -224,3 +218,8 @@ def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
     rng.shuffle(rest)
     questions = questions[:1] + (questions[1:] + rest if level.questions > 1 else [])
     return Context(passages, tuple(questions[: level.questions]), b.known)
+
+
+def question_about(draw: Draw, attribute: Attribute, subject: str) -> str:
+    """A question after an attribute of the subject."""
+    return draw.pick(attribute.questions).replace("{n}", subject)

@@ -1,0 +1,100 @@
+"""Which way a view's statistics are computed: decided here and nowhere else.
+
+Where the tensors are on a GPU, the kernels of `gpu`; where these do not apply, the blocks of `cpu`
+(which run on any device), with one notice per reason. Both give the same numbers.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from .cpu import blocked, norms
+from .gpu import fused, vectors
+from .gpu import strongest as peaks
+from .overhear import FEW, Overhear
+from .statistics import Columns, Sums, View
+
+T = TypeVar("T")
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """The tensor is where kernels run."""
+    return tensor.is_cuda
+
+
+def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
+    """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
+    result = _by_kernels(view, lambda: fused.sums(view, entropy=entropy, regions=regions))
+    return blocked.sums(view, entropy=entropy, regions=regions) if result is None else result
+
+
+def strongest(
+    view: View, rows: tuple[int, int], top: int
+) -> tuple[Int[Tensor, "b h w t"], Float[Tensor, "b h w t"]] | None:
+    """Keys and weights of some rows, the strongest first; None where the rows must be held instead."""
+    return _by_kernels(view, lambda: peaks.strongest(fused.Launch(view), *rows, top))
+
+
+def with_lse(view: View, attend: Callable[[], object] | None = None) -> View:
+    """The view with its log-sum-exp, if kernels want one that attention's forward did not give.
+
+    For few queries it is computed; for many it comes with attention itself, if `attend` runs that.
+    """
+    if view.lse is not None or not on_gpu(view.query) or fused.unfit(view, without_lse=True):
+        return view
+    if view.query.shape[2] < FEW:
+        lse = _by_kernels(view, lambda: peaks.log_sum_exp(view), without_lse=True)
+        return replace(view, lse=lse)
+    if attend is None:
+        return view
+    with Overhear() as ear:
+        attend()
+    return replace(view, lse=ear.lse(view.query))
+
+
+def columns(view: View) -> Columns:
+    """Score, cosine and norms of each key: what needs q and k alone."""
+    return vectors.columns(view) if _kernels_at(view.query) else blocked.columns(view)
+
+
+def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:
+    """‖W_O v‖ of each head and key."""
+    return (vectors if _kernels_at(value) else norms).value_norms(module, value)
+
+
+def vector_norms(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
+    if _kernels_at(x):
+        return vectors.norms_of(x)
+    wide = torch.promote_types(x.dtype, torch.float32)  # a norm may not narrow
+    return torch.linalg.vector_norm(x, dim=-1, dtype=wide).float()
+
+
+def _kernels_at(tensor: Tensor) -> bool:
+    return on_gpu(tensor) and fused.installed()
+
+
+def _by_kernels(view: View, launch: Callable[[], T], without_lse: bool = False) -> T | None:
+    """What kernels give; None where the view is not on a GPU, or they cannot take it."""
+    if not on_gpu(view.query):
+        return None
+    reason = fused.unfit(view, without_lse)
+    if reason is None:
+        from triton.runtime.errors import OutOfResources
+
+        try:
+            return launch()
+        except OutOfResources as error:
+            reason = f"the kernel does not fit this GPU ({error})"
+    _notice(reason)
+    return None
+
+
+@cache
+def _notice(reason: str) -> None:
+    warnings.warn(f"statistics take the slower path: {reason}", stacklevel=5)

@@ -1,0 +1,1 @@
+"""The statistics in blocks of queries, on any device."""

@@ -1,0 +1,245 @@
+"""The same statistics on a GPU, in one pass over columns and one over rows: launches `kernels`.
+
+Exact like `blocked`, with the same inputs and outputs; what it is not is general. It needs Triton, a
+log-sum-exp from attention's forward, and heads of at most 256 numbers; `unfit` says what it cannot
+take, and `attention/backend.py` goes to `blocked` then.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...models import Direction
+from ..statistics import Sums, View
+from . import overlapped
+from .plan import Plan, plan_of
+
+_MAX_DIM = 256
+_MAX_VALUES = 128
+_SHIFT = 10  # 16-bit weights as 2^10 · A: a uniform row of 32,768 keys is no subnormal number
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a kernel cuts its work; the fastest of those tried on an H200."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
+    """`blocked.sums` by the kernels, of a view that is not `unfit`."""
+    launch = Launch(view)
+    beside = [view.labels.in_region] if regions else []
+    beside += [] if view.state is None else [view.state.float()]
+    column = launch.columns()
+    entropies, weighted = launch.rows(entropy, beside) if entropy or beside else (None, None)
+    region_sum = rolled = None
+    if weighted is not None:
+        n = view.labels.n_regions if regions else 0
+        region_sum = weighted[..., :n] if regions else None
+        if view.state is not None:
+            rolled = weighted[..., n : n + view.state.shape[-1]].mean(1)
+    return Sums(column_sum=column, entropy=entropies, region_sum=region_sum, rolled=rolled)
+
+
+def installed() -> bool:
+    return _kernels() is not None
+
+
+def unfit(view: View, without_lse: bool = False) -> str | None:
+    """Why the kernels cannot take this view, or None."""
+    if _kernels() is None:
+        return "Triton is not installed"
+    if view.lse is None and not without_lse:
+        return "attention's forward kept no log-sum-exp"
+    if view.bias is not None:
+        return "an intervention adds a bias to the scores"
+    if view.query.shape[-1] > _MAX_DIM:
+        return f"heads have more than {_MAX_DIM} numbers"
+    if view.query.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return f"q and k are {view.query.dtype}"
+    if 2 * view.labels.n_regions > _MAX_VALUES:
+        return f"there are more than {_MAX_VALUES // 2} regions"
+    if view.mask is None and view.causal != (view.visible.is_causal and view.query.shape[2] > 1):
+        return "the direction was changed without a mask"
+    return None
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    try:
+        from . import kernels
+    except ImportError:
+        return None
+    return kernels
+
+
+class Launch:
+    """One layer's view, ready for the kernels."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.b, self.h, self.n_query, self.dim = view.query.shape
+        self.n_key = view.key.shape[2]
+        # A mask made by direction and padding is known as a rule; any other is read.
+        self.ruled = view.mask is None or _same(view.mask, view.visible.mask)
+        self.plan: Plan = plan_of(view.labels, view.visible, self.ruled)
+        assert view.lse is not None
+        self.lse = view.lse.contiguous()
+        self.exact = view.query.dtype == torch.float32
+        self.wide = _power_of_two(self.dim)
+        self.log2_scale = view.scale * math.log2(math.e)
+        mask = self.plan.group  # any tensor: it is not read
+        strides: tuple[int, ...] = (0, 0, 0)
+        if not self.ruled:
+            assert view.mask is not None
+            mask = view.mask.expand(self.b, self.h, -1, -1).view(torch.uint8)
+            if mask.stride(-1) != 1:
+                mask = mask.contiguous()
+            strides = mask.stride()[:3]
+        self.mask, self.mask_strides = mask, strides
+
+    @property
+    def _directed(self) -> bool:
+        return self.ruled and self.view.visible.direction is not Direction.BIDIRECTIONAL
+
+    @property
+    def _ahead(self) -> bool:
+        """The kernels that compute a product ahead take this."""
+        return self.ruled and not self._directed and overlapped.takes(self.view)
+
+    def columns(self) -> Tensor:
+        plan, groups, n_key = self.plan, self.plan.n_groups, self.n_key
+        directed = self._directed
+        tiles = column_tiles(self.view)
+        offsets = self._offsets(tiles.queries)
+        spans = plan.spans(tiles.queries)
+        out = torch.empty(
+            (self.b, groups, self.h, n_key), dtype=torch.float32, device=self.lse.device
+        )
+        if self._ahead and overlapped.column_sums(self.view, offsets, plan.padding, spans, out):
+            return out
+        n_tiles = -(-n_key // tiles.keys)
+        first = plan.first_queries(tiles.queries, tiles.keys) if directed else plan.padding
+        self._run(
+            "column_sums",
+            (n_tiles, self.b * self.h),
+            (
+                *(self.view.query, self.view.key, offsets, plan.last, self.mask),
+                *(plan.padding, spans, first, out),
+            ),
+            (self.n_query, n_key, groups, n_tiles, offsets.shape[-1]),
+            tiles,
+            {"DIRECTED": directed},
+        )
+        return out
+
+    def _offsets(self, tile: int) -> Tensor:
+        """What is subtracted in each row of each group; two tiles of +∞ may follow the last row."""
+        groups, wide = self.plan.n_groups, (-(-self.n_query // tile) + 2) * tile
+        out = torch.empty(
+            (self.b, groups, self.h, wide), dtype=torch.float32, device=self.lse.device
+        )
+        grid = (-(-wide // 1024), self.b * self.h)
+        kernel = getattr(_kernels(), "offsets")  # noqa: B009
+        kernel[grid](self.lse, self.plan.group, out, self.h, groups, self.n_query, wide, TILE=1024)
+        return out
+
+    def rows(self, entropy: bool, beside: list[Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """Row entropies (b, h, q), and the sums of the given (b, k, _) values by attention."""
+        plan, device = self.plan, self.lse.device
+        wide = _power_of_two(sum(v.shape[-1] for v in beside)) if beside else 0
+        ahead = self._ahead and bool(beside) and wide <= overlapped.MOST_VALUES
+        # 16-bit weights and values: their rounding, 2^−11, is below that of bfloat16's q and k.
+        kind = torch.float32 if self.exact else torch.float16
+        n_values = -(-self.n_key // overlapped.PAIR) * overlapped.PAIR
+        values = plan.side_by_side(beside, n_values, max(wide, 1), kind)
+        shape = (self.b, self.h, self.n_query)
+        entropies = torch.empty(
+            shape if entropy or ahead else (1,), dtype=torch.float32, device=device
+        )
+        weighted = torch.empty(
+            (*shape, wide) if beside else (1,), dtype=torch.float32, device=device
+        )
+        kept = entropies if entropy else None, weighted if beside else None
+        if ahead and overlapped.row_sums(
+            self.view, values, self.lse, plan, entropies, weighted, _SHIFT
+        ):
+            return kept
+        tiles = row_tiles(self.view)
+        n_tiles = -(-self.n_query // tiles.queries)
+        self._run(
+            "row_sums",
+            (n_tiles, self.b * self.h),
+            (
+                *(self.view.query, self.view.key, values, self.lse, plan.group, plan.last),
+                *(self.mask, plan.padding, plan.seen_keys(tiles.queries, tiles.keys)),
+                *(entropies, weighted),
+            ),
+            (self.n_query, self.n_key, n_values, n_tiles),
+            tiles,
+            {"VALUES": wide, "ENTROPY": entropy, "SHIFT": 0 if self.exact else _SHIFT},
+        )
+        return kept
+
+    def _run(
+        self,
+        name: str,
+        grid: tuple[int, int],
+        tensors: tuple[Tensor, ...],
+        sizes: tuple[int, ...],
+        tiles: Tiles,
+        options: dict[str, Any],
+    ) -> None:
+        view = self.view
+        kernel = getattr(_kernels(), name)
+        kernel[grid](
+            *tensors,
+            self.h,
+            self.h // view.key.shape[1],
+            *sizes,
+            *view.query.stride(),
+            *view.key.stride(),
+            *self.mask_strides,
+            self.log2_scale,
+            DIM=self.dim,
+            WIDE=self.wide,
+            TILE_Q=tiles.queries,
+            TILE_K=tiles.keys,
+            MASKED=not self.ruled,
+            EXACT=self.exact,
+            num_warps=tiles.warps,
+            num_stages=tiles.stages,
+            **options,
+        )
+
+
+def column_tiles(view: View) -> Tiles:
+    small = view.query.dtype == torch.float32 or view.query.shape[-1] > 128
+    return Tiles(32, 64, 4, 2) if small else Tiles(64, 128, 4, 2)
+
+
+def row_tiles(view: View) -> Tiles:
+    small = view.query.dtype == torch.float32 or view.query.shape[-1] > 128
+    return Tiles(64, 32, 4, 2) if small else Tiles(128, 64, 8, 3)
+
+
+def _power_of_two(n: int) -> int:
+    """At least 16: the smallest side a matrix unit takes."""
+    return max(16, 1 << (n - 1).bit_length())
+
+
+def _same(mask: Tensor, own: Tensor | None) -> bool:
+    """The mask that attention saw is the one that direction and padding made. An intervention puts
+    another in its place; it never writes into this one, which all layers share."""
+    if own is None or mask is own:
+        return mask is own
+    return mask.data_ptr() == own.data_ptr() and mask.shape == own.shape

@@ -1,0 +1,162 @@
+"""The row sums for Hopper GPUs: as `hopper`, with queries that stay put while keys pass by.
+
+Same sums as `kernels.row_sums`, for attention in both directions without an edited mask. The weights
+go from registers straight into the product with the values; no exchange between threads.
+Imported only on such a GPU; `overlapped` launches it.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .hopper import _arrived, _copy_in, _product
+
+
+@gluon.jit
+def _fetch(
+    k_desc, v_desc, k_row, k_column, v_row, k_memory, v_memory, ready, count, wanted,
+    STAGES: gl.constexpr,
+):  # fmt: skip
+    """Starts the copy of two tiles of keys and their values, the `count`-th pair of this program."""
+    stage = count % STAGES
+    here = ready.index(stage)
+    nbytes: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes
+    mbarrier.expect(here, nbytes, pred=wanted)
+    _copy_in(k_desc, [k_row, k_column], here, k_memory.index(stage), pred=wanted)
+    _copy_in(v_desc, [v_row, 0], here, v_memory.index(stage), pred=wanted)
+
+
+@gluon.jit
+def _weigh(power, entropy):
+    """2^SHIFT · A of one tile from its logarithms, and its share of the entropy."""
+    weight = gl.exp2(power)
+    return weight.to(gl.float16), entropy + gl.sum(weight * power, axis=1)
+
+
+@gluon.jit
+def row_sums(
+    q_desc, k_desc, v_desc, lse_ptr, group_ptr, padding_ptr, entropy_ptr, out_ptr,
+    n_heads, heads_per_key, n_query, n_key, n_values,
+    q_batch, q_head, q_column, k_batch, k_head, k_column, log2_scale,
+    DIM: gl.constexpr, TILE_Q: gl.constexpr, TILE_K: gl.constexpr, VALUES: gl.constexpr,
+    SHIFT: gl.constexpr, STAGES: gl.constexpr, num_warps: gl.constexpr,
+):  # fmt: skip
+    """entropy[b, h, i] = −Σ_j A ln A and out[b, h, i, v] = Σ_j A_ij V_jv; one program per head and
+    tile of queries. `n_values` rows of values a batch, filled up with zeros to whole pairs of tiles."""
+    product: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, TILE_K, 16])
+    gathered: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, VALUES, 16])
+    operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=gathered, k_width=2)
+    tile = gl.program_id(0)
+    b = gl.program_id(1) // n_heads
+    h = gl.program_id(1) % n_heads
+    kv = h // heads_per_key
+    q_memory = gl.allocate_shared_memory(q_desc.dtype, [TILE_Q, DIM], q_desc.layout)
+    k_memory = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 2 * TILE_K, DIM], k_desc.layout)
+    v_memory = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 2 * TILE_K, VALUES], v_desc.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [STAGES + 1, 1], mbarrier.MBarrierLayout())
+    for s in gl.static_range(STAGES + 1):
+        mbarrier.init(ready.index(s), count=1)
+    mbarrier.expect(ready.index(STAGES), q_desc.block_type.nbytes)
+    _copy_in(
+        q_desc,
+        [b * q_batch + h * q_head + tile * TILE_Q, h * q_column],
+        ready.index(STAGES),
+        q_memory,
+    )
+    padding = gl.load(padding_ptr + b)
+    # Two tiles a turn: they come in one copy, and each product has its own registers. Pairs cut by
+    # padding or by the end come after the whole ones, masked.
+    PAIR: gl.constexpr = 2 * TILE_K
+    first = padding // PAIR
+    whole = gl.cdiv(padding, PAIR)
+    turns = gl.maximum(n_key // PAIR - whole, 0)
+    k_row = b * k_batch + kv * k_head
+    k_at = kv * k_column
+    v_row = b * n_values
+    at = whole * PAIR
+    _fetch(
+        k_desc, v_desc, k_row + at, k_at, v_row + at, k_memory, v_memory, ready, 0, turns > 0, STAGES
+    )  # fmt: skip
+
+    row = tile * TILE_Q + gl.arange(0, TILE_Q, gl.SliceLayout(1, product))
+    of_row = (b * n_heads + h).to(gl.int64) * n_query
+    inside = row < n_query
+    counts = gl.load(group_ptr + b * n_query + row, mask=inside, other=-1) >= 0
+    lse = gl.load(lse_ptr + of_row + row, mask=inside, other=0.0) * 1.4426950408889634 - SHIFT
+    lse = gl.where(counts, lse, 1e6)
+    entropy = gl.zeros([TILE_Q], gl.float32, gl.SliceLayout(1, product))
+    weighted = gl.zeros([TILE_Q, VALUES], gl.float32, gathered)
+    nothing = gl.zeros([TILE_Q, TILE_K], gl.float32, product)
+    mbarrier.wait(ready.index(STAGES), 0)
+    if turns > 0:
+        _arrived(ready, 0, STAGES)
+        keys = k_memory.index(0)
+        even = warpgroup_mma_wait(0, deps=[_product(q_memory, keys.slice(0, TILE_K, 0), nothing)])
+        for turn in range(turns):
+            # The turn before has read all of its keys and values: others may take their place.
+            more = turn + 1
+            at = (whole + more) * PAIR
+            _fetch(
+                k_desc, v_desc, k_row + at, k_at, v_row + at, k_memory, v_memory, ready, more,
+                more < turns, STAGES,
+            )  # fmt: skip
+            keys = k_memory.index(turn % STAGES)
+            values = v_memory.index(turn % STAGES)
+            running = _product(q_memory, keys.slice(TILE_K, TILE_K, 0), nothing)
+            weight, entropy = _weigh(even * log2_scale - lse[:, None], entropy)
+            weight = gl.convert_layout(weight, operand)
+            weighted = warpgroup_mma(weight, values.slice(0, TILE_K, 0), weighted, is_async=True)
+            odd, weighted = warpgroup_mma_wait(0, deps=[running, weighted])
+            late = values.slice(TILE_K, TILE_K, 0)
+            if more < turns:
+                _arrived(ready, more, STAGES)
+                keys = k_memory.index(more % STAGES)
+                running = _product(q_memory, keys.slice(0, TILE_K, 0), nothing)
+                weight, entropy = _weigh(odd * log2_scale - lse[:, None], entropy)
+                weight = gl.convert_layout(weight, operand)
+                weighted = warpgroup_mma(weight, late, weighted, is_async=True)
+                even, weighted = warpgroup_mma_wait(0, deps=[running, weighted])
+            else:
+                weight, entropy = _weigh(odd * log2_scale - lse[:, None], entropy)
+                weight = gl.convert_layout(weight, operand)
+                weighted = warpgroup_mma(weight, late, weighted, is_async=True)
+                weighted = warpgroup_mma_wait(0, deps=[weighted])
+    key = gl.arange(0, TILE_K, gl.SliceLayout(0, product))
+    for t in range(gl.cdiv(n_key, PAIR) - first - turns):
+        count = turns + t
+        at = (first + t + gl.where(t < whole - first, 0, turns)) * PAIR
+        _fetch(
+            k_desc, v_desc, k_row + at, k_at, v_row + at, k_memory, v_memory, ready, count, True,
+            STAGES,
+        )  # fmt: skip
+        _arrived(ready, count, STAGES)
+        for half in gl.static_range(2):
+            keys = k_memory.index(count % STAGES).slice(half * TILE_K, TILE_K, 0)
+            values = v_memory.index(count % STAGES).slice(half * TILE_K, TILE_K, 0)
+            score = warpgroup_mma_wait(0, deps=[_product(q_memory, keys, nothing)])
+            place = at + half * TILE_K + key
+            seen = (place >= padding) & (place < n_key)
+            power = gl.where(seen[None, :], score * log2_scale - lse[:, None], -1e6)
+            weight, entropy = _weigh(power, entropy)  # −1e6: weight 0, and 0 · log 0 stays 0
+            weight = gl.convert_layout(weight, operand)
+            weighted = warpgroup_mma(weight, values, weighted, is_async=True)
+            weighted = warpgroup_mma_wait(0, deps=[weighted])
+    # log2 of 2^SHIFT · A is SHIFT too large, and A sums to one.
+    nats = SHIFT * 0.6931471805599453 - entropy * (0.6931471805599453 / (1 << SHIFT))
+    gl.store(entropy_ptr + of_row + row, gl.where(counts, nats, 0.0), mask=inside)
+    to_row = tile * TILE_Q + gl.arange(0, TILE_Q, gl.SliceLayout(1, gathered))
+    there = to_row < n_query
+    known = gl.load(group_ptr + b * n_query + to_row, mask=there, other=-1) >= 0
+    value = gl.arange(0, VALUES, gl.SliceLayout(0, gathered))
+    weighted = gl.where(known[:, None], weighted * (1.0 / (1 << SHIFT)), 0.0)
+    gl.store(
+        out_ptr + (of_row + to_row)[:, None] * VALUES + value[None, :],
+        weighted,
+        mask=there[:, None],
+    )
+    for s in gl.static_range(STAGES + 1):
+        mbarrier.invalidate(ready.index(s))

@@ -1,0 +1,140 @@
+"""Which tiles of a forward's attention hold anything, worked out once for all its layers.
+
+Small integer tensors that stay on the device: the kernels read their loop bounds from them, so that
+nobody waits for a number to reach the host.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float, Int, Int32
+from torch import Tensor
+
+from ...models import Visibility
+from ..statistics import Labels
+
+
+@dataclass(eq=False)
+class Plan:
+    """Bounds for one forward. Tile sizes come with each question: kernels differ in theirs."""
+
+    group: Int32[Tensor, "b q"]
+    last: Int32[Tensor, "b q"]  # the last key each query sees
+    padding: Int32[Tensor, " b"]
+    n_groups: int
+    n_key: int
+    real: Float[Tensor, "b k"]
+
+    def __post_init__(self) -> None:
+        self._kept: dict[tuple[str, int, int], Tensor] = {}
+        self._rooms: dict[tuple[int, ...], tuple[Tensor, list[Tensor | None]]] = {}
+
+    @cached_property
+    def n_query(self) -> int:
+        return self.group.shape[1]
+
+    @cached_property
+    def first_viewer(self) -> Int32[Tensor, "b k"]:
+        """The first query that sees each key; all later ones do too."""
+        keys = torch.arange(self.n_key, device=self.last.device, dtype=torch.int32)
+        keys = keys.expand(len(self.last), -1).contiguous()
+        return torch.searchsorted(self.last, keys).int()
+
+    @cached_property
+    def viewers(self) -> Int[Tensor, "b k"]:
+        """How many queries that count see each key."""
+        counts = (self.group >= 0).long().flip(1).cumsum(1).flip(1)
+        counts = torch.nn.functional.pad(counts, (0, 1))
+        return counts.gather(1, self.first_viewer.long()) * self.real.long()
+
+    def spans(self, tile: int) -> Int32[Tensor, "b g 2"]:
+        """First and past-the-end tile of queries in which a group has members."""
+        return self._once("spans", tile, 0, lambda: self._spans(tile))
+
+    def _spans(self, tile: int) -> Tensor:
+        groups = torch.arange(self.n_groups, device=self.group.device)
+        tiles = -(-self.n_query // tile)
+        group = torch.nn.functional.pad(self.group, (0, tiles * tile - self.n_query), value=-1)
+        member = group[:, None] == groups[:, None]  # (b, g, q)
+        there = member.unflatten(-1, (tiles, tile)).any(-1).int()  # (b, g, tiles)
+        some = there.any(-1)
+        first = there.argmax(-1)
+        past = tiles - there.flip(-1).argmax(-1)
+        return torch.stack([first * some, past * some], dim=-1).int().contiguous()
+
+    def first_queries(self, tile_q: int, tile_k: int) -> Int32[Tensor, "b tiles 2"]:
+        """For each tile of keys, in tiles of queries: the first that sees any, that sees all of it."""
+        return self._once("first", tile_q, tile_k, lambda: self._first_queries(tile_q, tile_k))
+
+    def _first_queries(self, tile_q: int, tile_k: int) -> Tensor:
+        start = torch.arange(0, self.n_key, tile_k, device=self.group.device, dtype=torch.int32)
+        stop = (start + tile_k - 1).clamp(max=self.n_key - 1)
+        edges = torch.stack([start, stop]).expand(len(self.last), -1, -1).flatten(1).contiguous()
+        # `last` never falls, so the first query that sees a key is found by bisection.
+        viewer = torch.searchsorted(self.last, edges).unflatten(1, (2, -1))  # (b, 2, tiles)
+        any_of, all_of = viewer[:, 0] // tile_q, -(-viewer[:, 1] // tile_q)
+        return torch.stack([any_of, all_of], dim=-1).int().contiguous()
+
+    def seen_keys(self, tile_q: int, tile_k: int) -> Int32[Tensor, "b tiles 4"]:
+        """For each tile of queries, in tiles of keys: the first seen, the first and past-the-last
+        seen whole by every query, past the last seen by any."""
+        return self._once("seen", tile_q, tile_k, lambda: self._seen_keys(tile_q, tile_k))
+
+    def _seen_keys(self, tile_q: int, tile_k: int) -> Tensor:
+        start = torch.arange(0, self.n_query, tile_q, device=self.group.device)
+        stop = (start + tile_q - 1).clamp(max=self.n_query - 1)
+        whole = (self.last[:, start] + 1) // tile_k
+        past = -(-(self.last[:, stop] + 1) // tile_k)
+        pad = self.padding[:, None].expand_as(past)
+        first, after = pad // tile_k, torch.minimum(-(-pad // tile_k), past)
+        whole = torch.maximum(whole, after)
+        return torch.stack([first, after, whole, past], dim=-1).int().contiguous()
+
+    def side_by_side(
+        self, parts: list[Tensor], n_rows: int, width: int, dtype: torch.dtype
+    ) -> Float[Tensor, "b n w"]:
+        """The (b, k, _) parts in one tensor, filled up with zeros. All layers share it, since their
+        launches follow one another; a part that has not changed is not written again."""
+        widths = tuple(part.shape[-1] for part in parts)
+        if widths not in self._rooms:
+            shape = (len(self.group), n_rows, width)
+            room = torch.zeros(shape, dtype=dtype, device=self.group.device)
+            self._rooms[widths] = (room, [None] * len(parts))
+        room, written = self._rooms[widths]
+        at = 0
+        for i, part in enumerate(parts):
+            if written[i] is not part:
+                room[:, : part.shape[1], at : at + widths[i]] = part
+                written[i] = part
+            at += widths[i]
+        return room
+
+    def _once(self, name: str, tile_q: int, tile_k: int, make: Callable[[], Tensor]) -> Tensor:
+        if (name, tile_q, tile_k) not in self._kept:
+            self._kept[name, tile_q, tile_k] = make()
+        return self._kept[name, tile_q, tile_k]
+
+
+_plans: "WeakKeyDictionary[Labels, dict[bool, Plan]]" = WeakKeyDictionary()
+
+
+def plan_of(labels: Labels, visible: Visibility, ruled: bool) -> Plan:
+    """Labels belong to one forward, and so does its plan; `ruled` by direction and padding alone,
+    else any query may see any key and a mask decides."""
+    plans = _plans.setdefault(labels, {})
+    if ruled not in plans:
+        last, padding = visible.last_visible.int(), visible.padding.int()
+        if not ruled:
+            last, padding = torch.full_like(last, visible.keys - 1), torch.zeros_like(padding)
+        plans[ruled] = Plan(
+            group=labels.group.int().contiguous(),
+            last=last.contiguous(),
+            padding=padding,
+            n_groups=labels.n_groups,
+            n_key=visible.keys,
+            real=labels.real[:, 0],
+        )
+    return plans[ruled]

@@ -1,0 +1,101 @@
+"""A few whole rows on a GPU, their strongest keys or their log-sum-exp: launches `strongest_kernels`.
+
+Which rows a step reveals is known only after the forward. Holding every layer's keys until then
+costs memory as a KV cache does; the few strongest keys of every candidate cost some dozen numbers
+a row and head.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
+
+import torch
+from jaxtyping import Float, Int32
+from torch import Tensor
+
+from ..statistics import View
+from .fused import Launch
+
+_BLOCK = 64
+_SCRATCH = 128 << 20  # bytes of logarithms at a time, or those of one head
+
+
+def _kernels() -> ModuleType:
+    from . import strongest_kernels
+
+    return strongest_kernels
+
+
+def strongest(
+    launch: Launch, start: int, stop: int, top: int
+) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
+    """Keys and weights of rows start … stop − 1, the strongest first; −1 and 0 where there are none."""
+    b, h = launch.b, launch.h
+    n_rows, device = stop - start, launch.lse.device
+    key = torch.empty((b, h, n_rows, top), dtype=torch.int32, device=device)
+    weight = torch.empty((b, h, n_rows, top), dtype=torch.float32, device=device)
+    rows_a_program = 4
+    for begin, power, peak in _powers(launch, start, stop):
+        n_all, n_blocks = len(power) * n_rows, power.shape[2]
+        _kernels().strongest[(-(-n_all // rows_a_program),)](
+            power,
+            peak,
+            key.flatten(0, 1)[begin:],
+            weight.flatten(0, 1)[begin:],
+            n_all,
+            n_blocks,
+            TOP=top,
+            ROWS=rows_a_program,
+            BLOCKS=max(2, 1 << (n_blocks - 1).bit_length()),
+            BLOCK=_BLOCK,
+        )
+    return key, weight
+
+
+def log_sum_exp(view: View) -> Float[Tensor, "b h q"]:
+    """Of every row, where attention's forward kept none; made for few rows."""
+    b, h, n_query, _ = view.query.shape
+    nothing = torch.zeros((b, h, n_query), dtype=torch.float32, device=view.query.device)
+    result = torch.empty_like(nothing).flatten(0, 1)
+    for begin, power, peak in _powers(Launch(replace(view, lse=nothing)), 0, n_query):
+        high = peak.amax(-1, keepdim=True)  # (heads, q, 1)
+        total = (power.flatten(2) - high).exp2_().sum(-1)
+        lse = (high[..., 0] + total.log2()) * math.log(2)
+        # Padding sees nothing, and shall weigh nothing.
+        result[begin : begin + len(power)] = lse.nan_to_num(nan=1e30)
+    return result.unflatten(0, (b, h))
+
+
+def _powers(
+    launch: Launch, start: int, stop: int
+) -> Iterator[tuple[int, Float[Tensor, "n w blocks size"], Float[Tensor, "n w blocks"]]]:
+    """log2 of the weights of rows start … stop − 1, and the highest of each block of keys: for some
+    heads of all batches at a time, counted from the first number on. The next turn overwrites them."""
+    view, plan = launch.view, launch.plan
+    b, h, n_query, dim = view.query.shape
+    n_key, n_rows, device = view.key.shape[2], stop - start, view.query.device
+    n_blocks = -(-n_key // _BLOCK)
+    each = n_rows * n_blocks * _BLOCK * 4  # bytes per head
+    at_once = max(1, min(b * h, _SCRATCH // each))
+    shape = (at_once, n_rows, n_blocks)
+    power = torch.empty((*shape, _BLOCK), dtype=torch.float32, device=device)
+    peak = torch.empty(shape, dtype=torch.float32, device=device)
+    tile = 16 if n_rows <= 16 or launch.exact else 64
+    for begin in range(0, b * h, at_once):
+        heads = min(at_once, b * h - begin)
+        _kernels().row_powers[(n_blocks, -(-n_rows // tile), heads)](
+            *(view.query, view.key, launch.lse, plan.last, launch.mask, plan.padding, power, peak),
+            *(begin, h, h // view.key.shape[1], n_query, n_key, start, n_rows, n_blocks),
+            *view.query.stride(),
+            *view.key.stride(),
+            *launch.mask_strides,
+            launch.log2_scale,
+            DIM=dim,
+            WIDE=launch.wide,
+            TILE_Q=tile,
+            BLOCK=_BLOCK,
+            MASKED=not launch.ruled,
+            EXACT=launch.exact,
+        )
+        yield begin, power[:heads], peak[:heads]

@@ -1,0 +1,130 @@
+"""Triton kernels for what needs q, k and v row by row: norms, means, products with a mean.
+
+Each tensor is read once, in its own precision, and only vectors are written. `vectors` launches these.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def query_totals(
+    q_ptr, group_ptr, out_ptr, n_heads, n_query, n_tiles, q_batch, q_head, q_row, q_dim,
+    DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """out[b, h, tile] = Σ q, Σ q/‖q‖ and Σ ‖q‖ over the tile's rows that count, one after another."""
+    tile = tl.program_id(0)
+    b = tl.program_id(1) // n_heads
+    h = tl.program_id(1) % n_heads
+    row = tile * TILE + tl.arange(0, TILE)
+    dim = tl.arange(0, WIDE)
+    inside = (row[:, None] < n_query) & (dim[None, :] < DIM)
+    q_ptr += b.to(tl.int64) * q_batch + h.to(tl.int64) * q_head
+    at = q_ptr + row[:, None] * q_row + dim[None, :] * q_dim
+    q = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    counts = tl.load(group_ptr + b * n_query + row, mask=row < n_query, other=-1) >= 0
+    q = tl.where(counts[:, None], q, 0.0)
+    norm = tl.sqrt(tl.sum(q * q, axis=1))
+    unit = q * (1.0 / tl.maximum(norm, 1e-30))[:, None]
+    out_ptr += ((b * n_heads + h).to(tl.int64) * n_tiles + tile) * (2 * WIDE + 1)
+    tl.store(out_ptr + dim, tl.sum(q, axis=0))
+    tl.store(out_ptr + WIDE + dim, tl.sum(unit, axis=0))
+    tl.store(out_ptr + 2 * WIDE, tl.sum(norm, axis=0))
+
+
+@triton.jit
+def key_columns(
+    q_ptr, k_ptr, group_ptr, after_ptr, first_ptr, padding_ptr,
+    score_ptr, cosine_ptr, query_ptr, norm_ptr,
+    n_heads, heads_per_key, n_query, n_key, n_tiles,
+    q_batch, q_head, q_row, q_dim, k_batch, k_head, k_row, k_dim,
+    DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
+    DIRECTED: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """Each key's norm, and its products with the sums over the queries from its first viewer on.
+
+    Whole tiles of those come from `after`, their sums; the tile of the first viewer is read itself.
+    In both directions that is the first query of all, and there is nothing to read.
+    """
+    b = tl.program_id(1) // n_heads
+    h = tl.program_id(1) % n_heads
+    key = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    dim = tl.arange(0, WIDE)
+    there = key < n_key
+    k_ptr += b.to(tl.int64) * k_batch + (h // heads_per_key).to(tl.int64) * k_head
+    q_ptr += b.to(tl.int64) * q_batch + h.to(tl.int64) * q_head
+    at = k_ptr + key[:, None] * k_row + dim[None, :] * k_dim
+    k = tl.load(at, mask=there[:, None] & (dim[None, :] < DIM), other=0.0)
+    wide = k.to(tl.float32)
+    norm = tl.sqrt(tl.sum(wide * wide, axis=1))
+    after_ptr += (b * n_heads + h).to(tl.int64) * (n_tiles + 1) * (2 * WIDE + 1)
+    if DIRECTED:
+        first = tl.load(first_ptr + b * n_key + key, mask=there, other=0)
+        score = tl.zeros([TILE], dtype=tl.float32)
+        cosine = tl.zeros([TILE], dtype=tl.float32)
+        norms = tl.zeros([TILE], dtype=tl.float32)
+        lowest = tl.min(tl.where(there, first, n_query), axis=0)
+        highest = tl.max(first, axis=0)
+        for t in range(lowest // TILE, highest // TILE + 1):
+            row = t * TILE + tl.arange(0, TILE)
+            inside = (row[:, None] < n_query) & (dim[None, :] < DIM)
+            q = tl.load(q_ptr + row[:, None] * q_row + dim[None, :] * q_dim, mask=inside, other=0.0)
+            counts = tl.load(group_ptr + b * n_query + row, mask=row < n_query, other=-1) >= 0
+            q_norm = tl.sqrt(tl.sum(q.to(tl.float32) * q.to(tl.float32), axis=1))
+            product = tl.dot(k, tl.trans(q), input_precision="tf32x3" if EXACT else "tf32")
+            mine = first // TILE == t
+            sees = (row[None, :] >= first[:, None]) & counts[None, :] & mine[:, None]
+            score += tl.sum(tl.where(sees, product, 0.0), axis=1)
+            unit = product / tl.maximum(q_norm, 1e-30)[None, :]
+            cosine += tl.sum(tl.where(sees, unit, 0.0), axis=1)
+            norms += tl.sum(tl.where(sees, q_norm[None, :], 0.0), axis=1)
+            later = after_ptr + (t + 1) * (2 * WIDE + 1)
+            total = tl.sum(wide * tl.load(later + dim)[None, :], axis=1)
+            units = tl.sum(wide * tl.load(later + WIDE + dim)[None, :], axis=1)
+            score += tl.where(mine, total, 0.0)
+            cosine += tl.where(mine, units, 0.0)
+            norms += tl.where(mine, tl.load(later + 2 * WIDE), 0.0)
+    else:
+        score = tl.sum(wide * tl.load(after_ptr + dim)[None, :], axis=1)
+        cosine = tl.sum(wide * tl.load(after_ptr + WIDE + dim)[None, :], axis=1)
+        norms = tl.load(after_ptr + 2 * WIDE) + tl.zeros([TILE], dtype=tl.float32)
+    real = key >= tl.load(padding_ptr + b)
+    to = (b * n_heads + h).to(tl.int64) * n_key + key
+    tl.store(score_ptr + to, tl.where(real, score, 0.0), mask=there)
+    cosine = cosine / tl.maximum(norm, 1e-30)
+    tl.store(cosine_ptr + to, tl.where(real, cosine, 0.0), mask=there)
+    tl.store(query_ptr + to, tl.where(real, norms, 0.0), mask=there)
+    tl.store(norm_ptr + to, norm, mask=there)
+
+
+@triton.jit
+def value_norms(
+    v_ptr, high_ptr, low_ptr, out_ptr, n_heads, heads_per_key, n_key,
+    v_batch, v_head, v_row, v_dim, DIM: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """out[b, h, j] = ‖R_h v_j‖, where R = high + low in the values' own 16-bit type."""
+    b = tl.program_id(1) // n_heads
+    h = tl.program_id(1) % n_heads
+    key = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    dim = tl.arange(0, DIM)
+    v_ptr += b.to(tl.int64) * v_batch + (h // heads_per_key).to(tl.int64) * v_head
+    at = v_ptr + key[:, None] * v_row + dim[None, :] * v_dim
+    v = tl.load(at, mask=key[:, None] < n_key, other=0.0)
+    # R_h is (r, d), read transposed: (d, r)
+    of = h * DIM * DIM + dim[None, :] * DIM + dim[:, None]
+    written = tl.dot(v, tl.load(high_ptr + of))
+    written = tl.dot(v, tl.load(low_ptr + of), written)
+    to = (b * n_heads + h).to(tl.int64) * n_key + key
+    tl.store(out_ptr + to, tl.sqrt(tl.sum(written * written, axis=1)), mask=key < n_key)
+
+
+@triton.jit
+def row_norms(x_ptr, out_ptr, n_dim, TILE: tl.constexpr):
+    """out[i] = ‖x_i‖; one program per row."""
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros([TILE], dtype=tl.float32)
+    for start in range(0, n_dim, TILE):
+        dim = start + tl.arange(0, TILE)
+        x = tl.load(x_ptr + row * n_dim + dim, mask=dim < n_dim, other=0.0).to(tl.float32)
+        total += x * x
+    tl.store(out_ptr + row, tl.sqrt(tl.sum(total, axis=0)))

@@ -1,0 +1,100 @@
+"""`blocked.columns` and `norms.value_norms` on a GPU: launches `vector_kernels`.
+
+Each tensor is read about once and never widened in memory.
+"""
+
+from types import ModuleType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...models import Direction
+from ..cpu import norms
+from ..statistics import Columns, View
+from .plan import plan_of
+
+_TILE = 64
+_VALUE_TILE = 128  # each tile reads a head's whole factor
+
+
+def _kernels() -> ModuleType:
+    from . import vector_kernels
+
+    return vector_kernels
+
+
+def columns(view: View) -> Columns:
+    """As in `blocked`: who sees a key is some query and all after it."""
+    kernels = _kernels()
+    b, h, n_query, dim = view.query.shape
+    n_key, wide = view.key.shape[2], max(16, 1 << (dim - 1).bit_length())
+    plan = plan_of(view.labels, view.visible, True)
+    tiles = -(-n_query // _TILE)
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=view.query.device)
+
+    parts = empty(b, h, tiles, 2 * wide + 1)
+    sizes = {"DIM": dim, "WIDE": wide, "TILE": _TILE}
+    kernels.query_totals[(tiles, b * h)](
+        view.query, plan.group, parts, h, n_query, tiles, *view.query.stride(), **sizes, num_warps=1
+    )
+    directed = view.visible.direction is not Direction.BIDIRECTIONAL
+    if directed:
+        # Sums of all later tiles; few terms, but a running sum: in float64.
+        after = parts.double().flip(2).cumsum(2).flip(2).float()
+        after = torch.nn.functional.pad(after, (0, 0, 0, 1))  # (b, h, tiles + 1, 2 · wide + 1)
+    else:
+        after = parts.sum(2, keepdim=True)
+    score, cosine, query_norm, key_norm = (empty(b, h, n_key) for _ in range(4))
+    kernels.key_columns[(-(-n_key // _TILE), b * h)](
+        view.query,
+        view.key,
+        plan.group,
+        after,
+        plan.first_viewer,
+        plan.padding,
+        score,
+        cosine,
+        query_norm,
+        key_norm,
+        h,
+        h // view.key.shape[1],
+        n_query,
+        n_key,
+        tiles if directed else 0,
+        *view.query.stride(),
+        *view.key.stride(),
+        **sizes,
+        DIRECTED=directed,
+        EXACT=view.query.dtype == torch.float32,
+    )
+    return Columns(score, cosine, query_norm, key_norm, plan.viewers)
+
+
+def value_norms(module: nn.Module, value: Tensor) -> Tensor:
+    """`norms.value_norms`; the factor is split in two 16-bit halves, so nothing is rounded away."""
+    b, kv, n_key, dim = value.shape
+    if value.dtype == torch.float32 or dim not in (16, 32, 64, 128):
+        return norms.value_norms(module, value)
+    high, low = norms.halves(module, dim, value.dtype)
+    h = len(high)
+    out = torch.empty((b, h, n_key), dtype=torch.float32, device=value.device)
+    _kernels().value_norms[(-(-n_key // _VALUE_TILE), b * h)](
+        *(value, high, low, out, h, h // kv, n_key),
+        *value.stride(),
+        DIM=dim,
+        TILE=_VALUE_TILE,
+        num_warps=8,
+    )
+    return out
+
+
+def norms_of(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
+    """The norm of each vector."""
+    b, n, dim = x.shape
+    x = x.contiguous()
+    out = torch.empty((b, n), dtype=torch.float32, device=x.device)
+    _kernels().row_norms[(b * n,)](x, out, dim, TILE=1024)
+    return out

@@ -1,0 +1,127 @@
+"""The self-check of a freshly loaded model: what must hold before any number is believed.
+
+Every tensor loaded is checked while loading. Here: no weight is NaN; the direction is what it is
+said to be, shown by a perturbation; padding changes nothing; captured rows sum to one and agree with
+the float64 reference; and an edit at the seam changes the logits. A failure names the check.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..errors import ModelError
+from ..models import Model, seam
+from .capture import Capture, Forward
+from .reference import attention
+from .statistics import Labels, View
+
+_SIZE = 12
+# Of the largest logit or weight: rounding of a whole network in each dtype.
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
+
+
+def check(model: Model) -> None:
+    """Run every check; raise ModelError at the first that fails."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, model.vocab_size, (1, _SIZE), generator=generator).to(model.device)
+    for name, one in CHECKS.items():
+        problem = one(model, ids)
+        if problem:
+            what, remedy = problem
+            raise ModelError(f"self-check '{name}' failed for {model.name}: {what}", remedy)
+
+
+Problem = tuple[str, str] | None
+
+
+def _no_nan(model: Model, ids: Tensor) -> Problem:
+    for name, weight in model.net.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            return f"{name} holds NaN or infinity", "The weights are damaged: fetch them again."
+    return None
+
+
+def _direction(model: Model, ids: Tensor) -> Problem:
+    """Change the last token: only what sees it may move, and all that sees it must."""
+    other = ids.clone()
+    other[0, -1] = (other[0, -1] + 1) % model.vocab_size
+    moved = (model.logits(ids) - model.logits(other)).abs().amax(-1)[0]  # (s,)
+    sees = model.visibility(_SIZE, _SIZE, torch.zeros(1, dtype=torch.long)).matrix[0, :, -1]
+    sees = sees.to(moved.device)
+    remedy = "Load it with the right direction=..., or report the family as broken."
+    if bool((moved[~sees] > 0).any()):
+        return f"it should be {model.direction}, but a later token changes earlier rows", remedy
+    if not bool((moved[sees] > 0).all()):
+        blind = "no row" if not bool((moved[sees][:-1] > 0).any()) else "not every row that should"
+        return f"it should be {model.direction}, but {blind} sees the last token", remedy
+    return None
+
+
+def _padding(model: Model, ids: Tensor) -> Problem:
+    pad = 3
+    alone = model.logits(ids)
+    padded = torch.cat([ids[:, :1].expand(1, pad), ids], dim=1)
+    visible = model.visibility(_SIZE + pad, _SIZE + pad, torch.tensor([pad], device=ids.device))
+    rows = torch.arange(pad, _SIZE + pad, device=ids.device)
+    moved = (model.forward(padded, rows, visible) - alone).abs().max()
+    limit = _TOLERANCE[model.dtype] * float(alone.abs().max().clamp_min(1e-3))
+    if float(moved) > limit:
+        return f"left padding moves a logit by {float(moved):.2g}", "Decode with batch_size=1."
+    return None
+
+
+def _rows_sum_to_one(model: Model, ids: Tensor) -> Problem:
+    """The capture's column sums against the seam's own q and k, through the float64 reference."""
+    visible = model.visibility(_SIZE, _SIZE, torch.zeros(1, dtype=torch.long, device=ids.device))
+    one = torch.zeros_like(ids)
+    labels = Labels(one, 1, one, 1)
+    layers = sorted({0, model.n_layers - 1})
+    capture = Capture(model, {"mass"}, layers, range(model.n_heads))
+    truth: dict[int, Tensor] = {}
+
+    def compare(call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        if call.layer in layers:
+            truth[call.layer] = attention(View.of(call, visible, labels)).sum(2)  # (b, h, k)
+        return proceed(call)
+
+    forward = Forward(visible, labels, (0, 1), cached=False)
+    with seam.attached(model.net, compare), capture, capture.forward(forward) as captured:
+        model.logits(ids)
+    for layer in layers:
+        column = captured.layers[layer].column_sum
+        assert column is not None
+        total = column.sum(-1) / _SIZE
+        if float((total - 1).abs().max()) > 1e-3:
+            return f"rows of layer {layer} sum to {float(total.flatten()[0]):.4f}", _SEAM
+        off = float((column[:, 0] - truth[layer]).abs().max())
+        if off > max(_TOLERANCE[model.dtype], 1e-5):  # statistics are float32 at best
+            return f"column sums of layer {layer} are off by {off:.2g}", _SEAM
+    return None
+
+
+_SEAM = "This transformers version may call attention in another way; use the tested one."
+
+
+def _edit_bites(model: Model, ids: Tensor) -> Problem:
+    """Take one layer's attention away: the logits must change."""
+
+    def silence(call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        output = proceed(call)
+        return torch.zeros_like(output) if call.layer == 0 else output
+
+    before = model.logits(ids)
+    with seam.attached(model.net, silence):
+        after = model.logits(ids)
+    if torch.equal(before, after):
+        return "an edit at the seam leaves the logits as they were", _SEAM
+    return None
+
+
+CHECKS: dict[str, Callable[[Model, Tensor], Problem]] = {
+    "no weight is NaN": _no_nan,
+    "direction": _direction,
+    "padding changes nothing": _padding,
+    "captured rows sum to one": _rows_sum_to_one,
+    "an edit changes the logits": _edit_bites,
+}

@@ -1,0 +1,19 @@
+"""The samplers: one file each, one line here, in the order in which lists show them."""
+
+from typing import TYPE_CHECKING
+
+from ..._lazy import lazily
+from .base import SAMPLERS
+
+if TYPE_CHECKING:
+    from .confidence import Confidence
+    from .entropy import Entropy
+    from .margin import Margin
+    from .random import Random
+    from .threshold import Threshold
+    from .entropy_bound import EntropyBound
+    from .position_calibrated import PositionCalibrated
+    from .remask import Remask
+    from .autoregressive import Autoregressive
+
+SAMPLERS.offer(__name__, lazily(__name__))

@@ -1,0 +1,40 @@
+"""Autoregressive: how a causal model continues a text. Its loop is `decode/autoregressive.py`."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...errors import UsageError
+from ...models import Direction, Model
+from ...registry import Registry, described
+from .base import SAMPLERS
+
+
+@dataclass(frozen=True)
+class Autoregressive:
+    """Greedy, or sampled at a temperature; ends at an end token or after `length` tokens."""
+
+    length: int = 32
+    temperature: float = 0.0
+    seed: int = 0
+    stop_at_eos: bool = True
+    registry: ClassVar[Registry[type]] = SAMPLERS
+
+    @property
+    def n_steps(self) -> int:
+        return self.length
+
+    def describe(self) -> str:
+        return described(self, always=("length",))
+
+    def check(self, model: Model) -> None:
+        if model.direction is not Direction.CAUSAL:
+            raise UsageError(
+                f"Autoregressive continues a text, and {model.name} fills masks",
+                "Use Confidence(...) or another denoising sampler.",
+            )
+        if self.length < 1:
+            raise UsageError(
+                f"Autoregressive: length = {self.length}", "Generate at least one token."
+            )
+        if self.temperature < 0:
+            raise UsageError(f"Autoregressive: temperature = {self.temperature}", "Use 0 or more.")

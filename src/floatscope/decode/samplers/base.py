@@ -1,0 +1,151 @@
+"""A sampler: a dataclass whose fields are its configuration and whose rule picks what to reveal.
+
+Subclasses give `score` (reveal the k best), or override `select` (reveal by another rule) or
+`revise` (take tokens back). All of them honour blocks, temperature, guidance, seeds and early stop,
+which are handled here and in the loop. Samplers never touch a network.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ...errors import UsageError
+from ...models import Model
+from ...registry import Registry, described
+
+SAMPLERS: Registry[type] = Registry("sampler")
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """What the model proposes for a window of positions; each row decides within its own block."""
+
+    token: Int[Tensor, "b w"]
+    confidence: Float[Tensor, "b w"]  # p of that token
+    logits: Float[Tensor, "b w v"]  # float32, the mask's at −inf
+    in_block: Bool[Tensor, "b w"]
+    masked: Bool[Tensor, "b w"]  # in the block, and may be revealed
+    place: Int[Tensor, "b w"]  # index inside the block
+    noise: Float[Tensor, "b w"]  # uniform, from each prompt's own generator
+
+    @cached_property
+    def log_p(self) -> Float[Tensor, "b w v"]:
+        return self.logits.log_softmax(-1)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Denoise `length` masks in `steps` steps (one per step by default), block by block."""
+
+    length: int = 32
+    steps: int | None = None
+    block_length: int | None = None
+    temperature: float = 0.0
+    cfg: float = 0.0
+    seed: int = 0
+    stop_at_eos: bool = True
+    registry: ClassVar[Registry[type]] = SAMPLERS
+
+    @property
+    def n_blocks(self) -> int:
+        return self.length // (self.block_length or self.length)
+
+    @property
+    def n_steps(self) -> int:
+        return self.length if self.steps is None else self.steps
+
+    def check(self, model: Model) -> None:
+        """Refuse what cannot work, before anything runs."""
+        if not model.is_diffusion:
+            raise UsageError(
+                f"{type(self).__name__} fills masks, and {model.name} is autoregressive",
+                "Use Autoregressive(length=...).",
+            )
+        self.check_fields()
+
+    def check_fields(self) -> None:
+        name = type(self).__name__
+        if self.length < 1:
+            raise UsageError(f"{name}: length = {self.length}", "Generate at least one token.")
+        if self.steps is not None and self.steps < 1:
+            raise UsageError(f"{name}: steps = {self.steps}", "Take at least one step.")
+        block = self.block_length
+        if block is not None and (block < 1 or self.length % block):
+            raise UsageError(
+                f"{name}: block_length = {block} does not divide length = {self.length}",
+                f"Use a divisor of {self.length}.",
+            )
+        if self.n_steps > self.length and not self.takes_back:
+            raise UsageError(
+                f"{name}: {self.n_steps} steps for {self.length} tokens",
+                "A step reveals at least one token: use steps ≤ length.",
+            )
+        if self.n_steps < self.n_blocks:
+            raise UsageError(
+                f"{name}: {self.n_steps} steps for {self.n_blocks} blocks",
+                "Every block takes a step at least: use more steps or longer blocks.",
+            )
+        if self.temperature < 0 or not math.isfinite(self.temperature):
+            raise UsageError(f"{name}: temperature = {self.temperature}", "Use 0 or more.")
+        if self.cfg < 0 or not math.isfinite(self.cfg):
+            raise UsageError(f"{name}: cfg = {self.cfg}", "Use 0 (off) or more.")
+
+    @property
+    def takes_back(self) -> bool:
+        """Committed tokens may return to mask; only then can steps outnumber tokens."""
+        return False
+
+    @property
+    def adaptive(self) -> bool:
+        """Takes as many steps as its rule needs; `steps` is not used."""
+        return False
+
+    def block_steps(self, block: int) -> int:
+        """Steps for one block: divided evenly, the remainder to the first blocks."""
+        base, more = divmod(self.n_steps, self.n_blocks)
+        return base + (block < more)
+
+    def quota(
+        self, masked: Int[Tensor, " b"], width: int, step: int, steps: int
+    ) -> Int[Tensor, " b"]:
+        """How many of a block to reveal at `step` of `steps`: even over the rest, the remainder first."""
+        return -(-masked // (steps - step))
+
+    def score(self, guess: Guess) -> Float[Tensor, "b w"]:
+        """Higher is revealed earlier."""
+        raise TypeError(f"{type(self).__name__} must define score, or override select")
+
+    def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
+        """Which masked positions to reveal now; at least one."""
+        return best(self.score(guess), guess.masked, quota)
+
+    def revise(
+        self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
+    ) -> Bool[Tensor, "b w"]:
+        """Which committed positions return to mask now (`revealed_as`: their p when revealed)."""
+        return torch.zeros_like(guess.masked)
+
+    def describe(self) -> str:
+        """The configuration as it was run."""
+        return described(self, always=("length", "steps"))
+
+
+def ranked(score: Float[Tensor, "b w"], among: Bool[Tensor, "b w"]) -> Int[Tensor, "b w"]:
+    """Rank by falling score among the allowed; the first of equals wins, the others come last."""
+    order = score.masked_fill(~among, -math.inf).argsort(dim=-1, descending=True, stable=True)
+    # A score of −inf ties with the forbidden: move the forbidden behind it.
+    order = order.gather(-1, (~among).gather(-1, order).to(torch.int8).argsort(dim=-1, stable=True))
+    places = torch.arange(order.shape[-1], device=order.device).expand_as(order).contiguous()
+    return torch.empty_like(order).scatter_(-1, order, places)
+
+
+def best(
+    score: Float[Tensor, "b w"], among: Bool[Tensor, "b w"], count: Int[Tensor, " b"]
+) -> Bool[Tensor, "b w"]:
+    """The `count` best of the allowed, row by row, without a loop or a sync."""
+    return (ranked(score, among) < count[:, None]) & among

@@ -1,0 +1,41 @@
+"""EntropyBound: a sampler that reveals together what depends little on each other."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from ...errors import UsageError
+from .base import Guess, Sampler, ranked
+from .entropy import entropy
+
+
+@dataclass(frozen=True)
+class EntropyBound(Sampler):
+    """Sorted by entropy, reveal while the sum minus the largest stays ≤ gamma; at least one.
+
+    Ben-Hamu et al. 2025, arXiv 2505.24857. Takes as many steps as it needs.
+    """
+
+    gamma: float = 0.01
+
+    @property
+    def adaptive(self) -> bool:
+        return True
+
+    def check_fields(self) -> None:
+        super().check_fields()
+        if self.gamma < 0:
+            raise UsageError(f"EntropyBound: gamma = {self.gamma}", "Use 0 or more.")
+        if self.steps is not None:
+            raise UsageError(
+                "EntropyBound takes as many steps as it needs", "Leave steps out; change gamma."
+            )
+
+    def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
+        h = entropy(guess).double().masked_fill(~guess.masked, 0)
+        rank = ranked(-h, guess.masked)
+        sorted_h = h.new_zeros(h.shape).scatter(-1, rank, h)  # ascending; the forbidden last, as 0
+        together = sorted_h.cumsum(-1) - sorted_h.cummax(-1).values <= self.gamma
+        together[:, 0] = True
+        return together.gather(-1, rank) & guess.masked

@@ -1,0 +1,19 @@
+"""Margin: a sampler."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from .base import Guess, Sampler
+
+
+@dataclass(frozen=True)
+class Margin(Sampler):
+    """Reveal where the best token leads the second best by most (p₁ − p₂).
+
+    Kim et al. 2025, arXiv 2502.06768."""
+
+    def score(self, guess: Guess) -> Float[Tensor, "b w"]:
+        first, second = guess.log_p.topk(2, dim=-1).values.exp().unbind(-1)
+        return first - second

@@ -1,0 +1,74 @@
+"""Remask: a sampler that takes tokens back."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ...errors import UsageError
+from .base import Guess, Sampler, best
+
+
+@dataclass(frozen=True)
+class Remask(Sampler):
+    """Reveal by confidence up to `hold`, then loop (take some back, reveal as many), then finish.
+
+    The loop schedule of ReMDM (2503.00307): three phases of the steps of each block, the middle one
+    `loop` of them, in which a share `share` of the committed tokens returns to mask at every step:
+    at random, or with by="confidence" those that were least sure when revealed. May use more steps
+    than tokens: that is its point.
+    """
+
+    hold: float = 0.75
+    loop: float = 0.5
+    share: float = 0.2
+    by: str = "random"
+
+    @property
+    def takes_back(self) -> bool:
+        return True
+
+    def check_fields(self) -> None:
+        super().check_fields()
+        for name in ("hold", "loop", "share"):
+            if not 0 < getattr(self, name) < 1:
+                raise UsageError(
+                    f"Remask: {name} = {getattr(self, name)}", "Use a share between 0 and 1."
+                )
+        if self.by not in ("random", "confidence"):
+            raise UsageError(f"Remask: by = {self.by!r}", "Use 'random' or 'confidence'.")
+
+    def _phases(self, steps: int) -> tuple[int, int]:
+        """First step of the loop, first step after it."""
+        looping = round(steps * self.loop)
+        first = max(1, round((steps - looping) * self.hold))
+        return first, min(first + looping, steps - 1)
+
+    def quota(
+        self, masked: Int[Tensor, " b"], width: int, step: int, steps: int
+    ) -> Int[Tensor, " b"]:
+        first, after = self._phases(steps)
+        if step >= after:
+            return super().quota(masked, width, step, steps)
+        if step >= first:  # as many as `revise` takes back: the number of masks stays level
+            return self._taken_back(width - masked)
+        left = masked - math.ceil((1 - self.hold) * width)
+        return super().quota(left.clamp(min=1), width, step, first)
+
+    def _taken_back(self, committed: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
+        return (committed.double() * self.share).round().long().clamp(min=1)
+
+    def revise(
+        self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
+    ) -> Bool[Tensor, "b w"]:
+        first, after = self._phases(steps)
+        if not first <= step < after:
+            return torch.zeros_like(guess.masked)
+        committed = guess.in_block & ~guess.masked
+        worst = guess.noise if self.by == "random" else -revealed_as
+        return best(worst, committed, self._taken_back(committed.sum(-1)))
+
+    def score(self, guess: Guess) -> Float[Tensor, "b w"]:
+        return guess.confidence

@@ -1,0 +1,134 @@
+"""A batch just before a forward, who watches it, and what must hold before it: nothing runs here."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from ..errors import UsageError
+from ..models.model import Model
+from ..models.visibility import Visibility
+from ..sequences.prompt import Encoded
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A batch just before a forward: what a watcher is shown. Make one with `State.of`."""
+
+    step: int
+    prompts: Sequence[Encoded]  # of the whole batch
+    active: Sequence[int]  # which prompts are still being decoded; the tensors hold those alone
+    canvas: Int[Tensor, "b k"]  # all tokens so far, left-padded
+    masked: Bool[Tensor, "b k"]
+    visible: Visibility
+    prompt_end: int  # column of the first generated position
+    window: tuple[int, int]  # columns being decided: the blocks of all prompts
+    predicting: tuple[int, int]  # first and past-the-end query row that predicts the window
+    cached: bool  # earlier rows were seen in earlier steps
+    blind: bool = False  # guidance's second forward, which sees no prompt
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        prompts: Sequence[Encoded],
+        canvas: Int[Tensor, "b k"],
+        window: tuple[int, int],
+        *,
+        prompt_end: int,
+        step: int = 0,
+        active: Sequence[int] | None = None,
+        new: int | None = None,
+        visible: Visibility | None = None,
+        predicting: tuple[int, int] | None = None,
+    ) -> "State":
+        """From a left-padded canvas. `new`: with a cache, how many of its columns are this forward's.
+
+        A mask token inside a prompt is text: only the answer's masks are there to be filled.
+        """
+        active = range(len(prompts)) if active is None else active
+        size = canvas.shape[1]
+        queries = size if new is None else new
+        if visible is None:
+            padding = [prompt_end - len(prompts[b].ids) for b in active]
+            visible = model.visibility(queries, size, torch.tensor(padding, device=canvas.device))
+        masked = canvas == (-1 if model.mask_id is None else model.mask_id)
+        masked[:, :prompt_end] = False
+        back = model.shift + size - queries  # from a position to the row that predicts it
+        return cls(
+            step=step,
+            prompts=prompts,
+            active=active,
+            canvas=canvas,
+            masked=masked,
+            visible=visible,
+            prompt_end=prompt_end,
+            window=window,
+            predicting=predicting or (window[0] - back, window[1] - back),
+            cached=new is not None,
+        )
+
+
+def lay_out(
+    model: Model, prompts: Sequence[Encoded], more: int = 0, fill: int = 0
+) -> Int[Tensor, "b k"]:
+    """The prompts with `more` tokens of `fill` behind each; padding on the left, where any id will do."""
+    prompt_end = max(len(p.ids) for p in prompts)
+    canvas = torch.full((len(prompts), prompt_end + more), fill)
+    for b, prompt in enumerate(prompts):
+        start = prompt_end - len(prompt.ids)
+        canvas[b, :start] = 0
+        canvas[b, start:prompt_end] = torch.tensor(prompt.ids, dtype=torch.long)
+    return canvas.to(model.device)
+
+
+def check_fits(
+    model: Model, prompt: int, more: int, *, where: str = "", remedy: str = "", added: int = 0
+) -> None:
+    """Refuses a prompt that leaves no room for `more` tokens and what an intervention adds."""
+    over = prompt + more + added - model.context
+    if over > 0:
+        raise UsageError(
+            f"{where}{prompt} prompt tokens and {more} after them exceed the context of "
+            f"{model.context} of {model.name}",
+            remedy or f"Shorten the prompt by {over} tokens, or generate fewer.",
+        )
+
+
+class Watcher:
+    """Sees every forward of a decoding and what came of it; this one looks at nothing."""
+
+    def forward(self, state: State) -> AbstractContextManager[object]:
+        """Wraps the forward of one step."""
+        return nullcontext()
+
+    def committed(
+        self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
+    ) -> None:
+        """The step's decision over the window: which positions were revealed, and as what."""
+
+
+class Edit(Watcher):
+    """A watcher that changes the model while it decodes: an intervention in force."""
+
+    def prepare(self, prompt: Encoded) -> Encoded:
+        """The prompt as the edited model is given it."""
+        return prompt
+
+
+def prepared(model: Model, prompt: Encoded) -> Encoded:
+    for edit in model.edits:
+        prompt = edit.prepare(prompt)
+    return prompt
+
+
+@contextmanager
+def notify_edits(model: Model, state: State) -> Iterator[None]:
+    """Around a forward: the interventions in force know which step it is."""
+    with ExitStack() as stack:
+        for edit in model.edits:
+            stack.enter_context(edit.forward(state))
+        yield

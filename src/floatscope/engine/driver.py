@@ -1,0 +1,198 @@
+"""The driver runs a plan into a directory. It alone writes, whichever engine computes.
+
+What is done is kept, what is damaged is redone, and the same plan gives the same bytes whatever the
+engine, the number of workers, the order in which shards end, or how often it was interrupted.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import FloatscopeError, RunError, UsageError
+from . import atomic, manifest
+from .directory import Event, Run
+from .jobs import Done, Engine, Failed, Job, Lost, Queue, Report
+from .local import Spawned, in_process
+from .plan import Plan
+from .progress import Meter, RunProgress
+from .ray_engine import RayCrew
+from .work import revived
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one call did. `kept` shards were there already, `computed` ones are new."""
+
+    directory: Path
+    shards: int
+    kept: int
+    computed: int
+    redone: dict[str, str]  # shard → why what was there did not count
+    left_out: list[dict[str, Any]]
+    seconds: float
+
+
+def execute(
+    plan: Plan,
+    directory: Path | str,
+    *,
+    engine: str = "local",
+    workers: int = 1,
+    address: str | None = None,
+    gpus: float | None = 0,
+    resume: bool = True,
+    overwrite: bool = False,
+    about: dict[str, Any] | None = None,
+    progress: Callable[[RunProgress], None] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Summary:
+    """Run every shard that is not done, then write the manifest; a finished run is left as it is.
+
+    `about` (versions, seeds, model fingerprints) is written to run.json; what must make another run
+    of it belongs in the request. `gpus` and `address` are Ray's: GPUs per worker (None: one where the
+    cluster has any), and a cluster.
+    """
+    crew = _engine(engine, workers, address, gpus)
+    started = time.monotonic()
+    run = Run(directory)
+    run.listener = on_event
+    with run.claim(plan, resume=resume, overwrite=overwrite, about=about or {}):
+        done, redo = run.survey(plan)
+        kept = len(done)
+        driver = _Driver(run, plan, done, progress)
+        if kept < len(plan.shards):
+            (run.directory / "manifest.json").unlink(missing_ok=True)
+            run.note("started", engine=engine, workers=workers, kept=kept, of=len(plan.shards))
+            for shard, why in redo.items():
+                run.note("redo", shard=shard, why=why)
+            driver.drive(crew)
+        driver.report()
+        before = run.manifest() or {}
+        if before.get("result") != manifest.result(plan, done):
+            run.note("finished", shards=len(done), computed=len(done) - kept)
+            atomic.write_json(run.directory / "manifest.json", manifest.compose(run, plan, done))
+    return Summary(
+        directory=run.directory,
+        shards=len(done),
+        kept=kept,
+        computed=len(done) - kept,
+        redone=redo,
+        left_out=manifest.left_out(plan, done),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _engine(engine: str, workers: int, address: str | None, gpus: float | None) -> Engine:
+    if workers < 1:
+        raise UsageError(f"workers = {workers}", "Use at least one.")
+    if engine == "ray":
+        return RayCrew(workers, address, gpus)
+    if engine != "local":
+        raise UsageError(f"no engine {engine!r}", "Use local or ray.")
+    if address is not None or gpus:
+        raise UsageError("address and gpus are for Ray", "Use --engine ray, or leave them out.")
+    return in_process if workers == 1 else Spawned(workers)
+
+
+class _Driver:
+    """Turns reports into files, events and progress."""
+
+    def __init__(
+        self,
+        run: Run,
+        plan: Plan,
+        done: dict[str, dict[str, Any]],
+        progress: Callable[[RunProgress], None] | None,
+    ) -> None:
+        self.run, self.plan, self.done, self.progress = run, plan, done, progress
+        self.meter = Meter(len(plan.shards), already=len(done))
+        self.error: FloatscopeError | None = None
+        keys = plan.keys()
+        todo = [shard for shard in plan.shards if shard.id not in done]
+        self.queue = Queue(Job(shard.id, shard.spec, keys[shard.id]) for shard in todo)
+
+    def drive(self, engine: Engine) -> None:
+        """Until all is done. After a failure, what is in flight is still stored."""
+        reports = engine(self.plan, self.queue, self)
+        try:
+            self.report()
+            for report in reports:
+                self._take(report)
+                self.report()
+        except KeyboardInterrupt:
+            message = (
+                f"stopped: {len(self.done)} of {len(self.plan.shards)} shards are stored in "
+                f"{self.run.directory}. Run it again with --resume to go on from there."
+            )
+            self._note_if_possible("interrupted", message=message)
+            raise KeyboardInterrupt(message) from None
+        except FloatscopeError as error:
+            self._note_if_possible("stopped", error=str(error))
+            raise
+        finally:
+            reports.close()
+        if self.error:
+            raise self.error
+
+    def _take(self, report: Report) -> None:
+        if isinstance(report, Done):
+            try:
+                self._store(report)
+            except KeyboardInterrupt:
+                self._store(report)  # it is computed: storing it again is cheaper than losing it
+                raise
+        elif isinstance(report, Failed):
+            self.meter.lose(report.shard)
+            failure = report.failure
+            self.run.note(
+                "failed", shard=report.shard, error=failure.what, traceback=failure.traceback
+            )
+            self._fail(revived(report.shard, failure, str(self.run.log)))
+        elif isinstance(report, Lost):
+            self.meter.lose(report.shard)
+            self.run.note("lost", shard=report.shard, why=report.why, times=report.times)
+            if report.last:
+                self._fail(
+                    RunError(
+                        f"shard {report.shard} was lost {report.times} times: {report.why}",
+                        "Its workers were killed or ran out of memory: give it fewer workers or "
+                        "smaller shards, then run it again with --resume.",
+                    )
+                )
+        else:
+            self.run.note("waiting", why=report.why)
+
+    def _store(self, report: Done) -> None:
+        if report.shard in self.done:
+            return
+        try:
+            info = self.run.shards.write(report.shard, report.data)
+        except OSError as error:
+            raise atomic.unwritable(self.run.shards.path(report.shard), error) from error
+        self.done[report.shard] = info
+        self.meter.finish(report.shard, report.seconds)
+        spent = round(report.seconds, 3)
+        self.run.note("stored", shard=report.shard, sha256=info["sha256"], seconds=spent)
+
+    def _fail(self, error: FloatscopeError) -> None:
+        self.error = self.error or error
+        self.queue.stop()
+
+    def _note_if_possible(self, event: str, **details: Any) -> None:
+        with suppress(RunError):  # a full disk has no room for the note either
+            self.run.note(event, **details)
+
+    def begin(self, shard: str) -> None:
+        self.meter.begin(shard)
+        self.report()
+
+    def tick(self, shard: str, done: float, of: float) -> None:
+        self.meter.tick(shard, done, of)
+        self.report()
+
+    def report(self) -> None:
+        if self.progress:
+            self.progress(self.meter.state())

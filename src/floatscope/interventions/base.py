@@ -1,0 +1,155 @@
+"""What an intervention is: a configuration that can be put in force on a model, and taken off again.
+
+The work is done by an Acting, made anew for every `with`: it hears of each step from the decoding loop
+and stands at the seam, where every attention passes. Several may be in force; what Together lists
+first acts first.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..decode.state import Edit, State, notify_edits, prepared
+from ..errors import ModelError, UsageError
+from ..models import Model, seam
+from ..models.select import Choice, chosen, within
+from ..registry import Registry, described
+from ..sequences.prompt import Encoded
+
+INTERVENTIONS: "Registry[type[Intervention]]" = Registry("intervention")
+
+_PROBE = 24  # tokens of the random text on which an intervention must show that it bites
+
+
+class Acting(Edit):
+    """An intervention at work on one model. `state` is None outside a decoding's forwards."""
+
+    def __init__(self, model: Model, layers: Choice = None, steps: Choice = None) -> None:
+        self.model = model
+        self.layers = frozenset(chosen(layers, model.n_layers, "layer"))
+        self.steps = steps
+        self.state: State | None = None
+
+    @contextmanager
+    def forward(self, state: State) -> Iterator[None]:
+        self.state = state
+        self.begin(state)
+        try:
+            yield
+        finally:
+            self.state = None
+
+    def begin(self, state: State) -> None:
+        """A forward is about to run."""
+
+    def acts(self, layer: int) -> bool:
+        step = 0 if self.state is None else self.state.step
+        return layer in self.layers and within(self.steps, step, "step")
+
+    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        """Stands at the seam: change the call, or not, and proceed."""
+        return proceed(call)
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """Call it on a model to put it in force: `with intervention(model): …`."""
+
+    registry: ClassVar["Registry[type[Intervention]]"] = INTERVENTIONS
+
+    @contextmanager
+    def __call__(self, model: Model) -> Iterator[Model]:
+        self.check(model)
+        self.prove(model)
+        with self.in_force(model):
+            yield model
+
+    @property
+    def adds(self) -> int:
+        """Tokens it puts before every prompt."""
+        return 0
+
+    def check(self, model: Model) -> None:
+        """Refuse what cannot work, before anything runs."""
+
+    def acting(self, model: Model) -> Acting:
+        raise TypeError(f"{type(self).__name__} must define acting")
+
+    def probe(self) -> "Intervention":
+        """A version of itself that must change the logits of any text."""
+        return self
+
+    @contextmanager
+    def in_force(self, model: Model) -> Iterator[None]:
+        acting = self.acting(model)
+        model.edits.insert(0, acting)
+        try:
+            with seam.attached(model.net, acting.attention):
+                yield
+        finally:
+            model.edits.remove(acting)
+
+    def prove(self, model: Model) -> None:
+        """Show on a random text that this intervention changes what this model predicts."""
+        before = _predictions(model)
+        with self.probe().in_force(model):
+            after = _predictions(model)
+        if torch.equal(before, after):
+            raise ModelError(
+                f"{self.describe()} leaves the logits of {model.name} as they were",
+                "Its layers and heads may carry nothing here, or the family is not supported.",
+            )
+
+    def describe(self) -> str:
+        """The call as one would type it, with whatever differs from the default."""
+        return described(self)
+
+
+@dataclass(frozen=True)
+class Together(Intervention):
+    """Several interventions at once; the first acts first, the others see what it did."""
+
+    parts: tuple[Intervention, ...] = ()
+
+    @property
+    def adds(self) -> int:
+        return sum(part.adds for part in self.parts)
+
+    def check(self, model: Model) -> None:
+        if not self.parts:
+            raise UsageError("Together() of nothing", "Give at least one intervention.")
+        for part in self.parts:
+            part.check(model)
+
+    def prove(self, model: Model) -> None:
+        for part in self.parts:
+            part.prove(model)
+
+    @contextmanager
+    def in_force(self, model: Model) -> Iterator[None]:
+        with ExitStack() as stack:
+            for part in reversed(self.parts):  # the last one attached is called first
+                stack.enter_context(part.in_force(model))
+            yield
+
+    def describe(self) -> str:
+        return " + ".join(part.describe() for part in self.parts)
+
+
+@torch.inference_mode()
+def _predictions(model: Model) -> Tensor:
+    """What the model predicts at the end of a random text, through the same door as decoding."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, model.vocab_size, (_PROBE,), generator=generator).tolist()
+    prompt = prepared(model, Encoded(tuple(ids), ("prompt", "rest") * (_PROBE // 2)))
+    answer = [] if model.mask_id is None else [model.mask_id] * 4
+    canvas = torch.tensor([[*prompt.ids, *answer]], device=model.device)
+    size = canvas.shape[1]
+    state = State.of(model, [prompt], canvas, (size - 4, size), prompt_end=len(prompt.ids))
+    rows = torch.arange(size - 4, size, device=model.device)
+    with notify_edits(model, state):
+        return model.forward(canvas, rows, state.visible)

@@ -1,0 +1,14 @@
+"""The interventions: one file each, one line here, in the order in which lists show them."""
+
+from typing import TYPE_CHECKING
+
+from ..._lazy import lazily
+from ..base import INTERVENTIONS
+
+if TYPE_CHECKING:
+    from .mask_columns import MaskColumns
+    from .mask_tokens import MaskTokens
+    from .sink_token import SinkToken
+    from .boost_dynamics import BoostDynamics
+
+INTERVENTIONS.offer(__name__, lazily(__name__))

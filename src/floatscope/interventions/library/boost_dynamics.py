@@ -1,0 +1,114 @@
+"""BoostDynamics: keys whose received attention rises from layer to layer get more of it (PAD).
+
+A training-free steering after 2602.15556: scores become z + λ·MAD(z)·P.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...attention.reference import expand
+from ...decode.state import State
+from ...errors import UsageError
+from ...models import Model, Visibility, seam
+from ...models.select import Choice
+from .. import columns
+from ..base import Acting, Intervention
+
+_ROWS = 64  # queries whose scores give the median deviation
+
+
+@dataclass(frozen=True)
+class BoostDynamics(Intervention):
+    """z + λ·MAD(z)·P, where P_j is the mean positive change of key j's received attention so far.
+
+    P is taken on the mean over heads, over the layers below in the same forward, and divided by its
+    largest value, so that λ is in units of one median absolute deviation of the head's scaled
+    scores (over the visible keys of up to 64 evenly spaced queries). The first two layers have no
+    change to go by and are left alone. The paper gives λ = 0.1; its text leaves the scale of P open.
+    """
+
+    strength: float = 0.1
+    layers: Choice = None
+    steps: Choice = None
+
+    def check(self, model: Model) -> None:
+        if model.n_layers < 3:
+            raise UsageError(
+                f"BoostDynamics needs 3 layers; {model.name} has {model.n_layers}",
+                "It goes by the change between the layers below.",
+            )
+
+    def acting(self, model: Model) -> "_Acting":
+        return _Acting(self, model)
+
+    def probe(self) -> "BoostDynamics":
+        return replace(self, steps=None)
+
+    def prove(self, model: Model) -> None:
+        if self.strength:
+            super().prove(model)
+
+
+class _Acting(Acting):
+    def __init__(self, spec: BoostDynamics, model: Model) -> None:
+        super().__init__(model, spec.layers, spec.steps)
+        self.strength = spec.strength
+        self.sums: dict[int, tuple[Tensor, Tensor]] = {}  # by layer, with a cache: rows so far
+        self.last: Tensor | None = None  # received attention in the layer below
+        self.rise: Tensor | None = None  # sum of positive changes so far
+
+    def begin(self, state: State) -> None:
+        self.last = self.rise = None
+        if state.step == 0 or not state.cached:
+            self.sums = {}
+
+    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        if self.state is None or not self.strength:
+            return proceed(call)
+        rise = self.rise
+        edited = call
+        if rise is not None and self.acts(call.layer):
+            largest = rise.amax(-1, keepdim=True).clamp_min(1e-30)
+            bias = (
+                self.strength
+                * _deviation(call, self.state.visible)
+                * (rise / largest)[:, None, None]
+            )
+            bias = bias if call.bias is None else bias + call.bias
+            edited = replace(call, bias=bias.to(torch.float32))
+        self._follow(call)
+        return proceed(edited)
+
+    def _follow(self, call: seam.Call) -> None:
+        """Received attention of this layer, as it is without the boost."""
+        assert self.state is not None
+        total, count = columns.received(call, self.state.visible)
+        if self.state.cached:
+            if call.layer in self.sums:
+                total, count = columns.added(self.sums[call.layer], (total, count))
+            self.sums[call.layer] = (total, count)
+        now = (total / count.clamp_min(1)).mean(1)  # (b, k)
+        if self.last is not None:
+            up = (now - self.last).clamp_min(0)
+            self.rise = up if self.rise is None else self.rise + up
+        self.last = now
+
+
+def _deviation(call: seam.Call, visible: Visibility) -> Float[Tensor, "b h 1 1"]:
+    """Median absolute deviation of a head's scaled scores, over keys that may be seen."""
+    b, h, q, d = call.query.shape
+    # Evenly spaced over each prompt's own rows: padding has no say.
+    first = (visible.padding - (visible.keys - visible.queries)).clamp(min=0)[:, None]
+    spread = torch.linspace(0, 1, _ROWS, device=call.query.device)
+    some = first + ((q - 1 - first) * spread).round().long()  # (b, rows)
+    query = call.query.float().gather(2, some[:, None, :, None].expand(b, h, _ROWS, d))
+    score = query @ expand(call.key.float(), h).mT * call.scale  # (b, h, rows, k)
+    mask = seam.allowed(call)
+    mask = mask.expand(b, *mask.shape[1:])
+    index = some[:, None, :, None].expand(b, mask.shape[1], _ROWS, mask.shape[3])
+    score = score.masked_fill(~mask.gather(2, index), torch.nan).flatten(2)
+    middle = score.nanmedian(-1, keepdim=True).values
+    return (score - middle).abs().nanmedian(-1).values[..., None, None]

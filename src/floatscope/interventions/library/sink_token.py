@@ -1,0 +1,70 @@
+"""SinkToken: one more token that everyone sees and that sees itself alone (2601.19657).
+
+There it is trained in; here it is put before a model that never saw one: does attention rest there,
+and do other anchors lose what it takes?
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ...errors import UsageError
+from ...models import Direction, Model, seam
+from ...sequences.prompt import Encoded
+from ..base import Acting, Intervention
+
+REGION = "sink"
+
+
+@dataclass(frozen=True)
+class SinkToken(Intervention):
+    """Put `token` (by default the model's beginning or end of text) first; it sees itself alone.
+
+    It is part of the sequence: a trace shows it as the first position, region "sink". Positions are
+    relative in all supported families, so that the rest of the prompt stays where it was.
+    """
+
+    token: int | None = None
+
+    @property
+    def adds(self) -> int:
+        return 1
+
+    def check(self, model: Model) -> None:
+        _token(self.token, model)
+
+    def acting(self, model: Model) -> "_Acting":
+        return _Acting(model, _token(self.token, model))
+
+
+def _token(given: int | None, model: Model) -> int:
+    if given is None:
+        bos = None if model.tokenizer is None else model.tokenizer.bos_token_id
+        given = bos if bos is not None else model.end_ids[0] if model.end_ids else None
+    if given is None or not 0 <= given < model.vocab_size:
+        raise UsageError(
+            f"SinkToken: token = {given} is not in the vocabulary of {model.name}",
+            "Give a token id, such as that of its beginning of text.",
+        )
+    return given
+
+
+class _Acting(Acting):
+    def __init__(self, model: Model, token: int) -> None:
+        super().__init__(model)
+        self.token = token
+
+    def prepare(self, prompt: Encoded) -> Encoded:
+        return Encoded((self.token, *prompt.ids), (REGION, *prompt.regions), prompt.gold)
+
+    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        state = self.state
+        # A causal model's first token sees itself alone as it is.
+        if state is None or self.model.direction is Direction.CAUSAL:
+            return proceed(call)
+        keys = call.key.shape[2]
+        at = torch.arange(keys, device=call.key.device)
+        is_sink = at == state.visible.padding[:, None]  # (b, k): the first after the padding
+        only_itself = is_sink[:, None, :, None] & ~is_sink[:, None, None, :]
+        return proceed(replace(call, mask=seam.allowed(call) & ~only_itself, causal=False))

@@ -1,0 +1,51 @@
+"""Interventions as a person types them: "mask-columns:k=5,rule=excess(3),layers=0:4"."""
+
+from dataclasses import fields
+from typing import Any
+
+from ..errors import UsageError
+from ..models.select import choice_of, value_of
+from ..stats.anchors import RULES
+from .base import Intervention, Together
+from .library import INTERVENTIONS
+
+
+def intervention_of(text: str) -> Intervention:
+    """ "mask-columns:k=5,rule=excess(3),layers=0:4"; several joined by " + " act together."""
+    parts = [_one_intervention(part.strip()) for part in text.replace(";", ",").split(" + ")]
+    return parts[0] if len(parts) == 1 else Together(tuple(parts))
+
+
+def _one_intervention(text: str) -> Intervention:
+    name, _, rest = text.partition(":")
+    cls = INTERVENTIONS.named(name)
+    known = [f.name for f in fields(cls)]
+    settings: dict[str, Any] = {}
+    for item in rest.split(",") if rest else []:
+        key, _, value = item.partition("=")
+        if key not in known or not value:
+            raise UsageError(
+                f"--intervene {text}: {name} has no such field as {item!r}",
+                f"It has: {', '.join(known)}.",
+            )
+        if key in ("layers", "heads", "steps"):
+            settings[key] = choice_of(value.replace("|", ","), key)
+        elif key == "rule":
+            settings[key] = _rule_of(value)
+        elif key in ("regions", "classes", "queries"):
+            settings[key] = tuple(value.split("|"))
+        else:
+            settings[key] = value_of(value)
+    return cls(**settings)
+
+
+def _rule_of(text: str) -> Any:
+    """ "excess" or "excess(3)"."""
+    name, _, number = text.rstrip(")").partition("(")
+    rules = {rule.__name__.lower(): rule for rule in RULES}
+    if name.lower() not in rules:
+        raise UsageError(f"no rule {text!r}", f"There are: {', '.join(rules)}.")
+    try:
+        return rules[name.lower()](*([float(number)] if number else []))
+    except ValueError as error:
+        raise UsageError(f"rule {text!r}", "Write excess, or excess(3).") from error

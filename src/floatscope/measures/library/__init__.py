@@ -1,0 +1,24 @@
+"""The measures: one file each, one line here, in the order in which lists show them."""
+
+from typing import TYPE_CHECKING
+
+from ..._lazy import lazily
+from ..base import MEASURES
+
+if TYPE_CHECKING:
+    from .absorption import Absorption
+    from .drift import Drift
+    from .dispersion import Dispersion
+    from .geometry import Geometry
+    from .structure import Structure
+    from .region_flow import RegionFlow
+    from .rollout import Rollout
+    from .retrieval import RetrievalHeads
+    from .extreme import ExtremeTokens
+    from .dormancy import Dormancy
+    from .dynamics import Dynamics
+    from .order import DecodingOrder
+    from .entropy import AttentionEntropy
+    from .agreement import Agreement
+
+MEASURES.offer(__name__, lazily(__name__), called={"AttentionEntropy": "entropy"})

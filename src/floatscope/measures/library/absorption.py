@@ -1,0 +1,73 @@
+"""Absorption: how much attention rests on anchors, layer by layer."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import xarray as xr
+
+from ...stats.anchors import Rule, ZScore
+from ...trace import Trace
+from ..base import Measure
+from ..contrast import LOOSE, uniform_received
+from ..result import Result
+from ..style import Figure, band, panels
+
+
+@dataclass(frozen=True)
+class Absorption(Measure):
+    """Share of attention on anchors, on position 0 and on the strongest key, and how many anchors.
+
+    Attention Floating (2601.07894) §3. Each share has its null: what uniform attention over the
+    visible keys would give those same keys. The strongest key and the anchors are chosen for what they
+    receive, so their lift is a little above 1 even on random attention (1.1–1.2 at 32–128 keys).
+    """
+
+    rule: Rule = field(default_factory=ZScore)
+    units: ClassVar[dict[str, str]] = {
+        "absorption": "share",
+        "first": "share",
+        "top": "share",
+        "anchors": "keys",
+    }
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        mass = trace.mass if self.rule.per_head else trace.mass.mean("head")
+        null, anchor = trace.null, self.rule(trace)
+        rest = [d for d in mass.dims if d not in ("layer", "key")]  # averaged, after the keys
+        strongest = mass.fillna(-1).argmax("key")
+        values = {
+            "absorption": mass.where(anchor, 0).sum("key"),
+            "absorption_null": null.where(anchor, 0).sum("key"),
+            "first": mass.isel(key=0),
+            "first_null": null.isel(key=0) + 0 * mass.isel(key=0),
+            "top": mass.max("key"),
+            "top_null": null.isel(key=strongest),
+            "anchors": anchor.sum("key"),
+            "anchors_null": self._by_chance(trace, mass),
+        }
+        return xr.Dataset(
+            {k: v.mean(rest).drop_vars(LOOSE, errors="ignore") for k, v in values.items()}
+        )
+
+    def _by_chance(self, trace: Trace, mass: xr.DataArray) -> xr.DataArray:
+        """How many keys the rule flags under uniform attention: a causal one favours the first."""
+        received = uniform_received(trace)
+        uneven = received.max("key") - received.min("key") > 1e-6 * received.max("key")
+        flagged = self.rule.of(received, warn=False)
+        return (flagged.sum("key") * uneven) + 0 * mass.isel(key=0)
+
+    def plot(self, result: Result) -> Figure:
+        with panels(1, 2) as (figure, axes):
+            share, count = axes[0]
+            for i, (name, label) in enumerate(
+                {"absorption": "anchors", "first": "position 0", "top": "strongest key"}.items()
+            ):
+                band(share, result, name, "layer", series=i, label=label)
+            share.set_ylabel("share of attention (dotted: null)")
+            share.set_ylim(bottom=0)
+            share.legend()
+            band(count, result, "anchors", "layer")
+            count.set_ylabel("anchors")
+            count.set_ylim(bottom=0)
+            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+        return figure

@@ -1,0 +1,172 @@
+"""Agreement: do layers, or two versions of a prompt, attend to the same keys?
+
+Cosines of received attention. They say that two vectors point the same way, not that either matters;
+which keys are shared is for the anchor rules.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ...errors import UsageError
+from ...stats.chance import profile
+from ...stats.thirds import thirds
+from ...trace import Trace
+from ..base import Measure
+from ..contrast import uniform_received
+from ..result import Result, summarise
+from ..style import SHARE_MAP, Figure, panels
+
+
+@dataclass(frozen=True)
+class Agreement(Measure):
+    """Cosine of received attention between layers, and how sharp the deep layers are.
+
+    `agreement`: every pair of layers, head mean, averaged over kept steps; `shallow_deep`: mean over
+    pairs of one layer of the first and one of the last third; `deep`: mean over pairs within the
+    last third; `deep_entropy`: mean row entropy there (NaN if not kept; null 1, uniform).
+    Over-smoothing shows as a high `deep` with a low `deep_entropy`. Vectors without negative parts
+    agree for nothing, so the null is not 0: it is the expected cosine when one vector's lifts are
+    dealt anew among the keys, its length held. Pairs that do not exist are NaN.
+    """
+
+    units: ClassVar[dict[str, str]] = {
+        "agreement": "cosine",
+        "shallow_deep": "cosine",
+        "deep": "cosine",
+        "deep_entropy": "share of maximum",
+    }
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        received = trace.received.mean("head").transpose("step", "layer", "key").values
+        visible = trace.data["visible"].values
+        pairs = [_pairs(c, v) for c, v in zip(received.astype(float), visible, strict=True)]
+        cosine, null = (np.mean(part, axis=0) for part in zip(*pairs, strict=True))
+        layers = trace.data["layer"].values
+        n = len(layers)
+        shallow, deep = (np.isin(np.arange(n), np.arange(n)[part]) for part in thirds(n).values())
+        cross = np.outer(shallow, deep) & ~np.eye(n, dtype=bool)
+        within = np.outer(deep, deep) & ~np.eye(n, dtype=bool)
+        coords = {"layer": layers, "other": layers}
+        values = xr.Dataset(coords=coords)
+        for end, array in (("", cosine), ("_null", null)):
+            values[f"agreement{end}"] = xr.DataArray(array, dims=("layer", "other"))
+            values[f"shallow_deep{end}"] = array[cross].mean() if cross.any() else np.nan
+            values[f"deep{end}"] = array[within].mean() if within.any() else np.nan
+        kept = "entropy" in trace.data
+        values["deep_entropy"] = float(trace.entropy.isel(layer=deep).mean()) if kept else np.nan
+        values["deep_entropy_null"] = 1.0
+        return values
+
+    def plot(self, result: Result) -> Figure:
+        data = result.data
+        with panels(1, 2) as (figure, axes):
+            left, right = axes[0]
+            image = left.pcolormesh(
+                data["other"], data["layer"], data["agreement"], cmap=SHARE_MAP, vmin=0, vmax=1
+            )
+            image.set_edgecolor("face")
+            left.set(xlabel="layer", ylabel="layer", aspect="equal")
+            figure.colorbar(image, ax=left, label="cosine")
+            names = ["shallow_deep", "deep", "deep_entropy"]
+            for y, name in enumerate(names):
+                value, low, high = (float(data[name + end]) for end in ("", "_low", "_high"))
+                right.plot([low, high], [y, y], color="0.25")
+                right.plot(value, y, "o", color="0.1", markersize=4)
+                right.plot(
+                    float(data[f"{name}_null"]), y, "D", color="0.5", mfc="white", ms=6, zorder=1
+                )
+            right.set_yticks(range(3), ["shallow–deep", "deep–deep", "deep entropy"])
+            right.set(ylim=(2.5, -0.5), xlim=(-0.04, 1.04), xlabel="value (diamond: null)")
+            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+        return figure
+
+
+@dataclass(frozen=True)
+class Perturbation(Measure):
+    """What `perturbation` found: the cosine between prompts and their twins, by layer and head."""
+
+    by: str = "key"
+    units: ClassVar[dict[str, str]] = {"perturbation": "cosine"}
+
+    def plot(self, result: Result) -> Figure:
+        with panels() as (figure, axes):
+            axis, data = axes[0, 0], result.data
+            image = axis.pcolormesh(
+                data["head"], data["layer"], data["perturbation"], cmap=SHARE_MAP, vmin=0, vmax=1
+            )
+            image.set_edgecolor("face")
+            axis.set(xlabel="head", ylabel="layer")
+            figure.colorbar(image, ax=axis, label="cosine with the twin")
+            title = f"{result.model}, by {self.by}, n = {result.n}"
+            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
+        return figure
+
+
+def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
+    """Cosine of received attention (mean over kept steps) between each prompt and its noisy twin.
+
+    Key by key where every pair has the same regions at the same places; otherwise by the mean
+    received attention of the regions that all share. Null: one of the two dealt anew. The pairs are
+    the examples of the interval.
+    """
+    a, b = list(a), list(b)
+    if len(a) != len(b):
+        raise UsageError(f"{len(a)} traces and {len(b)} twins", "Give one twin for each.")
+    models = {str(t.info["model"]) for t in (*a, *b)}
+    if len(models) > 1:
+        raise UsageError(
+            f"a prompt and its twin from different models: {', '.join(sorted(models))}",
+            "A head of one model has no counterpart in another: compare twins within one model.",
+        )
+    regions = [[str(r) for r in t.data["region"].values] for t in (*a, *b)]
+    by_key = all(x == y for x, y in zip(regions[: len(a)], regions[len(a) :], strict=True))
+    shared = (
+        [r for r in dict.fromkeys(regions[0]) if all(r in x for x in regions)] if regions else []
+    )
+    if not by_key and len(shared) < 2:
+        raise UsageError(
+            "these prompts and twins differ in length and share fewer than two regions",
+            "Build both with the same named parts.",
+        )
+    examples = []
+    for one, two in zip(a, b, strict=True):
+        x, y = (t.received.mean("step").transpose("layer", "head", "key") for t in (one, two))
+        if not by_key:
+            x, y = (v.groupby("region").mean("key").sel(region=shared) for v in (x, y))
+        x, y = x.fillna(0), y.fillna(0)
+        u, v = x.values.astype(float), y.values.astype(float)
+        length = np.linalg.norm(u, axis=-1) * np.linalg.norm(v, axis=-1)
+        coords = {"layer": one.data["layer"].values, "head": one.data["head"].values}
+        cosine = (u * v).sum(-1) / length
+        # What each key gets for nothing is no likeness: lifts are dealt out, not values.
+        base = uniform_received(one).mean("step")
+        base = base if by_key else base.groupby("region").mean("key").sel(region=shared)
+        free = base.fillna(0).values.astype(float)
+        lift = [np.nanmean(w / np.where(free > 0, free, np.nan), axis=-1) for w in (u, v)]
+        null = lift[0] * lift[1] * (free**2).sum() / length
+        examples.append(
+            xr.Dataset(
+                {
+                    "perturbation": (("layer", "head"), cosine),
+                    "perturbation_null": (("layer", "head"), null),
+                },
+                coords,
+            )
+        )
+    measure = Perturbation(by="key" if by_key else "region")
+    return summarise(examples, measure, next(iter(models), ""), measure.units)
+
+
+def _pairs(received: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(layers, keys) → cosines of all pairs of layers, and their null."""
+    there = visible > 0
+    c = received[:, there]
+    mean = profile(visible[there].astype(float))[0]
+    length = np.linalg.norm(c, axis=-1)
+    lift = (c / mean).mean(-1)
+    null = np.outer(lift, lift) * (mean**2).sum() / np.outer(length, length)
+    return c @ c.T / np.outer(length, length), null

@@ -1,0 +1,149 @@
+"""Drift: do anchors stay where they are, from step to step or from layer to layer?
+
+It compares neighbouring states of one decoding. How anchors differ between examples is Dispersion;
+how much attention they hold is Absorption.
+"""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ...errors import UsageError
+from ...stats.anchors import Rule, ZScore
+from ...stats.chance import Chance
+from ...trace import Trace
+from ..base import Measure
+from ..result import Result
+from ..style import Figure, band, panels
+
+
+@dataclass(frozen=True)
+class Drift(Measure):
+    """How long anchors last and how far they move, over kept steps or over layers, with chance levels.
+
+    Attention Floating (2601.07894) §3; the chance levels are ours. `persistence`: Jaccard index of the
+    anchors of neighbouring states (two empty sets say nothing and are left out); `floating` = 1 −
+    persistence; `stay`: how often the strongest key is the same; `displacement`: how many positions
+    it moves; `lifetime`: mean run of states in which a key is an anchor; `centroid_variance`: of the
+    anchors' mass-weighted mean position; `frontier`: Pearson correlation of the strongest key's
+    position with the mean answer position revealed so far (over steps only). The null is that of two
+    independent states of random attention with as many anchors (see `chance`). One state has no
+    drift: NaN. A causal model computes a row once, so its neighbouring steps share all rows but one
+    and persist by construction: compare it over layers.
+    """
+
+    rule: Rule = field(default_factory=ZScore)
+    over: str = "step"  # or "layer"
+    units: ClassVar[dict[str, str]] = {
+        "persistence": "Jaccard",
+        "floating": "1 − Jaccard",
+        "stay": "share",
+        "displacement": "positions",
+        "lifetime": "states",
+        "centroid_variance": "positions²",
+        "frontier": "correlation",
+    }
+
+    def __post_init__(self) -> None:
+        if self.over not in ("step", "layer"):
+            raise UsageError(f"Drift(over={self.over!r})", 'Use over="step" or over="layer".')
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        received, mass = trace.received, trace.mass
+        if not self.rule.per_head:
+            received, mass = received.mean("head"), mass.mean("head")
+        by = "layer" if self.over == "step" else "step"
+        lead = [by, "head"] if self.rule.per_head else [by]
+        order = (*lead, self.over, "key")
+        visible = trace.data["visible"].broadcast_like(received).transpose(*order).values
+        c = received.transpose(*order).values.astype(np.float64)
+        anchor = self.rule(trace).transpose(*order).values
+        weight = mass.transpose(*order).values
+        front = _frontier(trace) if self.over == "step" else np.full(c.shape[-2], np.nan)
+        each = [
+            _row(c[i], anchor[i], weight[i], visible[i], front) for i in np.ndindex(c.shape[:-2])
+        ]
+        measured = xr.Dataset()
+        for name in each[0]:
+            values = np.array([r[name] for r in each]).reshape(c.shape[:-2])
+            array = xr.DataArray(values, dims=lead, coords={by: trace.data[by].values})
+            measured[name] = array.mean("head") if self.rule.per_head else array
+        return measured
+
+    def plot(self, result: Result) -> Figure:
+        by = "layer" if self.over == "step" else "step"
+        with panels(1, 3, width=2.6) as (figure, axes):
+            share, moved, life = axes[0]
+            band(share, result, "persistence", by, label="anchors (Jaccard)")
+            band(share, result, "stay", by, series=1, label="strongest key")
+            share.set(ylabel="stays where it is", ylim=(-0.03, 1.03))
+            share.legend()
+            band(moved, result, "displacement", by)
+            moved.set_ylabel("displacement (positions)")
+            band(life, result, "lifetime", by)
+            life.set_ylabel(f"an anchor lasts ({self.over}s)")
+            for axis in (share, moved, life):
+                axis.xaxis.get_major_locator().set_params(integer=True)
+            for axis in (moved, life):
+                axis.set_ylim(bottom=0)
+            title = f"{result.model}, over {self.over}s, n = {result.n} (dotted: chance)"
+            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
+        return figure
+
+
+def _row(
+    c: np.ndarray, anchor: np.ndarray, weight: np.ndarray, visible: np.ndarray, front: np.ndarray
+) -> dict[str, float]:
+    """One layer over steps, or one step over layers: every array is (states, keys)."""
+    names = ("persistence", "floating", "stay", "displacement", "lifetime")
+    values = {n + end: np.nan for n in names for end in ("", "_null")}
+    values |= {"centroid_variance": np.nan, "frontier": np.nan, "frontier_null": 0.0}
+    if len(c) < 2:
+        return values
+    chance = Chance(visible[-1], c)
+    sizes = anchor.sum(-1)
+    shared = (anchor[:-1] & anchor[1:]).sum(-1)
+    either = sizes[:-1] + sizes[1:] - shared
+    pairs = [chance.pair(int(a), int(b)) for a, b in pairwise(sizes)]
+    if either.any():
+        some = either > 0
+        values["persistence"] = float((shared[some] / either[some]).mean())
+        values["persistence_null"] = float(np.nanmean([p[0] for p in pairs]))
+        values["floating"] = 1 - values["persistence"]
+        values["floating_null"] = 1 - values["persistence_null"]
+        values["lifetime"] = float(sizes.sum() / (sizes.sum() - shared.sum()))
+        expected = sum(p[1] for p in pairs)
+        values["lifetime_null"] = float(sizes.sum() / (sizes.sum() - expected))
+    top = np.where(np.isnan(c), -1, c).argmax(-1)
+    step = abs(np.diff(top))
+    values |= {"stay": float((step == 0).mean()), "stay_null": chance.stay}
+    values |= {"displacement": float(step.mean()), "displacement_null": chance.displacement}
+    held = np.where(anchor, weight, 0.0)
+    some = sizes > 0
+    if some.sum() > 1:
+        centre = (held[some] * np.arange(c.shape[-1])).sum(-1) / held[some].sum(-1)
+        values["centroid_variance"] = float(centre.var())
+    values["frontier"] = _correlation(top, front)
+    return values
+
+
+def _frontier(trace: Trace) -> np.ndarray:
+    """Mean answer position revealed before each kept step; NaN while there is none."""
+    change, there = trace.change.values, np.zeros(trace.data.sizes["key"], bool)
+    mean = np.full(len(change) + 1, np.nan)
+    for t, done in enumerate(change):
+        there = (there | (done == 1)) & (done != 2)
+        mean[t + 1] = np.flatnonzero(there).mean() if there.any() else np.nan
+    return mean[trace.data["step"].values]
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Pearson's; NaN where either is constant or fewer than three states have both."""
+    both = ~np.isnan(y)
+    x, y = x[both], y[both]
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    return float(np.corrcoef(x, y)[0, 1])

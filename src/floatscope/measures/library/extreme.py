@@ -1,0 +1,102 @@
+"""Extreme tokens: do anchors carry small values, large residuals and high logits?
+
+The three marks of a sink (Guo et al. 2410.13835), each against the other keys of the same step. It
+does not say that one mark causes another, and it does not choose anchors by them.
+"""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ...stats.anchors import Rule, ZScore
+from ...trace import Trace
+from ..base import Measure
+from ..contrast import anchors_of, by_layer, sides
+from ..result import Result
+from ..style import Axes, Figure, band, panels
+
+
+@dataclass(frozen=True)
+class ExtremeTokens(Measure):
+    """Value drain, residual peak and sink-logit gap of anchors. Guo et al. 2410.13835.
+
+    - `drain` = mean ‖W_O v‖ at anchors / median at the others; below 1 the value is drained; null 1
+    - `peak` = the same of the residual norm at the layer's input; above 1 it peaks; null 1
+    - `gap` = mean score at anchors − mean at the others, in q·k without the 1/√d scale; null 0
+    - `found`: share of steps (and heads, for a rule per head) where the rule found an anchor
+
+    Values and scores belong to a head, so the rule looks at each head by default.
+    Ratios are averaged over steps and heads in logarithms, so that half and double cancel.
+    `fallback`: where the rule finds no anchor, the key that receives most stands in; else NaN.
+    """
+
+    rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
+    fallback: bool = True
+    units: ClassVar[dict[str, str]] = {"drain": "×", "peak": "×", "gap": "q·k", "found": "share"}
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        values, residual, score = trace.value_norm, trace.residual_norm, trace.score
+        anchor, has_anchor = anchors_of(trace, self.rule, fallback=self.fallback)
+        at, off = sides(score, anchor)
+        some = by_layer(has_anchor.astype(float))
+        return xr.Dataset(
+            {
+                "drain": _ratio(values, anchor),
+                "drain_null": 1 + 0 * some,
+                "peak": _ratio(residual, anchor),
+                "peak_null": 1 + 0 * some,
+                "gap": by_layer(at.mean("key") - off.mean("key")),
+                "gap_null": 0 * some,
+                "found": some,
+            }
+        )
+
+    def plot(self, result: Result) -> Figure:
+        with panels(1, 3, width=2.5) as (figure, axes):
+            names = {
+                "drain": "value norm, ratio",
+                "peak": "residual norm, ratio",
+                "gap": "score gap (q·k)",
+            }
+            for i, (axis, (name, label)) in enumerate(zip(axes[0], names.items(), strict=True)):
+                band(axis, result, name, "layer", series=i)
+                axis.set_ylabel(label)
+                axis.xaxis.get_major_locator().set_params(integer=True)
+                if name != "gap":
+                    _ratio_axis(axis, result, name)
+            figure.suptitle(
+                f"{result.model}, n = {result.n}: anchors against the others (dotted: null)",
+                fontsize=8,
+                x=0.01,
+                ha="left",
+            )
+        return figure
+
+
+def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.DataArray:
+    """Anchors' mean over the others' median, averaged in logarithms; NaN where a norm is 0."""
+    at, off = sides(norms, anchor)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN")  # every key an anchor: NaN, as it should be
+        ratio = at.mean("key") / off.median("key")
+    logs = by_layer(xr.apply_ufunc(np.log, ratio.where(ratio > 0)))
+    return logs.copy(data=np.exp(logs.values))
+
+
+def _ratio_axis(axis: Axes, result: Result, name: str) -> None:
+    """Logarithmic, plain numbers, 1 always in sight."""
+    from matplotlib.ticker import NullLocator
+
+    values = np.concatenate([result.data[n].values for n in (name, f"{name}_low", f"{name}_high")])
+    values = values[np.isfinite(values) & (values > 0)]
+    low, high = min([0.8, *values]) / 1.1, max([1.25, *values]) * 1.1
+    axis.set_yscale("log")
+    axis.set_ylim(low, high)
+    fine = (1, 2, 5) if high / low > 5 else (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8)
+    every = (1,) if high / low > 100 else fine
+    ticks = [m * 10.0**e for e in range(-6, 7) for m in every if low <= m * 10.0**e <= high]
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.yaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,132 @@
+"""Geometry: why anchors win, by angle or by norm, layer by layer.
+
+It takes the score of a key apart; it does not say which keys are anchors (anchors.py), nor that a
+part causes the attention: what is chosen for its attention has a high score to begin with.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from ...stats.anchors import Rule, ZScore
+from ...trace import Trace
+from ..base import Measure
+from ..contrast import anchors_of, by_layer, sides
+from ..result import Result
+from ..style import Figure, band, panels
+
+_FLAT = 1e-6  # a spread below this share of the largest value is rounding
+_CANCEL = 0.5  # parts that cancel to less than this share of their sizes have no share
+
+
+@dataclass(frozen=True)
+class Geometry(Measure):
+    """Anchors minus the rest in score, cosine and norm product, and the parts of their advantage.
+
+    Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All
+    of it is computed inside a head and averaged over steps and heads. So the rule looks at each head
+    by default: an anchor of the head mean may be one head's, and lose in all others. With
+    n = ‖q‖·‖k‖, c = cosine, a = mean over anchors, o = mean over the others:
+
+    - `score`, `cosine`, `norms`: (a − o) / standard deviation over keys; null 0
+    - `angle` = ½(c_a − c_o)(n_a + n_o), `norm` = ½(n_a − n_o)(c_a + c_o), which sum to
+      n_a·c_a − n_o·c_o; `remainder` = score_a − score_o less that sum: what means cannot see
+    - `angle_share` = angle / (angle + norm); above 1 where the norm works against the anchor; NaN
+      where that sum is not an advantage, or where the two cancel by more than half: within −½ … 1½
+    - `key_rank`: share of the other keys whose norm is smaller than the anchor's (ties half); null ½
+    - `found`: share of steps (and heads, for a rule per head) where the rule found an anchor
+
+    `fallback`: where the rule finds none, the key that receives most stands in; without it, NaN.
+    """
+
+    rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
+    fallback: bool = True
+    units: ClassVar[dict[str, str]] = {
+        "score": "standard deviations",
+        "cosine": "standard deviations",
+        "norms": "standard deviations",
+        "angle": "q·k",
+        "norm": "q·k",
+        "remainder": "q·k",
+        "angle_share": "share",
+        "key_rank": "share of keys",
+        "found": "share",
+    }
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        score, cosine, key_norm = trace.score, trace.cosine, trace.key_norm
+        norms = trace.query_norm * key_norm
+        anchor, has_anchor = anchors_of(trace, self.rule, fallback=self.fallback)
+
+        def means(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+            at, off = sides(values, anchor)
+            return at.mean("key"), off.mean("key")
+
+        (s_a, s_o), (c_a, c_o), (n_a, n_o) = means(score), means(cosine), means(norms)
+        angle, norm = (c_a - c_o) * (n_a + n_o) / 2, (n_a - n_o) * (c_a + c_o) / 2
+        values = {
+            "score": by_layer((s_a - s_o) / _spread(score, s_a - s_o)),
+            "cosine": by_layer((c_a - c_o) / _spread(cosine, c_a - c_o)),
+            "norms": by_layer((n_a - n_o) / _spread(norms, n_a - n_o)),
+            "angle": by_layer(angle),
+            "norm": by_layer(norm),
+            "remainder": by_layer(s_a - s_o - angle - norm),
+            "key_rank": by_layer(_rank(key_norm).where(anchor).mean("key")),
+            "found": by_layer(has_anchor.astype(float)),
+        }
+        both = values["angle"] + values["norm"]
+        clear = both > _CANCEL * (abs(values["angle"]) + abs(values["norm"]))
+        values["angle_share"] = (values["angle"] / both).where(clear)
+        nulls = {f"{k}_null": 0 * values["found"] for k in ("score", "cosine", "norms")}
+        nulls |= {f"{k}_null": 0 * values["found"] for k in ("angle", "norm")}
+        return xr.Dataset({**values, **nulls, "key_rank_null": 0.5 + 0 * values["found"]})
+
+    def plot(self, result: Result) -> Figure:
+        with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
+            trio, parts, share = axes[0]
+            for i, (name, label) in enumerate(
+                {"score": "score", "cosine": "cosine", "norms": "norms"}.items()
+            ):
+                band(trio, result, name, "layer", series=i, label=label)
+            trio.set_ylabel("anchors − rest (std. dev.)")
+            for i, (name, label) in enumerate(
+                {"angle": "angle", "norm": "norm", "remainder": "remainder"}.items()
+            ):
+                band(parts, result, name, "layer", series=i, label=label)
+            parts.set_ylabel("part of the advantage (q·k)")
+            band(share, result, "angle_share", "layer", label="angle share")
+            band(share, result, "key_rank", "layer", series=1, label="key norm rank")
+            share.set_ylabel("share")
+            share.set_ylim(bottom=min(0, share.get_ylim()[0]))
+            for axis in axes[0]:
+                # Above the axes: no line is ever covered.
+                axis.legend(
+                    loc="lower left",
+                    bbox_to_anchor=(0, 1),
+                    fontsize=7,
+                    ncols=3,
+                    handlelength=2.4,
+                    columnspacing=0.8,
+                )
+                axis.xaxis.get_major_locator().set_params(integer=True)
+            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+        return figure
+
+
+def _spread(values: xr.DataArray, difference: xr.DataArray) -> xr.DataArray:
+    """Population standard deviation over keys; infinite (a difference of 0) where all are equal."""
+    spread = values.std("key", ddof=0)
+    flat = spread <= _FLAT * abs(values).max("key")
+    return spread.where(~flat, np.inf).where(difference.notnull())
+
+
+def _rank(values: xr.DataArray) -> xr.DataArray:
+    """Share of the other keys that are smaller, ties counted half: 0 lowest, 1 highest, mean ½."""
+    dims = [d for d in values.dims if d != "key"]
+    flat = values.transpose("key", *dims)
+    table = pd.DataFrame(flat.values.reshape(flat.sizes["key"], -1))
+    rank = (table.rank() - 1) / (table.notna().sum() - 1)
+    return flat.copy(data=rank.to_numpy().reshape(flat.shape)).transpose(*values.dims)

@@ -1,0 +1,164 @@
+"""Region flow: where the answer looks, region by region and layer by layer.
+
+One layer's attention, not a path through layers (that is Rollout), and not a causal claim: a row may
+look at a passage and use nothing of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ...errors import UsageError
+from ...trace import Trace
+from ..base import Measure
+from ..nulls import flow_null, names, row_null, tokens
+from ..regions import CATEGORIES, SERIES, by_category, gold_of, passages_of, stated, written
+from ..result import Result
+from ..style import LIFT_MAP, Figure, band, panels
+
+_ROWS = {
+    "reveal": "the row that predicted each token of the answer, at the step that revealed it",
+    "answer": "all rows at answer positions, at every step that has any",
+}
+
+
+@dataclass(frozen=True)
+class RegionFlow(Measure):
+    """Attention from the answer to gold, other passages, question, … and the gold passage's lift.
+
+    `rows="reveal"`: the row that predicted each token, at the step that revealed it. In a causal
+    model that is the row before (for the first token the last row of the prompt): one estimator for
+    causal and diffusion models. What fills the answer after its end token does not count.
+    `rows="answer"`: all rows that stand at answer positions, those of `source`, at every step. In a
+    causal model these are the tokens generated so far: the row that predicts the first is not among
+    them, and step 0 has none.
+
+    gold_lift = (mass per gold token) / (mass per token over all passages), null 1; NaN without a
+    gold region or with a single passage. Attention Floating (2601.07894) §5.
+    """
+
+    rows: str = "reveal"
+    source: tuple[str, ...] = ("masked", "revealed")
+    units: ClassVar[dict[str, str]] = {"flow": "share", "gold_lift": "×", "passage": "share"}
+
+    def __post_init__(self) -> None:
+        if self.rows not in _ROWS:
+            raise UsageError(f"rows = {self.rows!r}", "Use 'reveal' or 'answer'.")
+        if not self.source:
+            raise UsageError("no source", "Name regions, such as ('masked', 'revealed').")
+
+    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().of(examples, model)
+        result.data.attrs |= {"rows": _ROWS[self.rows], "gold": stated(examples)}
+        counts = sorted({one.sizes.get("place", 0) for one in examples})
+        if counts != [counts[0]] or counts == [0]:  # places do not correspond
+            result.values.remove("passage")
+            result.data = result.data.drop_dims("place")
+            result.data.attrs["passage"] = f"left out: the traces hold {counts} passages"
+        return result
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        flow, null, size = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
+        places, gold = passages_of(trace), gold_of(trace)
+        per = flow.sel(target=places) / size.sel(target=places)
+        over_all = flow.sel(target=places).sum("target") / size.sel(target=places).sum("target")
+        lift = flow.isel(target=0, drop=True) * np.nan
+        if gold is not None and len(places) > 1:
+            lift = per.sel(target=gold, drop=True) / over_all if gold in places else lift
+
+        def placed(array: xr.DataArray) -> xr.DataArray:
+            by_place = array.sel(target=places).rename(target="place")
+            return by_place.assign_coords(place=np.arange(1, len(places) + 1))
+
+        values = {
+            "flow": by_category(flow, trace),
+            "flow_null": by_category(null, trace),
+            "gold_lift": lift,
+            "gold_lift_null": 1 + 0 * lift,
+            "passage": placed(flow),
+            "passage_null": placed(null),
+        }
+        return xr.Dataset(
+            {k: v.transpose("layer", ...) for k, v in values.items()},
+            attrs={"gold": gold is not None},
+        )
+
+    def _reveal(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
+        counted = written(trace)
+        flow = trace.rows["row_flow"].mean("head").isel(event=counted)
+        null = row_null(trace).isel(event=counted) + 0 * flow.isel(target=0, drop=True)
+        return flow.mean("event"), null.mean("event"), self._tokens(trace)
+
+    def _answer(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
+        known = names(trace)
+        unknown = [s for s in self.source if s not in known]
+        if unknown:
+            raise UsageError(f"no region {unknown[0]!r}", f"This trace has: {', '.join(known)}.")
+        at = list(self.source)
+        flow = trace.flow.mean("head").sel(source=at)
+        null = flow_null(trace).sel(source=at).expand_dims(layer=flow["layer"].values)
+        weight = xr.DataArray(
+            tokens(trace)[:, [known.index(s) for s in at]], dims=("step", "source")
+        )
+        return _over(flow, weight), _over(null, weight), self._tokens(trace)
+
+    def _tokens(self, trace: Trace) -> xr.DataArray:
+        # A prompt's regions never change; masked and revealed are not divided by their length.
+        return xr.DataArray(tokens(trace)[0], dims="target", coords={"target": names(trace)})
+
+    def plot(self, result: Result) -> Figure:
+        mapped = "passage" in result.values
+        with panels(1, 3 if mapped else 2) as (figure, axes):
+            share, lift = axes[0][:2]
+            shown = [c for c in CATEGORIES if result["flow"].sel(category=c).notnull().any()]
+            for i, category in enumerate(shown):
+                part = Result(
+                    result.data.sel(category=category), self, result.examples, result.model
+                )
+                band(share, part, "flow", "layer", series=SERIES[i], label=category)
+            share.set_ylabel("share of attention (dotted: null)")
+            share.set_ylim(0, 1)
+            share.set_title("answer → region")
+            lift.set_title("per gold token / per token of all passages")
+            share.legend(ncols=3, fontsize=5.5, loc="upper right", columnspacing=1)
+            band(lift, result, "gold_lift", "layer", label="gold")
+            lift.set_ylabel("gold lift (dotted: null)")
+            lift.set_ylim(bottom=0)
+            if not result["gold_lift"].notnull().any():
+                lift.text(
+                    0.5,
+                    0.5,
+                    "no gold region, or a single passage",
+                    ha="center",
+                    transform=lift.transAxes,
+                )
+            if mapped:
+                _map(figure, axes[0][2], result)
+            note = f"{result.model}, n = {result.n}, {self.rows} rows"
+            figure.suptitle(note, fontsize=8, x=0.01, ha="left")
+        return figure
+
+
+def _over(flow: xr.DataArray, weight: xr.DataArray) -> xr.DataArray:
+    """Mean over the rows of several sources, then over the steps that have any."""
+    total = weight.sum("source")
+    rows = (flow.fillna(0) * weight).sum("source") / total.where(total > 0)
+    return rows.mean("step")
+
+
+def _map(figure: Any, axis: Any, result: Result) -> None:
+    from matplotlib.colors import LogNorm
+
+    lift = result["passage_lift"].transpose("place", "layer")
+    top = max(2.0, float(np.nanquantile(lift, 0.98)), 1 / max(float(lift.min()), 0.05))
+    image = axis.pcolormesh(
+        lift["layer"], lift["place"], lift, cmap=LIFT_MAP, norm=LogNorm(1 / top, top)
+    )
+    axis.set_title("answer → passage, by place")
+    axis.set_xlabel("layer")
+    axis.set_ylabel("passage")
+    axis.set_yticks(lift["place"].values)
+    figure.colorbar(image, ax=axis, label="lift over uniform attention")

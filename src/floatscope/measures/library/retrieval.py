@@ -1,0 +1,187 @@
+"""Retrieval heads: which heads fetch the answer from the gold passage.
+
+Two different things, never mixed: the strict copy score (Wu et al. 2404.15574) asks whether the one
+key a head looks at most holds the very token being written; evidence lift asks only how much of its
+attention lies on the gold passage. Neither shows that the model uses what the head fetched.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+
+from ...errors import UsageError
+from ...stats.intervals import DRAWS
+from ...trace import Trace
+from ..base import Measure
+from ..nulls import last_visible, present, row_null, rows_of_events
+from ..regions import gold_of, stated, written
+from ..result import Result
+from ..style import LIFT_MAP, SHARE_MAP, Figure, panels
+
+
+@dataclass(frozen=True)
+class RetrievalHeads(Measure):
+    """`copy`: strict copy score, layer × head; `evidence`: mass on gold; `heads`: how many copy.
+
+    At the reveal of token w a head hits if its strongest key lies in the gold region and holds w.
+    copy = distinct tokens hit / distinct tokens of the answer that occur in the gold region. The
+    denominator is what could be copied at all: gold is a whole passage here, not Wu et al.'s needle
+    which the answer repeats entirely, and its other tokens are no misses. So copy ≤ 1, and NaN where
+    the answer shares no token with the gold region. Null: a random visible key in place of the
+    strongest, as an expectation.
+
+    `heads`: heads whose mean copy over the examples is ≥ threshold; its null is how many a random
+    visible key would bring there. `evidence`: mean mass from the rows that predicted the answer
+    (without what fills it after its end token) on the gold region; null: uniform attention.
+    """
+
+    threshold: float = 0.1
+    units: ClassVar[dict[str, str]] = {"copy": "share", "evidence": "share", "heads": "heads"}
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise UsageError(f"threshold = {self.threshold}", "It is a share above 0, at most 1.")
+
+    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().of(examples, model)
+        copy = result.examples["copy"].transpose("example", "layer", "head").values
+        count, low, high = _count(copy.reshape(len(copy), -1), self.threshold)
+        chances = [np.array(one.attrs["luck"]) for one in examples]
+        null = copy[0].size * _by_luck([c for c in chances if len(c)], self.threshold)
+        for name, value in (("", count), ("_low", low), ("_high", high), ("_null", null)):
+            result.data[f"heads{name}"] = self._at(value, self.units["heads"])
+        lift = count / null if null > 0 else np.nan
+        result.data["heads_lift"] = self._at(lift, "×")
+        result.values.append("heads")
+        usable = sum(len(c) > 0 for c in chances)
+        result.data.attrs |= {
+            "gold": stated(examples),
+            "copy": f"{usable} of {len(examples)} answers share a token with their gold region",
+        }
+        return result
+
+    def _at(self, value: float, unit: str) -> xr.DataArray:
+        where = {"threshold": [self.threshold]}
+        return xr.DataArray([value], where, ("threshold",), attrs={"units": unit})
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        rows = trace.rows
+        key = rows["row_key"].isel(rank=0).transpose("event", "layer", "head")
+        shape = [key.sizes["layer"], key.sizes["head"]]
+        where = {d: key[d].values for d in ("layer", "head")}
+        blank = xr.DataArray(np.full(shape, np.nan), where, ("layer", "head"))
+        gold, chance = gold_of(trace), _chance(trace)
+        copy = copy_null = evidence = evidence_null = blank
+        if gold is not None and len(key):
+            counted = written(trace)
+            evidence = (
+                rows["row_flow"].sel(target=gold, drop=True).isel(event=counted).mean("event")
+            )
+            evidence_null = blank.fillna(0) + row_null(trace).sel(target=gold, drop=True).isel(
+                event=counted
+            ).mean("event")
+        if len(chance):
+            token, _ = _copyable(trace)
+            inside, ids = _gold(trace)
+            at = key.values
+            hit = inside[at] & (ids[at] == token[:, None, None])
+            words = [w for w in np.unique(token) if (ids[inside] == w).any()]
+            score = np.mean([hit[token == w].any(0) for w in words], axis=0)
+            copy, copy_null = blank.copy(data=score), blank.fillna(0) + chance.mean()
+        return xr.Dataset(
+            {
+                "copy": copy,
+                "copy_null": copy_null,
+                "evidence": evidence.transpose("layer", "head"),
+                "evidence_null": evidence_null,
+            },
+            attrs={"gold": gold is not None, "luck": chance.tolist()},
+        )
+
+    def plot(self, result: Result) -> Figure:
+        from matplotlib.colors import LogNorm
+
+        with panels(1, 2) as (figure, axes):
+            copy, lift = result["copy"], result["evidence_lift"]
+            top = max(self.threshold, float(np.nan_to_num(copy.max(), nan=0)))
+            _map(figure, axes[0][0], copy, "strict copy score", cmap=SHARE_MAP, vmin=0, vmax=top)
+            for layer, head in np.argwhere(copy.values >= self.threshold):
+                at = (copy["layer"].values[layer], copy["head"].values[head])
+                axes[0][0].plot(*at, "o", color="white", markeredgecolor="black", markersize=3.5)
+            count, null = result["heads"].item(), result["heads_null"].item()
+            title = f"strict copy: {count:g} heads ≥ {self.threshold:g} (by luck {null:.2g})"
+            axes[0][0].set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
+            ends = np.nan_to_num([float(lift.max()), 1 / max(float(lift.min()), 0.05)], nan=2)
+            span = max(2.0, *ends)
+            norm = LogNorm(1 / span, span)
+            label = "mass on gold / uniform"
+            _map(figure, axes[0][1], lift, label, cmap=LIFT_MAP, norm=norm)
+            axes[0][1].set_title("evidence lift")
+            if not np.isfinite(lift).any():
+                axes[0][1].set_title("evidence lift: no gold region")
+            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+        return figure
+
+
+def _map(figure: Any, axis: Any, array: xr.DataArray, label: str, **look: Any) -> None:
+    array = array.transpose("head", "layer")
+    image = axis.pcolormesh(array["layer"], array["head"], array, **look)
+    axis.set_xlabel("layer")
+    axis.set_ylabel("head")
+    for each in (axis.xaxis, axis.yaxis):
+        each.get_major_locator().set_params(integer=True)
+    figure.colorbar(image, ax=axis, label=label)
+
+
+def _gold(trace: Trace) -> tuple[Bool[np.ndarray, " s"], Int[np.ndarray, " s"]]:
+    """Which positions are gold, and the ids; a prompt's ids never change."""
+    return trace.data["region"].values == gold_of(trace), trace.canvas.values[0]
+
+
+def _copyable(trace: Trace) -> tuple[Int[np.ndarray, " e"], Float[np.ndarray, " e"]]:
+    """Each reveal's token, and how likely a random visible key of its row is a hit."""
+    token, steps = trace.rows["event_token"].values, trace.rows["event_step"].values
+    inside, ids = _gold(trace)
+    chance = np.zeros(len(token))
+    for e, (step, row) in enumerate(zip(steps, rows_of_events(trace), strict=True)):
+        reach = last_visible(trace, present(trace, int(step)))[row] + 1
+        chance[e] = (inside[:reach] & (ids[:reach] == token[e])).sum() / reach
+    return token, chance
+
+
+def _chance(trace: Trace) -> Float[np.ndarray, " w"]:
+    """For each distinct answer token that gold holds: how likely a random key hits it at least once."""
+    if gold_of(trace) is None:
+        return np.zeros(0)
+    token, chance = _copyable(trace)
+    inside, ids = _gold(trace)
+    words = [w for w in np.unique(token) if (ids[inside] == w).any()]
+    return np.array([1 - np.prod(1 - chance[token == w]) for w in words])
+
+
+def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, float, float]:
+    """Heads whose mean over examples reaches the threshold, with a bootstrap over examples."""
+    there = ~np.isnan(copy).all(1)
+    copy, n = copy[there], int(there.sum())
+    if n == 0:
+        return np.nan, np.nan, np.nan
+    count = float((copy.mean(0) >= threshold).sum())
+    if n == 1:
+        return count, np.nan, np.nan
+    weight = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS)
+    drawn = (weight @ copy / n >= threshold).sum(1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return count, float(low), float(high)
+
+
+def _by_luck(chances: list[np.ndarray], threshold: float) -> float:
+    """How likely one head of random keys has a mean copy score ≥ threshold; 10,000 draws."""
+    if not chances:
+        return np.nan
+    rng = np.random.default_rng(0)
+    score = np.mean([(rng.random((10_000, len(c))) < c).mean(1) for c in chances], axis=0)
+    return float((score >= threshold - 1e-12).mean())

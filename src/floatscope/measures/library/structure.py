@@ -1,0 +1,120 @@
+"""Structure and content: which classes of token attention rests on, and how that changes with depth.
+
+It reads the classes a trace carries (token_classes.py); it does not judge tokens itself, and it
+does not tell a class from its positions: a sink at position 0 is structure because `<bos>` is.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ...sequences.token_classes import STRUCTURAL
+from ...trace import Trace
+from ..base import Measure
+from ..result import Result
+from ..style import LIFT_MAP, Axes, Figure, band, panels
+
+SHOWN = ("special", "mask", "whitespace", "punctuation", "template", "function", "content")
+_NUMBERS = 16  # up to so many layers, cells hold their number
+
+
+@dataclass(frozen=True)
+class Structure(Measure):
+    """Mass lift by token class and layer, the structure index, and its trend over depth.
+
+    - `class_mass`: share of attention on the class; null: what uniform attention would give it
+    - `class_lift` = class mass / class null mass, both summed over steps first; null 1
+    - `index` = structural lift / content lift; null 1. Structural: special, whitespace,
+      punctuation, template, function. Masks are neither: they have a lift and no part in the index
+    - `trend` = slope of ln(index) against relative depth (0 first layer, 1 last); null 0. exp(trend)
+      is the factor from first to last layer
+
+    A class that is not there is NaN. `skip` leaves out the first keys: Structure(skip=1) is without
+    position 0, where a fixed sink would pass for an interest in structure.
+    """
+
+    skip: int = 0
+    units: ClassVar[dict[str, str]] = {
+        "class_mass": "share",
+        "class_lift": "×",
+        "index": "×",
+        "trend": "ln × per depth",
+    }
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        mass = trace.mass.mean("head").transpose("step", "layer", "key").fillna(0)
+        kind = trace.data["token_class"].transpose("step", "key").values.copy()
+        kind[:, : self.skip] = "skipped"
+        of = (kind[..., None] == np.array(SHOWN)).astype(float)  # (step, key, class)
+        there = np.asarray(of.any(axis=(0, 1)))
+        got = np.einsum("tlk,tkc->cl", mass.values.astype(float), of) / len(kind)
+        due = np.einsum("tk,tkc->c", trace.null.fillna(0).values.astype(float), of) / len(kind)
+        got, due = np.where(there[:, None], got, np.nan), np.where(there, due, np.nan)
+        structural = np.isin(SHOWN, STRUCTURAL) & there
+        content = SHOWN.index("content")
+        depth = trace.data["layer"].values.astype(float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            above = got[structural].sum(0) / due[structural].sum()
+            index = above / (got[content] / due[content])
+        layer, both = ("layer",), ("token_class", "layer")
+        return xr.Dataset(
+            {
+                "class_mass": (both, got),
+                "class_mass_null": (both, np.broadcast_to(due[:, None], got.shape)),
+                "class_lift": (both, got / due[:, None]),
+                "class_lift_null": (both, np.ones_like(got)),
+                "index": (layer, index),
+                "index_null": (layer, np.ones_like(index)),
+                "trend": _slope(depth, index),
+                "trend_null": 0.0,
+            },
+            {"token_class": np.array(SHOWN), "layer": trace.data["layer"].values},
+        )
+
+    def plot(self, result: Result) -> Figure:
+        with panels(1, 2, width=3.6) as (figure, axes):
+            grid, line = axes[0]
+            _lifts(grid, result)
+            band(line, result, "index", "layer")
+            line.set_yscale("log")
+            line.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+            line.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "25" else "")
+            line.set_ylabel("structural / content lift")
+            line.xaxis.get_major_locator().set_params(integer=True)
+            trend, low, high = (float(result.data[f"trend{x}"]) for x in ("", "_low", "_high"))
+            interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+            line.set_title(f"trend of ln(index) over depth: {trend:.2f}{interval}")
+            grid.set_title("lift by class (1 = chance)")
+            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+        return figure
+
+
+def _lifts(axis: Axes, result: Result) -> None:
+    """Classes × layers: colour for the lift, and its number (or + above chance), for grey."""
+    shown = result.data["class_lift"].dropna("token_class", how="all").transpose("token_class", ...)
+    values, layers = shown.values, shown["layer"].values
+    with np.errstate(divide="ignore"):
+        logs = np.log2(values)
+    axis.imshow(logs, cmap=LIFT_MAP, vmin=-4, vmax=4, aspect="auto", interpolation="nearest")
+    numbers = len(layers) <= _NUMBERS
+    for (row, column), value in np.ndenumerate(values):
+        text = (f"{value:.0f}" if value >= 9.95 else f"{value:.1f}") if numbers else "+"
+        if np.isfinite(value) and (numbers or value > 1):
+            dark = abs(logs[row, column]) > 2.6
+            colour = "white" if dark else "black"
+            axis.text(column, row, text, ha="center", va="center", fontsize=5, color=colour)
+    axis.set_yticks(range(len(values)), [str(c) for c in shown["token_class"].values])
+    every = max(1, len(layers) // 8)
+    axis.set_xticks(range(0, len(layers), every), [str(x) for x in layers[::every]])
+    axis.set_xlabel("layer")
+
+
+def _slope(depth: np.ndarray, index: np.ndarray) -> float:
+    """Of ln(index) against relative depth; NaN with fewer than two layers to go by."""
+    good = np.isfinite(index) & (index > 0)
+    if good.sum() < 2:
+        return float("nan")
+    x = (depth - depth.min()) / (depth.max() - depth.min())
+    return float(np.polyfit(x[good], np.log(index[good]), 1)[0])

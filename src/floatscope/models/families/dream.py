@@ -1,0 +1,33 @@
+"""Dream: a Qwen2 that sees in both directions; row i − 1 predicts position i, as in its ancestor.
+
+Its own code fails on transformers 5; the keys are Qwen2's, so nothing is renamed.
+Ye et al. 2025, arXiv 2508.15487.
+"""
+
+from typing import Any
+
+from transformers import Qwen2ForCausalLM
+
+from ..family import Direction, Family, rope
+
+
+def translate(raw: dict[str, Any]) -> dict[str, Any]:
+    fields = {key: value for key, value in raw.items() if key != "rope_theta"}
+    fields["rope_parameters"] = rope(
+        raw.get("rope_theta", 1_000_000.0), fields.pop("rope_scaling", None)
+    )
+    fields["is_causal"] = False
+    return fields
+
+
+DREAM = Family(
+    name="Dream",
+    architectures=("DreamModel",),
+    network=Qwen2ForCausalLM,
+    direction=Direction.BIDIRECTIONAL,
+    shift=1,
+    mask_id=151666,
+    translate=translate,
+    tokenizer="Qwen2Tokenizer",
+    examples="Dream-7B Base and Instruct, Dream-Coder, DiffuCoder",
+)

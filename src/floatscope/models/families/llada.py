@@ -1,0 +1,91 @@
+"""LLaDA: a Llama that sees in both directions, under OLMo's key names.
+
+Its own code refuses `output_attentions` and does not load on transformers 5; the weights are a
+Llama's, so a LlamaForCausalLM carries them with equal logits. LLaDA rotates q and k in float32.
+Nie et al. 2025, arXiv 2502.09992.
+"""
+
+from typing import Any
+
+from transformers import LlamaForCausalLM
+
+from ...errors import ModelError
+from ..family import Direction, Family, rope
+
+
+def translate(raw: dict[str, Any]) -> dict[str, Any]:
+    """LLaDA's config fields in Llama's words; refuses variants that are not a Llama."""
+    for key, expected in {
+        "block_type": "llama",
+        "layer_norm_type": "rms",
+        "activation_type": "silu",
+        "rope": True,
+        "alibi": False,
+        "attention_layer_norm": False,
+        "scale_logits": False,
+        "embedding_layer_norm": False,
+    }.items():
+        if raw.get(key, expected) not in (expected, None):
+            raise ModelError(
+                f"this LLaDA variant has {key} = {raw[key]!r}, and only {expected!r} is a Llama",
+                "Floatscope cannot load it; LLaDA-8B Base, Instruct and 1.5 are supported.",
+            )
+    vocab = raw.get("embedding_size") or raw["vocab_size"]
+    return {
+        "vocab_size": vocab,
+        "hidden_size": raw["d_model"],
+        "num_hidden_layers": raw["n_layers"],
+        "num_attention_heads": raw["n_heads"],
+        "num_key_value_heads": raw.get("n_kv_heads") or raw["n_heads"],
+        "intermediate_size": raw.get("mlp_hidden_size") or raw["mlp_ratio"] * raw["d_model"],
+        "max_position_embeddings": raw["max_sequence_length"],
+        "rms_norm_eps": raw.get("rms_norm_eps", 1e-5),
+        "rope_parameters": rope(raw.get("rope_theta", 10_000.0)),
+        "tie_word_embeddings": raw.get("weight_tying", False),
+        "attention_bias": bool(
+            raw.get("include_qkv_bias", False) or raw.get("include_bias", False)
+        ),
+        "mlp_bias": bool(raw.get("include_bias", False)),
+        "mask_token_id": raw.get("mask_token_id"),
+        "bos_token_id": raw.get("bos_token_id"),
+        "eos_token_id": raw.get("eos_token_id"),
+        "pad_token_id": raw.get("pad_token_id"),
+        "is_causal": False,
+    }
+
+
+# One capture group per pattern: transformers fills only the first, and a second one would leave
+# its tensors freshly initialised without a word.
+BLOCK = {
+    "attn_norm": "input_layernorm",
+    "ff_norm": "post_attention_layernorm",
+    "q_proj": "self_attn.q_proj",
+    "k_proj": "self_attn.k_proj",
+    "v_proj": "self_attn.v_proj",
+    "attn_out": "self_attn.o_proj",
+    "ff_proj": "mlp.gate_proj",
+    "up_proj": "mlp.up_proj",
+    "ff_out": "mlp.down_proj",  # not the head: that is transformer.ff_out, without a block
+}
+KEYS = {
+    **{
+        rf"^model\.transformer\.blocks\.(\d+)\.{theirs}\.": rf"model.layers.\1.{ours}."
+        for theirs, ours in BLOCK.items()
+    },
+    r"^model\.transformer\.wte\.": "model.embed_tokens.",
+    r"^model\.transformer\.ln_f\.": "model.norm.",
+    r"^model\.transformer\.ff_out\.": "lm_head.",
+}
+
+LLADA = Family(
+    name="LLaDA",
+    architectures=("LLaDAModelLM",),
+    network=LlamaForCausalLM,
+    direction=Direction.BIDIRECTIONAL,
+    shift=0,
+    mask_id=126336,
+    translate=translate,
+    key_mapping=KEYS,
+    fp32_rope=True,
+    examples="LLaDA-8B Base, Instruct, 1.5",
+)

@@ -1,0 +1,12 @@
+"""Llama, and everything published as one: Llama 2 and 3, SmolLM2; as safetensors or GGUF."""
+
+from transformers import LlamaForCausalLM
+
+from ..family import Family
+
+LLAMA = Family(
+    name="Llama",
+    architectures=("LlamaForCausalLM",),
+    network=LlamaForCausalLM,
+    examples="Llama-2, Llama-3.x, SmolLM2 (also as GGUF)",
+)

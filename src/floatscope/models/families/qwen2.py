@@ -1,0 +1,12 @@
+"""Qwen2 and Qwen2.5: Llama with biases on q, k and v."""
+
+from transformers import Qwen2ForCausalLM
+
+from ..family import Family
+
+QWEN2 = Family(
+    name="Qwen2",
+    architectures=("Qwen2ForCausalLM",),
+    network=Qwen2ForCausalLM,
+    examples="Qwen2, Qwen2.5",
+)

@@ -1,0 +1,12 @@
+"""Qwen3 (dense): Qwen2 without biases, with a norm on every head's q and k."""
+
+from transformers import Qwen3ForCausalLM
+
+from ..family import Family
+
+QWEN3 = Family(
+    name="Qwen3",
+    architectures=("Qwen3ForCausalLM",),
+    network=Qwen3ForCausalLM,
+    examples="Qwen3",
+)

@@ -1,0 +1,67 @@
+"""Choosing layers, heads and steps the way Python chooses, or as a person types it: 3, 0:4, 0,5,11."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import UsageError
+
+Choice = int | slice | Sequence[int] | None
+
+
+def chosen(choice: Choice, total: int, what: str) -> list[int]:
+    """The indices meant, in order; negative ones count from the end."""
+    everything = range(total)
+    if choice is None:
+        return list(everything)
+    if isinstance(choice, slice):
+        indices = sorted(everything[choice])
+    else:
+        wanted = [choice] if isinstance(choice, int) else list(choice)
+        wrong = [i for i in wanted if not -total <= i < total]
+        if wrong:
+            raise UsageError(
+                f"no {what} {wrong[0]}: there are {total}", f"Choose from 0 to {total - 1}."
+            )
+        indices = sorted({i % total for i in wanted})
+    if not indices:
+        raise UsageError(
+            f"{what}s = {choice} chooses none of the {total} there are", "Choose at least one."
+        )
+    return indices
+
+
+def within(choice: Choice, index: int, what: str) -> bool:
+    """Whether an index is chosen, where the total is not known: counted from the first only."""
+    if choice is None:
+        return True
+    if isinstance(choice, slice):
+        ends = [end for end in (choice.start, choice.stop, choice.step) if end is not None]
+        if any(end < 0 for end in ends):
+            raise UsageError(f"{what}s = {choice}", "Count from the first: 0, 1, …")
+        start, step = choice.start or 0, choice.step or 1
+        stop = index + 1 if choice.stop is None else choice.stop
+        return index in range(start, stop, step)
+    wanted = [choice] if isinstance(choice, int) else list(choice)
+    if any(i < 0 for i in wanted):
+        raise UsageError(f"{what}s = {choice}", "Count from the first: 0, 1, …")
+    return index in wanted
+
+
+def choice_of(text: str | None, name: str) -> Choice:
+    if text is None:
+        return None
+    try:
+        if ":" in text:
+            return slice(*(int(part) if part else None for part in text.split(":")))
+        return [int(part) for part in text.split(",")]
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{name} {text}", "Write 3, or 0,5,11, or 0:4.") from error
+
+
+def value_of(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)

@@ -1,0 +1,179 @@
+"""Tiny random checkpoints in each family's real format: key names, config fields, tokenizer files.
+
+For tests, benchmarks and trying things out where no real checkpoint is at hand. The weights are
+random: such a model shows that the instrument works, and nothing about language.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+
+from .families import llada
+from .registry import family_by_name
+
+SPECIALS = ("<|begin|>", "<|end|>", "<|pad|>", "<|mask|>")
+BEGIN, END, PAD, MASK = range(256, 260)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a tiny model; the vocabulary is the 256 bytes and four special tokens."""
+
+    layers: int = 3
+    width: int = 32
+    heads: int = 4
+    kv_heads: int = 2
+    ffn: int = 48
+    context: int = 512
+    vocab: int = 264  # a few more than the tokenizer knows, as published models have
+    seed: int = 0
+    spread: float = 0.2  # standard deviation of the weights: large enough for uneven attention
+
+
+def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: int = 1) -> Path:
+    """Write a random checkpoint of `family` (Llama, Qwen2, Qwen3, LLaDA, Dream) into `path`."""
+    path, shape = Path(path), shape or Shape()
+    path.mkdir(parents=True, exist_ok=True)
+    name = family_by_name(family).name
+    config = _config(name, shape)
+    (path / "config.json").write_text(json.dumps(config, indent=1))
+    _write_weights(_weights(name, config, shape), path, shards)
+    _write_tokenizer(path, bare=name == "Dream")
+    return path
+
+
+def _config(name: str, s: Shape) -> dict[str, Any]:
+    ends = {"bos_token_id": BEGIN, "eos_token_id": END, "pad_token_id": PAD}
+    if name == "LLaDA":
+        return {
+            "architectures": ["LLaDAModelLM"],
+            "model_type": "llada",
+            "auto_map": {"AutoModelForCausalLM": "modeling_llada.LLaDAModelLM"},
+            "block_type": "llama",
+            "layer_norm_type": "rms",
+            "activation_type": "silu",
+            "rope": True,
+            "alibi": False,
+            "d_model": s.width,
+            "n_layers": s.layers,
+            "n_heads": s.heads,
+            "n_kv_heads": s.heads,
+            "mlp_hidden_size": s.ffn,
+            "max_sequence_length": s.context,
+            "vocab_size": s.vocab,
+            "embedding_size": s.vocab,
+            "rope_theta": 500000.0,
+            "rms_norm_eps": 1e-5,
+            "weight_tying": False,
+            "include_bias": False,
+            "include_qkv_bias": False,
+            "mask_token_id": MASK,
+            **ends,
+        }
+    config = {
+        "hidden_size": s.width,
+        "num_hidden_layers": s.layers,
+        "num_attention_heads": s.heads,
+        "num_key_value_heads": s.kv_heads,
+        "intermediate_size": s.ffn,
+        "max_position_embeddings": s.context,
+        "vocab_size": s.vocab,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0,
+        "tie_word_embeddings": False,
+        "hidden_act": "silu",
+        **ends,
+    }
+    architecture, model_type = {
+        "Llama": ("LlamaForCausalLM", "llama"),
+        "Qwen2": ("Qwen2ForCausalLM", "qwen2"),
+        "Qwen3": ("Qwen3ForCausalLM", "qwen3"),
+        "Dream": ("DreamModel", "Dream"),
+    }[name]
+    more: dict[str, Any] = {"architectures": [architecture], "model_type": model_type}
+    if name == "Dream":
+        more |= {"mask_token_id": MASK, "auto_map": {"AutoModel": "modeling_dream.DreamModel"}}
+    if name == "Qwen3":
+        more["head_dim"] = s.width // s.heads
+    return config | more
+
+
+def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
+    """Random weights under the family's own key names."""
+    kind = family_by_name(name)
+    with torch.device("meta"):
+        net = kind.network(kind.config(config))
+    generator = torch.Generator().manual_seed(s.seed)
+    weights = {}
+    for key, parameter in net.state_dict().items():
+        values = torch.randn(parameter.shape, generator=generator) * s.spread
+        weights[key] = values + 1 if "norm" in key else values
+    if name == "LLaDA":
+        return {_llada_key(key): value for key, value in weights.items()}
+    return weights
+
+
+def _llada_key(key: str) -> str:
+    """The inverse of the family's key mapping."""
+    whole = {
+        "model.embed_tokens.weight": "model.transformer.wte.weight",
+        "model.norm.weight": "model.transformer.ln_f.weight",
+        "lm_head.weight": "model.transformer.ff_out.weight",
+    }
+    if key in whole:
+        return whole[key]
+    _, _, number, rest = key.split(".", 3)
+    ours = rest.removesuffix(".weight").removesuffix(".bias")
+    theirs = {v: k for k, v in llada.BLOCK.items()}[ours]
+    return f"model.transformer.blocks.{number}.{theirs}{rest[len(ours) :]}"
+
+
+def _write_weights(weights: dict[str, Tensor], path: Path, shards: int) -> None:
+    if shards == 1:
+        save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+        return
+    where: dict[str, str] = {}
+    for n in range(shards):
+        name = f"model-{n + 1:05d}-of-{shards:05d}.safetensors"
+        part = dict(list(weights.items())[n::shards])
+        save_file(part, path / name, metadata={"format": "pt"})
+        where |= dict.fromkeys(part, name)
+    index = {"metadata": {}, "weight_map": where}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def _write_tokenizer(path: Path, *, bare: bool) -> None:
+    """Bytes and four special tokens; `bare` as vocab.json and merges.txt, the way Dream ships it."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: i for i, token in enumerate(alphabet)}
+    names = dict(zip(("bos_token", "eos_token", "pad_token", "mask_token"), SPECIALS, strict=True))
+    decoder = {
+        str(256 + i): {
+            "content": token,
+            "special": True,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "single_word": False,
+        }
+        for i, token in enumerate(SPECIALS)
+    }
+    settings = {**names, "added_tokens_decoder": decoder}
+    if bare:
+        (path / "vocab.json").write_text(json.dumps(vocab))
+        (path / "merges.txt").write_text("#version: 0.2\n")
+        settings["tokenizer_class"] = "DreamTokenizer"
+    else:
+        tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.add_special_tokens([AddedToken(t, special=True) for t in SPECIALS])
+        tokenizer.save(str(path / "tokenizer.json"))
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))

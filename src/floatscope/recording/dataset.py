@@ -1,0 +1,175 @@
+"""From recorded arrays to one labelled dataset: names, coordinates, nulls; no measuring."""
+
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import numpy as np
+import xarray as xr
+
+from ..decode.loop import AnySampler
+from ..models import Model
+from ..sequences.decoding import Decoding
+from ..sequences.token_classes import classify
+from ..stats import uniform
+from .steps import PromptRecord
+
+# name → dimensions of one step's array, before the step axis is put in front
+_DIMS = {
+    "column_sum": ("group", "layer", "head", "key"),
+    "entropy": ("layer", "head", "query"),
+    "flow": ("layer", "head", "source", "target"),
+    "rollout": ("layer", "source", "target"),
+    "score": ("layer", "head", "key"),
+    "cosine": ("layer", "head", "key"),
+    "key_norm": ("layer", "head", "key"),
+    "query_norm": ("layer", "head", "key"),
+    "value_norm": ("layer", "head", "key"),
+    "residual_norm": ("layer", "key"),
+    "rows_counted": ("group",),
+}
+_ROW_DIMS = {
+    "row_key": ("event", "layer", "head", "rank"),
+    "row_weight": ("event", "layer", "head", "rank"),
+    "row_flow": ("event", "layer", "head", "target"),
+}
+
+
+def assemble(
+    model: Model,
+    sampler: AnySampler,
+    decoding: Decoding,
+    recorded: PromptRecord,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    groups: Sequence[str],
+    names: Sequence[str],
+) -> xr.Dataset:
+    """One prompt's dataset."""
+    kept = [t for t in recorded.steps if t < decoding.steps]  # a prompt that has ended records on
+    size, n_prompt = decoding.canvas.shape[1], len(decoding.prompt.ids)
+    # The prompt's regions first, then the two states of the answer.
+    order = [*range(2, len(names)), 0, 1]
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+    if not kept:
+        warnings.warn(
+            f"none of the chosen steps was reached: decoding ended after {decoding.steps}; "
+            "this trace holds no statistics",
+            stacklevel=2,
+        )
+    for name, steps in recorded.arrays.items() if kept else ():
+        array = np.stack([_widen(a, size, _DIMS[name]) for a in steps[: len(kept)]])
+        if "source" in _DIMS[name]:
+            array = array[..., order, :][..., order]
+        variables[name] = (("step", *_DIMS[name]), array)
+    if "column_sum" in variables:
+        # A batch has as many groups as its richest prompt; this one has its own.
+        for name in ("column_sum", "rows_counted"):
+            dims, array = variables[name]
+            variables[name] = (dims, array[:, : len(groups)])
+    for name, rows in recorded.event_arrays.items() if kept else ():
+        events = [a for a, e in zip(rows, recorded.events, strict=True) if e[0] < decoding.steps]
+        array = np.stack(events) if events else np.zeros((0, *rows[0].shape), rows[0].dtype)
+        variables[name] = (_ROW_DIMS[name], array[..., order] if name == "row_flow" else array)
+    variables |= _happenings(decoding)
+    sizes = [int((decoding.canvas[t] >= 0).sum()) for t in kept]
+    for name, of in (("null", uniform.mass), ("visible", uniform.visible_queries)) if kept else ():
+        rows_of = [of(model.direction, model.block, n) for n in sizes]
+        array = np.stack([_widen(np.asarray(r, np.float32), size, ("key",)) for r in rows_of])
+        variables[name] = (("step", "key"), array)
+    coords = _coordinates(model, decoding, recorded, kept, layers, heads, groups, names, order)
+    data = xr.Dataset(variables, coords)
+    data.attrs = {
+        "text": decoding.text,
+        "ended": decoding.ended,
+        "prompt_length": n_prompt,
+        "gold": decoding.prompt.gold or "",
+        "model": model.name,
+        "family": model.family.name,
+        "fingerprint": model.fingerprint,
+        "direction": str(model.direction),
+        "block_size": model.block or 0,
+        "shift": model.shift,
+        "mask_id": -1 if model.mask_id is None else model.mask_id,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "sampler": sampler.describe(),
+        "floatscope": version("floatscope"),
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+    }
+    return data
+
+
+def _happenings(decoding: Decoding) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    return {
+        "canvas": (("state", "key"), decoding.canvas.astype(np.int32)),
+        "change": (("tick", "key"), decoding.change),
+        "confidence": (("tick", "key"), decoding.confidence.astype(np.float32)),
+        "block": (("tick", "edge"), decoding.block.astype(np.int32)),
+    }
+
+
+def _coordinates(
+    model: Model,
+    decoding: Decoding,
+    recorded: PromptRecord,
+    kept: list[int],
+    layers: Sequence[int],
+    heads: Sequence[int],
+    groups: Sequence[str],
+    names: Sequence[str],
+    order: list[int],
+) -> dict[str, object]:
+    size, prompt = decoding.canvas.shape[1], decoding.prompt
+    regions = [*prompt.regions, *["answer"] * (size - len(prompt.ids))]
+    known: dict[int, str] = {}
+
+    def texts(ids: np.ndarray) -> list[str]:
+        new = [int(i) for i in np.unique(ids) if int(i) not in known]
+        known.update(zip(new, model.token_texts(new), strict=True))
+        return [known[int(i)] for i in ids]
+
+    classes = [
+        classify([int(i) for i in decoding.canvas[t]], texts(decoding.canvas[t]), regions, model)
+        for t in kept
+    ]
+    # −2 is no token: without a mask nothing is masked.
+    masked = decoding.canvas[kept] == (-2 if model.mask_id is None else model.mask_id)
+    masked[:, : len(prompt.ids)] = False
+    events = [e for e in recorded.events if e[0] < decoding.steps]
+    coords: dict[str, object] = {
+        "step": kept,
+        "layer": list(layers),
+        "head": list(heads),
+        "key": np.arange(size),
+        "query": np.arange(size),
+        "group": np.array(groups, dtype=np.str_),
+        "source": np.array([names[i] for i in order], dtype=np.str_),
+        "target": np.array([names[i] for i in order], dtype=np.str_),
+        "token": ("key", np.array(texts(decoding.canvas[-1]), dtype=np.str_)),
+        "region": ("key", np.array(regions, dtype=np.str_)),
+        "token_class": (("step", "key"), np.array(classes, dtype=np.str_).reshape(len(kept), size)),
+        "masked": (("step", "key"), masked),
+    }
+    if recorded.event_arrays and kept:
+        for i, name in enumerate(("event_step", "event_position", "event_token")):
+            coords[name] = ("event", np.array([e[i] for e in events], dtype=np.int64))
+    names_kept = recorded.arrays.keys() if kept else set()
+    used = {"source", "target"} if {"flow", "rollout"} & names_kept else set()
+    used |= {"target"} if "row_flow" in recorded.event_arrays else set()
+    if "entropy" not in recorded.arrays:
+        coords.pop("query")
+    for name in {"source", "target"} - used:
+        coords.pop(name)
+    return coords
+
+
+def _widen(array: np.ndarray, size: int, dims: tuple[str, ...]) -> np.ndarray:
+    """Positions an autoregressive model had not reached are NaN; a wider batch's regions go."""
+    if dims[-1] not in ("key", "query"):
+        return array
+    missing = size - array.shape[-1]
+    if missing <= 0:
+        return array[..., :size]
+    width = [(0, 0)] * (array.ndim - 1) + [(0, missing)]
+    return np.pad(array, width, constant_values=np.nan)

@@ -1,0 +1,74 @@
+"""What a trace keeps: the options of `trace` and `read`, checked before anything runs."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TypedDict
+
+from ..attention.statistics import STATISTICS
+from ..errors import UsageError
+from ..models import Model
+from ..models.select import Choice, chosen
+
+COARSE, REGIONS = "coarse", "regions"
+
+
+class TraceKeywords(TypedDict, total=False):
+    """TraceOptions as keyword arguments; `Model.trace` says what they mean."""
+
+    keep: Collection[str] | None
+    layers: Choice
+    heads: Choice
+    steps: Choice
+    groups: str
+    top: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """Which statistics of which layers, heads and steps, and how they are stored."""
+
+    keep: Collection[str] | None = None
+    layers: Choice = None
+    heads: Choice = None
+    steps: Choice = None
+    groups: str = COARSE
+    top: int = 8
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "float16"):
+            raise UsageError(f"a trace cannot be kept as {self.dtype!r}", "Use float32 or float16.")
+        if self.groups not in (COARSE, REGIONS):
+            raise UsageError(
+                f"groups = {self.groups!r}",
+                "Use 'coarse' (prompt, masked, revealed) or 'regions' (each prompt region apart).",
+            )
+        if self.top < 1:
+            raise UsageError(f"top = {self.top}", "Keep at least one key of a row.")
+        unknown = sorted(self.kept - STATISTICS.keys())
+        if unknown or not self.kept:
+            raise UsageError(
+                f"no statistic {unknown[0]!r}" if unknown else "keep is empty",
+                f"keep takes: {', '.join(STATISTICS)}.",
+            )
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """The statistics to keep; all of them by default."""
+        keep = STATISTICS if self.keep is None else self.keep
+        return frozenset([keep] if isinstance(keep, str) else keep)
+
+    @property
+    def by_region(self) -> bool:
+        """Every region of the prompt is a query group of its own."""
+        return self.groups == REGIONS and "groups" in self.kept
+
+    def kept_layers(self, model: Model) -> list[int]:
+        return chosen(self.layers, model.n_layers, "layer")
+
+    def kept_heads(self, model: Model) -> list[int]:
+        return chosen(self.heads, model.n_heads, "head")
+
+    def kept_steps(self, total: int) -> frozenset[int]:
+        return frozenset(chosen(self.steps, total, "step"))

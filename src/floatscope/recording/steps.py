@@ -1,0 +1,97 @@
+"""What was seen of each prompt: a batch's statistics, step by step, cut into prompts on their way to
+the host. Nothing is measured or named here; `assemble` makes datasets of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from ..attention import Captured, Rows
+from .transfer import Outbox
+
+
+@dataclass(eq=False)
+class PromptRecord:
+    """One prompt: a list of arrays per statistic, one for each kept step."""
+
+    steps: list[int] = field(default_factory=list)
+    arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
+    event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
+
+    def reveal(
+        self,
+        step: int,
+        at: list[tuple[int, int]],
+        rows: Rows,
+        padding: int,
+        dtype: np.dtype,
+        outbox: Outbox,
+    ) -> None:
+        """The rows that predicted the (position, token) pairs revealed at one step."""
+        self.events += [(step, position, token) for position, token in at]
+        key = torch.where(rows.key >= 0, rows.key - padding, rows.key)
+        for name, tensor, kind in (
+            ("row_key", key, np.dtype(np.int32)),
+            ("row_weight", rows.weight, dtype),
+            ("row_flow", rows.flow, dtype),
+        ):
+            outbox.post(tensor, kind, self.event_arrays.setdefault(name, []).extend)
+
+
+def record(
+    step: int,
+    captured: Captured,
+    places: Sequence[tuple[PromptRecord, int]],
+    dtype: np.dtype,
+    outbox: Outbox,
+) -> None:
+    """One step of a batch; for each of its prompts, where it goes and how much of it is padding."""
+    layers, labels = list(captured.layers.values()), captured.labels
+    for recorded, _ in places:
+        recorded.steps.append(step)
+
+    def take(
+        name: str, whole: Tensor, *, by_key: bool = True, kind: np.dtype = dtype
+    ) -> None:  # whole: batch first
+        for one, (recorded, padding) in zip(whole, places, strict=True):
+            part = one[..., padding:] if by_key else one
+            outbox.post(part, kind, recorded.arrays.setdefault(name, []).append)
+
+    def stacked(name: str, axis: int = 1) -> Tensor | None:
+        """All layers of a statistic, as a further axis; one statistic at a time is in memory."""
+        parts = [getattr(one, name) for one in layers]
+        return None if parts[0] is None else torch.stack(parts, dim=axis)
+
+    of_region = labels.in_region.sum(1)  # (b, r): positions so far in each region
+    if (column := stacked("column_sum", 2)) is not None:
+        take("column_sum", column)  # (b, g, layer, h, k)
+        counted = _of_groups(of_region.long(), labels.n_groups)
+        take("rows_counted", counted, by_key=False, kind=np.dtype(np.int64))
+        del column
+    for name in ("entropy", "value_norm", "residual_norm"):
+        if (whole := stacked(name)) is not None:
+            take(name, whole)
+    some = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
+    if (flow := stacked("flow_sum")) is not None:
+        take("flow", flow / some[:, None], by_key=False)  # (b, layer, h, r, r)
+    if (rollout := stacked("rollout_sum")) is not None:
+        take("rollout", rollout / some, by_key=False)  # (b, layer, r, r)
+    columns = [one.columns for one in layers if one.columns is not None]
+    if columns:
+        for name in ("score", "cosine", "query_norm"):
+            whole = torch.stack([getattr(c, name) for c in columns], dim=1)  # (b, layer, h, k)
+            take(name, whole / columns[0].viewers[:, None, None])
+        take("key_norm", torch.stack([c.key_norm for c in columns], dim=1))
+
+
+def _of_groups(of_region: Int[Tensor, "b r"], n_groups: int) -> Int[Tensor, "b g"]:
+    """How many queries so far are in each group: regions, or masked, revealed, prompt, or all."""
+    if n_groups == of_region.shape[1]:
+        return of_region
+    heads, rest = of_region[:, : n_groups - 1], of_region[:, n_groups - 1 :]
+    return torch.cat([heads, rest.sum(1, keepdim=True)], dim=1)

@@ -1,0 +1,149 @@
+"""What is known by name: measures, samplers, interventions, families, studies; ours and a user's.
+
+Each kind has one Registry, which its base class carries. A room's library offers its own names, which
+are imported when asked for; `register` adds a user's. Code that is not ours comes from a module that
+the user names (`load_plugin`) or from an installed package that declares the entry point group
+`floatscope`; never from a checkpoint, a trace or a run directory.
+"""
+
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from .errors import UsageError
+
+T = TypeVar("T")
+V = TypeVar("V")
+GROUP = "floatscope"  # of entry points
+
+
+class Registry(Mapping[str, V], Generic[V]):
+    """Things of one kind by the name that a person types, in the order in which lists show them."""
+
+    def __init__(self, kind: str, make: Callable[[Any], V] = lambda thing: thing) -> None:
+        self.kind, self._make = kind, make
+        self._own: dict[str, tuple[str, str]] = {}  # name → package and attribute
+        self._added: dict[str, Any] = {}
+
+    def offer(
+        self, package: str, attributes: Iterable[str], called: Mapping[str, str] | None = None
+    ) -> None:
+        """A library's names; `called` are those that differ from the attribute's own."""
+        for attribute in attributes:
+            self._own[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
+
+    def add(self, thing: Any) -> None:
+        """A user's own; defined again (a cell run twice), the new one counts."""
+        name = getattr(thing, "name", None)
+        name = name.lower() if isinstance(name, str) else dashed(thing.__name__)
+        if name in self._own:
+            raise UsageError(
+                f"there is a {self.kind} {name!r} in Floatscope already", "Give yours another name."
+            )
+        self._added[name] = thing
+
+    @property
+    def own(self) -> list[str]:
+        """The package's own names, without any that a user or an installed package added."""
+        return list(self._own)
+
+    def named(self, name: str) -> V:
+        """The thing of this name, or an error that lists what there is."""
+        if name not in self:
+            raise UsageError(f"no {self.kind} {name!r}", f"There are: {', '.join(self)}.")
+        return self[name]
+
+    def __getitem__(self, name: str) -> V:
+        _installed()
+        if name in self._own:
+            package, attribute = self._own[name]
+            return self._make(getattr(import_module(package), attribute))
+        return self._make(self._added[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in [*iter(self)]
+
+    def __iter__(self) -> Iterator[str]:
+        _installed()
+        return iter([*self._own, *self._added])
+
+    def __len__(self) -> int:
+        return len([*iter(self)])
+
+
+def dashed(name: str) -> str:
+    """As the command line spells it: MaskColumns → mask-columns."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
+
+
+def described(spec: Any, always: tuple[str, ...] = ()) -> str:
+    """A dataclass as one would type its call: the fields in `always`, and whatever is no default."""
+    given = [
+        f"{f.name}={getattr(spec, f.name)!r}"
+        for f in fields(spec)
+        if f.name in always or getattr(spec, f.name) != f.default
+    ]
+    return f"{type(spec).__name__}({', '.join(given)})"
+
+
+def register(thing: T) -> T:
+    """Make your own measure, sampler, intervention, study or family known by its name.
+
+    A decorator of a class, or a call with a Family. On the command line and in TOML it then goes by
+    its `name`, or by its class name with dashes: `MaskColumns` is `mask-columns`.
+    """
+    registry = getattr(thing, "registry", None)
+    if not isinstance(registry, Registry):
+        raise UsageError(
+            f"expected a measure, sampler, intervention, study or family, got {thing!r}",
+            "Subclass fs.Measure, fs.Sampler, fs.Intervention or fs.Study, or make an fs.Family.",
+        )
+    registry.add(thing)
+    return thing
+
+
+def placed(where: str) -> str:
+    """A plugin as another process finds it: a file by its whole path."""
+    path = Path(where).expanduser()
+    return str(path.resolve()) if path.suffix == ".py" else where
+
+
+def load_plugin(where: str) -> None:
+    """Import a user's module, by its name or as a .py file: what it registers is then known."""
+    path = Path(where).expanduser()
+    try:
+        if path.suffix != ".py":
+            import_module(where)
+            return
+        name = f"floatscope_plugin_{path.stem}"
+        spec = spec_from_file_location(name, path.resolve(strict=True))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a user's file may raise
+        raise UsageError(
+            f"the plugin {where} cannot be imported: {type(error).__name__}: {error}",
+            "Give a .py file, or a module that Python finds.",
+        ) from error
+
+
+_points = iter(entry_points(group=GROUP))  # each once, also where a plugin looks up names itself
+
+
+def _installed() -> None:
+    """Plugins of installed packages; one that is broken is named, and the rest goes on."""
+    for point in _points:
+        try:
+            point.load()
+        except Exception as error:
+            warnings.warn(f"the plugin {point.value} cannot be imported: {error!r}", stacklevel=2)

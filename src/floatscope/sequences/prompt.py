@@ -1,0 +1,157 @@
+"""A prompt: text made of named parts, and the tokens each part became.
+
+Every part is tokenised once and on its own, so a part's span is exact: no token straddles two parts.
+Text that comes from a user or a data set never turns into special tokens; only templates may.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import UsageError
+from .vocabulary import Vocabulary
+
+TEMPLATE = "template"
+RESERVED = ("masked", "revealed", "answer")
+_SENTINEL = "\ue000floatscope\ue000"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a prompt; parts of one name are one region. Template parts may hold special tokens."""
+
+    name: str
+    text: str
+
+    def __post_init__(self) -> None:
+        if self.name in RESERVED or not self.name:
+            raise UsageError(
+                f"a part cannot be called {self.name!r}",
+                f"{', '.join(RESERVED)} are what an answer's positions are called.",
+            )
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Text with named parts. `chat=None` uses the model's chat template where it has one."""
+
+    parts: tuple[Part, ...]
+    gold: str | None = None  # the name of the part that holds the answer
+    chat: bool | None = None
+
+    @classmethod
+    def plain(cls, text: str, *, chat: bool | None = None) -> "Prompt":
+        return cls((Part("prompt", text),), chat=chat)
+
+    @classmethod
+    def rag(
+        cls,
+        question: str,
+        passages: Iterable[str] = (),
+        *,
+        gold: int | None = None,
+        instruction: str = "Answer the question with a few words.",
+        chat: bool | None = None,
+    ) -> "Prompt":
+        """An instruction, passages (regions "passage 1", …), a question; `gold` indexes passages from 0.
+
+        Without passages nothing of their scaffolding remains.
+        """
+        texts = list(passages)
+        if not question.strip():
+            raise UsageError("the question is empty", "Give one.")
+        if gold is not None and not 0 <= gold < len(texts):
+            raise UsageError(
+                f"gold = {gold}, but there are {len(texts)} passages",
+                "gold counts passages from 0.",
+            )
+        parts = [Part("instruction", instruction)] if instruction else []
+        for number, text in enumerate(texts, 1):
+            parts += [
+                Part(TEMPLATE, f"\n\nPassage {number}:"),
+                Part(f"passage {number}", f" {text}"),
+            ]
+        parts += [
+            Part(TEMPLATE, "\n\nQuestion:" if parts else "Question:"),
+            Part("question", f" {question}"),
+            Part(TEMPLATE, "\nAnswer:"),
+        ]
+        return cls(tuple(parts), gold=None if gold is None else f"passage {gold + 1}", chat=chat)
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A prompt as one model's tokens: an id and a region for each."""
+
+    ids: tuple[int, ...]
+    regions: tuple[str, ...]
+    gold: str | None = None
+    names: tuple[str, ...] = field(init=False)  # the regions, in order of appearance
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(dict.fromkeys(self.regions)))
+
+    def positions(self, region: str) -> list[int]:
+        return [i for i, name in enumerate(self.regions) if name == region]
+
+
+PromptLike = str | Prompt | Encoded | Sequence[int]
+
+
+def encode(model: Vocabulary, prompt: PromptLike) -> Encoded:
+    """The tokens of a prompt; ids are taken as they are."""
+    if isinstance(prompt, Encoded):
+        encoded = prompt
+    elif isinstance(prompt, str | Prompt):
+        encoded = _tokenise(model, Prompt.plain(prompt) if isinstance(prompt, str) else prompt)
+    else:
+        encoded = Encoded(tuple(int(i) for i in prompt), ("prompt",) * len(prompt))
+    if not encoded.ids:
+        raise UsageError("the prompt is empty", "Give at least one token.")
+    wrong = [i for i in encoded.ids if not 0 <= i < model.vocab_size]
+    if wrong:
+        raise UsageError(
+            f"token id {wrong[0]} is outside the vocabulary of {model.vocab_size}",
+            "The ids belong to another tokenizer.",
+        )
+    return encoded
+
+
+def _tokenise(model: Vocabulary, prompt: Prompt) -> Encoded:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise UsageError(
+            f"{model.name} has no tokenizer", "Give token ids, or load(..., tokenizer=...)."
+        )
+    if not prompt.text.strip():
+        raise UsageError("the prompt is empty", "Give some text.")
+    chat = model.chat if prompt.chat is None else prompt.chat
+    if chat and not model.chat:
+        raise UsageError(f"{model.name} has no chat template", "Use chat=False.")
+    if chat:
+        turn = [{"role": "user", "content": _SENTINEL}]
+        rendered = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+        before, after = rendered.split(_SENTINEL)
+        lead, parts = [], (Part(TEMPLATE, before), *prompt.parts, Part(TEMPLATE, after))
+    else:
+        lead, parts = leading(tokenizer), prompt.parts
+    ids, regions = list(lead), [TEMPLATE] * len(lead)
+    for part in parts:
+        new = tokenizer(
+            part.text,
+            add_special_tokens=False,
+            split_special_tokens=part.name != TEMPLATE,
+        )["input_ids"]
+        ids += new
+        regions += [part.name] * len(new)
+    return Encoded(tuple(ids), tuple(regions), prompt.gold)
+
+
+def leading(tokenizer: Any) -> list[int]:
+    """What the tokenizer itself puts before a text, such as a beginning-of-text token."""
+    bos = tokenizer.bos_token_id
+    return [bos] if bos is not None and tokenizer("a")["input_ids"][0] == bos else []

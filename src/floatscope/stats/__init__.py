@@ -1,0 +1,1 @@
+"""Numbers about numbers: anchors, intervals, chance, uniform attention. No torch, no xarray."""

@@ -1,0 +1,109 @@
+"""Token frequencies of a corpus, as a .npy file with one share per token: counting and reading.
+
+"pair" stands for the embedded pair's own, which ship with the package.
+"""
+
+import gzip
+import json
+import lzma
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import UsageError
+from ..sequences.decoding import Progress
+
+PAIR = Path(__file__).parents[1] / "models" / "embedded" / "frequencies.npy"
+_OPEN: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".xz": lzma.open}
+_BATCH = 512  # texts tokenised together
+
+
+@lru_cache(maxsize=4)
+def read_frequencies(path: str) -> Float[np.ndarray, " v"]:
+    """Read once, not at every step."""
+    path = str(PAIR) if path == "pair" else path
+    try:
+        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"token frequencies cannot be read from {path} ({error})",
+            "Give a .npy file with one share per token.",
+        ) from error
+
+
+def count(
+    tokenizer: Any,
+    texts: Iterable[str],
+    vocab_size: int,
+    progress: Progress | None = None,
+) -> Float[np.ndarray, " v"]:
+    """Each token's share of a corpus; `progress` is called with (texts, tokens) so far."""
+    total = np.zeros(vocab_size, dtype=np.int64)
+    n_texts = 0
+    for batch in _batches(texts):
+        for ids in tokenizer(batch, add_special_tokens=False, split_special_tokens=True)[
+            "input_ids"
+        ]:
+            total += np.bincount(ids, minlength=vocab_size)[:vocab_size]
+        n_texts += len(batch)
+        if progress:
+            progress(n_texts, int(total.sum()))
+    if not total.any():
+        raise UsageError("the corpus holds no tokens", "Give files with text.")
+    return (total / total.sum()).astype(np.float32).astype(np.float64)
+
+
+def corpus_texts(paths: Iterable[str | Path]) -> Iterator[str]:
+    """Texts of plain text files (a paragraph each) and JSONL files (field `text`), .gz or .xz too."""
+    for path in map(Path, paths):
+        kind = path.with_suffix("").suffix if path.suffix in _OPEN else path.suffix
+        opener = _OPEN.get(path.suffix, open)
+        try:
+            with opener(path, "rt", encoding="utf-8") as file:
+                yield from _json_lines(path, file) if kind == ".jsonl" else _paragraphs(file)
+        except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
+            raise UsageError(f"{path} cannot be read ({error})", "Check the file.") from error
+
+
+def _paragraphs(file: Iterable[str]) -> Iterator[str]:
+    lines: list[str] = []
+    for line in file:
+        lines.append(line)
+        if not line.strip():
+            yield "".join(lines)
+            lines = []
+    if lines:
+        yield "".join(lines)
+
+
+def _json_lines(path: Path, file: Iterable[str]) -> Iterator[str]:
+    for number, line in enumerate(file, 1):
+        try:
+            text = json.loads(line)["text"] if line.strip() else ""
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{path}, line {number}: expected a JSON object with a `text` field",
+                "Correct the line.",
+            ) from error
+        if not isinstance(text, str):
+            raise UsageError(
+                f"{path}, line {number}: expected text in `text`, got {type(text).__name__}",
+                "Correct the line.",
+            )
+        if text:
+            yield text
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for text in texts:
+        batch.append(text)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,19 @@
+"""The studies: one file each, one line here, in the order in which lists and pages show them."""
+
+from typing import TYPE_CHECKING
+
+from ..._lazy import lazily
+from ..study import STUDIES
+
+if TYPE_CHECKING:
+    from .floating import Floating
+    from .geometry import Geometry
+    from .structure import Structure
+    from .flow import Flow
+    from .retrieval import Retrieval
+    from .knowledge import Knowledge
+    from .robustness import Robustness
+    from .decoding import Decoding
+    from .dormancy import Dormancy
+
+STUDIES.offer(__name__, lazily(__name__))

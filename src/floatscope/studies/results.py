@@ -1,0 +1,44 @@
+"""What a run found, as files: one tidy parquet table per measure, the answers, and summary.json.
+
+Written from the shards alone and in one order: the same run gives the same bytes.
+"""
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..engine import atomic
+from .findings import Findings
+
+
+def write_results(findings: Findings) -> list[Path]:
+    """results/*.parquet and summary.json."""
+    folder = Path(findings.run.directory) / "results"
+    folder.mkdir(exist_ok=True)
+    written = []
+    for name, table in findings.tables.items():
+        path = folder / f"{name}.parquet"
+        atomic.write(path, _parquet(table))
+        written.append(path)
+    summary = Path(findings.run.directory) / "summary.json"
+    atomic.write(summary, (json.dumps(_finite(findings.summary()), indent=1) + "\n").encode())
+    return [*written, summary]
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    table.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,80 @@
+"""Samplers compared on one task: do they answer as well, how many steps do they take, in what order?
+
+One model, one set of questions, one number of masks. What differs is the order in which positions
+are revealed, and that is shown beside the accuracy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..decode import Sampler, all_samplers
+from ..measures import DecodingOrder, Result
+from ..measures.library.order import maps
+from ..measures.style import Figure
+from ..models import Model
+from ..sequences.decoding import Progress
+from .answers import Answers, evaluate
+from .record import Record
+
+_ORDER = ("left_to_right", "boundary", "trivial")
+
+
+@dataclass(frozen=True, eq=False)
+class SamplersCompared:
+    """Answers and decoding orders by sampler."""
+
+    answers: dict[str, Answers]
+    orders: dict[str, Result] = field(repr=False)
+
+    def table(self) -> pd.DataFrame:
+        """One row per sampler: accuracy with interval, steps, and the order's three numbers."""
+        rows = []
+        for name, answers in self.answers.items():
+            row: dict[str, Any] = {"name": name, **answers.summary()}
+            order = self.orders[name].data
+            for value in _ORDER:
+                row[value] = float(order[value])
+                for end in ("low", "high", "null"):
+                    row[f"{value}_{end}"] = float(order[f"{value}_{end}"])
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def plot(self) -> Figure:
+        """The map of every sampler: when is each part of the answer revealed?"""
+        right = {name: 100 * answers.mean()[0] for name, answers in self.answers.items()}
+        return maps({f"{n}\n{right[n]:.0f} % right": order for n, order in self.orders.items()})
+
+
+def compare_samplers(
+    model: Model,
+    records: Sequence[Record],
+    samplers: Mapping[str, Sampler] | None = None,
+    *,
+    length: int = 32,
+    steps: int | None = None,
+    frequencies: str | Path | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> SamplersCompared:
+    """Ask the same questions with every sampler (all of them by default).
+
+    `frequencies` serves the calibrated sampler and the share of trivial tokens; `options` are
+    `evaluate`'s: condition, template, intervention, batch_size, skip_bad.
+    """
+    chosen = dict(samplers or all_samplers(length, steps, frequencies))
+    measure = DecodingOrder(frequencies=frequencies)
+    answers: dict[str, Answers] = {}
+    orders: dict[str, Result] = {}
+    for number, (name, sampler) in enumerate(chosen.items()):
+
+        def tick(done: int, of: int, before: int = number) -> None:
+            if progress:
+                progress(before * of + done, len(chosen) * of)
+
+        answers[name] = evaluate(model, records, sampler, progress=tick, **options)
+        orders[name] = measure.of_decodings(answers[name].decodings, model.name)
+    return SamplersCompared(answers, orders)

@@ -1,0 +1,101 @@
+"""The world itself: its known people, and questions about them or about people made up on demand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from . import lexicon as lx
+from .compose import compose
+from .generate import Draw, Entity, tell
+from .schema import OF_KIND
+from .types import Context, Example, Level
+
+
+@dataclass(frozen=True)
+class World:
+    """A seeded world. `known` people are in the training text; all others are made up on demand."""
+
+    seed: int = 0
+    people: int = 300
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.people <= 5000:
+            raise ValueError(f"people = {self.people!r}: give a whole number from 2 to 5000")
+
+    @cached_property
+    def known(self) -> tuple[Entity, ...]:
+        """The known people; every attribute settled, their teachers known people too."""
+        draw = Draw(random.Random(f"known {self.seed}"), "train")
+        people = [draw.entity("person") for _ in range(self.people)]
+        for person in people:
+            others = Draw(draw.rng, "train")  # values may repeat among known people
+            for attribute in OF_KIND["person"]:
+                if attribute.value == "person":
+                    teacher = person
+                    while teacher is person:
+                        teacher = draw.pick(people)
+                    person.facts[attribute.name] = teacher.name
+                else:
+                    person.facts[attribute.name] = others.value(attribute)
+        return tuple(people)
+
+    def ask_known(self, rng: random.Random) -> Example:
+        """A closed-book question about a known person."""
+        person = rng.choice(self.known)
+        attribute = rng.choice(OF_KIND["person"])
+        text = rng.choice(attribute.questions).replace("{n}", person.name)
+        return Example(
+            text,
+            (),
+            None,
+            (person.facts[attribute.name],),
+            person.name,
+            attribute.name,
+            True,
+            1,
+            (),
+            None,
+        )
+
+    def biography(self, rng: random.Random) -> str:
+        """A few sentences about a known person, as running text."""
+        draw = Draw(rng, "train")
+        attributes = rng.sample(OF_KIND["person"], rng.randint(2, 4))
+        return tell(rng.choice(self.known), attributes, draw).text
+
+    def examples(
+        self, level: Level, n: int, *, seed: int = 0, known: bool = False, noise: Sequence[str] = ()
+    ) -> list[Example]:
+        """`n` examples of unseen (or known) people; the first question of each context."""
+        rng = random.Random(f"examples {self.seed} {seed} {level} {known}")
+        split: lx.Split = "train" if known else "held"
+        return [
+            Example.of(self.context(level, rng, split=split, known=known, noise=noise))
+            for _ in range(n)
+        ]
+
+    def context(
+        self,
+        level: Level,
+        rng: random.Random,
+        *,
+        split: lx.Split = "held",
+        known: bool = False,
+        noise: Sequence[str] = (),
+    ) -> Context:
+        """Passages with questions; the first question is the one the dials speak of."""
+        if level.noise and not noise:
+            raise ValueError(
+                f"noise = {level.noise}: give `noise`, a list of natural passages, "
+                "or set the dial to 0"
+            )
+        if known and level.confusable:
+            raise ValueError(
+                f"confusable = {level.confusable}: known people have the names they "
+                "have; give 0, or unseen people"
+            )
+        people = self.known if known else ()
+        return compose(people, level, Draw(rng, split), noise=noise)

@@ -1,0 +1,218 @@
+"""A Trace: labelled arrays of one decoding, every kept step, layer and head.
+
+It is data alone: it needs no model to be read, saved or loaded. Means and shares are computed here
+from the sums that were recorded, so that a float16 trace keeps its digits (sums are of order 1,
+shares of order 1/S).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..errors import TraceError
+from . import store
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """What one prompt's decoding attended to. `trace.data` is the xarray Dataset behind it all."""
+
+    data: xr.Dataset
+
+    # What happened
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Model, sampler, versions: where this came from."""
+        return self.data.attrs
+
+    @property
+    def text(self) -> str:
+        return str(self.data.attrs["text"])
+
+    @property
+    def canvas(self) -> xr.DataArray:
+        """Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 = not there yet."""
+        return self.data["canvas"]
+
+    @property
+    def change(self) -> xr.DataArray:
+        """What each step did to each position: 0 nothing, 1 reveal, 2 remask, 3 edit."""
+        return self.data["change"]
+
+    @property
+    def confidence(self) -> xr.DataArray:
+        return self.data["confidence"]
+
+    @property
+    def n_steps(self) -> int:
+        return int(self.data.sizes["tick"])
+
+    # Where attention went
+
+    @property
+    def mass(self) -> xr.DataArray:
+        """m_j: the share of all attention that key j receives; sums to 1 over keys."""
+        return (self._columns().sum("group", skipna=False) / self._rows().sum("group")).rename(
+            "mass"
+        )
+
+    def mass_from(self, *groups: str) -> xr.DataArray:
+        """The same from some queries alone, such as mass_from("masked", "revealed")."""
+        known = [str(g) for g in self.data["group"].values]
+        for group in groups or ("",):
+            if group not in known:
+                raise TraceError(
+                    f"no query group {group!r} in this trace",
+                    f"It has: {', '.join(known)}. Trace with keep including 'groups' for more.",
+                )
+        part = {"group": list(groups)}
+        rows = self._rows().sel(part).sum("group")
+        share = self._columns().sel(part).sum("group", skipna=False) / rows.where(rows > 0)
+        return share.rename("mass")
+
+    @property
+    def received(self) -> xr.DataArray:
+        """c_j: mean attention from the queries that can see key j."""
+        return (self._columns().sum("group", skipna=False) / self._need("visible")).rename(
+            "received"
+        )
+
+    @property
+    def null(self) -> xr.DataArray:
+        """What uniform attention over the visible keys would give as `mass`."""
+        return self._need("null")
+
+    @property
+    def lift(self) -> xr.DataArray:
+        """mass / null: 1 is chance, causal or not."""
+        return (self.mass / self.null).rename("lift")
+
+    @property
+    def entropy(self) -> xr.DataArray:
+        """Of each query's attention, over its maximum: 0 = one key, 1 = uniform."""
+        return self._need("entropy", "entropy")
+
+    @property
+    def flow(self) -> xr.DataArray:
+        """Mean attention from the queries of `source` to all keys of `target`; rows sum to 1."""
+        return self._need("flow", "flow")
+
+    @property
+    def rollout(self) -> xr.DataArray:
+        return self._need("rollout", "rollout")
+
+    @property
+    def score(self) -> xr.DataArray:
+        """Mean of q_i · k_j over the queries that see key j, without the 1/√d scale."""
+        return self._need("score", "qk")
+
+    @property
+    def cosine(self) -> xr.DataArray:
+        return self._need("cosine", "qk")
+
+    @property
+    def key_norm(self) -> xr.DataArray:
+        return self._need("key_norm", "qk")
+
+    @property
+    def query_norm(self) -> xr.DataArray:
+        return self._need("query_norm", "qk")
+
+    @property
+    def value_norm(self) -> xr.DataArray:
+        return self._need("value_norm", "value_norm")
+
+    @property
+    def residual_norm(self) -> xr.DataArray:
+        return self._need("residual_norm", "residual_norm")
+
+    @property
+    def rows(self) -> xr.Dataset:
+        """One event per reveal: the strongest keys of the row that predicted it, and its region sums."""
+        self._need("row_key", "rows")
+        rows = self.data[["row_key", "row_weight", "row_flow"]]
+        for name in ("row_weight", "row_flow"):
+            rows[name] = self._need(name)
+        return rows
+
+    def _columns(self) -> xr.DataArray:
+        return self._need("column_sum", "mass")
+
+    def _rows(self) -> xr.DataArray:
+        return self.data["rows_counted"].astype(np.float32)
+
+    def _need(self, name: str, keep: str | None = None) -> xr.DataArray:
+        if name not in self.data and not self.data.sizes["step"]:
+            raise TraceError(
+                f"this trace holds no statistics: decoding ended after {self.n_steps} steps",
+                "None of the chosen steps was reached: choose earlier ones.",
+            )
+        if name == "row_key" and name not in self.data and self.info["ended"] == "read":
+            raise TraceError(
+                "a finished sequence that was read reveals nothing, so it has no rows",
+                "Measure the trace of the decoding itself.",
+            )
+        if name not in self.data:
+            raise TraceError(
+                f"this trace kept no {name}", f"Trace with keep including {keep or name!r}."
+            )
+        array = self.data[name]
+        # Sums of float16 would overflow or lose digits; stored narrow, read wide.
+        return array.astype(np.float32) if array.dtype == np.float16 else array
+
+    # Keeping it
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write as a zarr 3 store, whole or not at all."""
+        return store.save(self.data, Path(path), SCHEMA, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | Path, *, lazy: bool = False) -> "Trace":
+        """Read a saved trace, without its model; `lazy` leaves the arrays on disk until needed."""
+        return cls(store.load(Path(path), SCHEMA, lazy=lazy))
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.nbytes)
+
+    def __repr__(self) -> str:
+        d, info = self.data, self.info
+        sizes, prompt = d.sizes, int(info["prompt_length"])
+        lines = [
+            f"<floatscope.Trace {info['model']} · {info['sampler']}",
+            f"  {self.n_steps} steps ({sizes['step']} kept) × {sizes['layer']} layers × "
+            f"{sizes['head']} heads × {sizes['key']} positions "
+            f"({prompt} prompt + {sizes['key'] - prompt} answer), {readable(self.nbytes)}",
+            f"  answer: {self.text!r} ({info['ended']})",
+            f"  regions: {', '.join(dict.fromkeys(map(str, d['region'].values)))}",
+        ]
+        by_dims: dict[str, list[str]] = {}
+        for name in sorted(map(str, d.data_vars)):
+            dims = ", ".join(map(str, d[name].dims))
+            by_dims.setdefault(dims, []).append(f"{name} {readable(d[name].nbytes)}")
+        lines += [f"  ({dims}): {', '.join(names)}" for dims, names in sorted(by_dims.items())]
+        return "\n".join(lines) + ">"
+
+    def _repr_html_(self) -> str | None:
+        """The interactive view, in a notebook; without attention to show, the text above."""
+        if "column_sum" not in self.data:
+            return None
+        # A notebook asks the trace itself, so this one name is looked up to the right, when asked.
+        embed = import_module("floatscope.report.embed")
+        return str(embed.notebook([self]))
+
+
+def readable(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -24,8 +24,8 @@ from rich.progress import track
 from rich.table import Table
 
 import floatscope as fs
-from floatscope import tiny
-from floatscope.attention import STATISTICS, Capture, Labels, Scene
+from floatscope.attention import STATISTICS, Capture, Forward, Labels
+from floatscope.models import tiny
 
 WAYS = ("plain", "traced: mass", "traced: all", "eager", "eager + statistics")
 
@@ -46,16 +46,16 @@ def forwards(model: Any, size: int) -> dict[str, Callable[[], object]]:
 
     def traced(keep: set[str], groups: int) -> Callable[[], object]:
         group = region.clamp(max=2) if groups == 3 else torch.zeros_like(region)
-        scene = Scene(visible, Labels(group, groups, region, 6), window, cached=False)
+        forward = Forward(visible, Labels(group, groups, region, 6), window, cached=False)
 
         def run() -> object:
             everything = range(model.n_layers), range(model.n_heads)
             with Capture(model, keep, *everything) as capture:
-                with capture.forward(scene) as seen:
+                with capture.forward(forward) as captured:
                     plain()
                 if "rows" in keep:  # a step reveals a few positions: here two
-                    capture.rows(seen, scene.labels, [torch.tensor([0, 1])])
-            return seen
+                    captured.rows([torch.tensor([0, 1])])
+            return captured
 
         return run
 

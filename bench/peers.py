@@ -24,7 +24,7 @@ import venv
 from pathlib import Path
 from typing import Any
 
-from floatscope import tiny
+from floatscope.models import tiny
 
 HERE = Path(__file__).resolve().parent
 PROCESSES = (

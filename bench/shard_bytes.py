@@ -37,7 +37,7 @@ def raw_bytes(output: Output, index: int, sizes: dict[str, int]) -> dict[str, in
 
 def check(folder: Path) -> list[dict[str, Any]]:
     """The formula against a model of another shape: bytes foretold from the pair, and stored."""
-    from floatscope import tiny
+    from floatscope.models import tiny
     from floatscope.studies import STUDIES, request_of
     from floatscope.studies.run import DEMO
     from floatscope.studies.worker import make

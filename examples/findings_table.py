@@ -1,15 +1,85 @@
-"""The tables of docs/findings.md, from what `examples/findings.py run` wrote. Nothing is asked here."""
+"""The tables of docs/findings.md, from the published answers or from runs. Nothing is asked here.
 
+python examples/findings_table.py docs/findings.json.gz
+python examples/findings_table.py DIR        # what runs/findings.sh left: DIR/one and DIR/hops
+"""
+
+import gzip
+import json
+import re
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from floatscope import DecodingOrder
-from floatscope.intervals import bootstrap, difference
+import floatscope as fs
+from floatscope.stats.intervals import bootstrap, difference
+from floatscope.studies import Findings
 
-Found = dict[str, Any]
+Found = dict[str, dict[str, Any]]  # model and setting → contains, steps, order
 MODELS = {"pair/mdm": "diffusion", "pair/arm": "autoregressive"}
+# What a study calls a setting → what the tables do.
+NAMES = {
+    r"closed-book": "knowledge/unseen/closed",
+    r"with-passages": "knowledge/unseen/with",
+    r"known-closed-book": "knowledge/known/closed",
+    r"known-with-passages": "knowledge/known/with",
+    r"gold-(\d+)": r"gold/\1",
+    r"mask-(\d+)-(\w+)": r"sinks/head/\1/\2",
+    r"structure-(\w+)-(\w+)": r"markup/\1/\2",
+    r"sampler-(.+)": r"sampler/\1",
+}
+
+
+def published(path: Path) -> Found:
+    found: Found = json.loads(gzip.decompress(path.read_bytes()))
+    for entry in found.values():
+        entry["order"] = _order(entry["order"]) if entry.get("order") else None
+    return found
+
+
+def _order(decodings: list[dict[str, Any]]) -> Any:
+    every = [
+        SimpleNamespace(
+            prompt=SimpleNamespace(ids=()),
+            change=np.array(one["change"], dtype=np.int8),
+            block=np.array(one["block"])[:, None],
+            canvas=np.array([one["final"]]),
+        )
+        for one in decodings
+    ]
+    return fs.DecodingOrder(frequencies="pair").of_decodings(every, "pair/mdm")
+
+
+def of_runs(directory: Path) -> Found:
+    fs.load_plugin(str(Path(__file__).with_name("findings.py")))  # the studies that the runs name
+    found: Found = {}
+    for part, prefix in {"one": "", "hops": "hops-"}.items():
+        run = Findings(directory / part)
+        for setting in dict.fromkeys(run.tables["answers"]["setting"]):
+            name = setting
+            for pattern, to in NAMES.items():
+                name = re.sub(f"^{pattern}$", to, name)
+            for model in run.models:
+                rows = run.answers(setting, model)
+                if rows is not None:
+                    order = run.order(setting, model)
+                    entry = {"contains": rows["contains"], "steps": rows["steps"], "order": order}
+                    found[f"{model} {prefix}{name}"] = entry
+    places = {key: _place(key) for key in found}
+    return dict(sorted(found.items(), key=lambda item: places[item[0]]))
+
+
+def _place(key: str) -> tuple[bool, bool, int]:
+    """The order of the published tables, where the studies' own differs: gold positions."""
+    place = re.search(r" gold/(\d+)$", key)
+    return (
+        "arm" in key,
+        place is None and " knowledge/" not in key,
+        int(place[1]) if place else -1,
+    )
 
 
 def tables(found: Found) -> str:
@@ -125,20 +195,10 @@ def _samplers(found: Found, start: str) -> str:
         "| sampler | right | steps | left to right | ends first (−) | trivial first (null) |",
         "|---|---|---|---|---|---|",
     ]
-    measure = DecodingOrder(frequencies="pair")
     for key, entry in found.items():
-        if start not in key or "order" not in entry:
+        if start not in key or entry["order"] is None:
             continue
-        decodings = [
-            SimpleNamespace(
-                prompt=SimpleNamespace(ids=()),
-                change=np.array(one["change"], dtype=np.int8),
-                block=np.array(one["block"])[:, None],
-                canvas=np.array([one["final"]]),
-            )
-            for one in entry["order"]
-        ]
-        order = measure.of_decodings(decodings, "pair/mdm").data
+        order = entry["order"].data
         numbers = [
             f"{float(order[n]):+.2f} [{float(order[n + '_low']):.2f}, {float(order[n + '_high']):.2f}]"
             for n in ("left_to_right", "boundary", "trivial")
@@ -149,3 +209,8 @@ def _samplers(found: Found, start: str) -> str:
         name = key.partition("sampler/")[2]
         lines.append(f"| {name} | {right} | {steps:.1f} | {' | '.join(numbers)} |")
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    given = Path(sys.argv[1])
+    print(tables(of_runs(given) if given.is_dir() else published(given)))

@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from floatscope.frequencies import PAIR, count
+from floatscope.stats.frequencies import PAIR, count
 from floatscope.tasks import prompt_of
 from floatscope.tasks.world import LEVELS, World
 from training.common import UsageError

@@ -1,7 +1,7 @@
 """Trains one model of the pair. One script, two objectives; nothing else differs.
 
-    python -m training.train --objective mdm --corpus CORPUS --out runs/mdm --seconds 500
-    python -m training.train --objective arm --corpus CORPUS --out runs/arm --steps N
+    python -m training.train --objective mdm --corpus CORPUS --out trained/mdm --seconds 500
+    python -m training.train --objective arm --corpus CORPUS --out trained/arm --steps N
     python -m training.train --objective mdm --device cpu --smoke --out DIR      (a minute, for CI)
 
 The budget is a number of steps, each of the same number of tokens: give --steps or --tokens; or

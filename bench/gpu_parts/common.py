@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from floatscope.attention import STATISTICS, Capture, Labels, Scene
+from floatscope.attention import STATISTICS, Capture, Forward, Labels
 from floatscope.models import Direction, Model, seam
 from floatscope.models.registry import family_by_name
 
@@ -62,7 +62,7 @@ def build(name: str) -> Model:
     )
 
 
-def scene_of(model: Model, batch: int, size: int, n_groups: int) -> Scene:
+def forward_of(model: Model, batch: int, size: int, n_groups: int) -> Forward:
     """Six regions; the last positions are being decided, half of them masked."""
     visible = model.visibility(size, size, torch.zeros(batch, dtype=torch.long, device="cuda"))
     at = torch.arange(size, device="cuda")
@@ -70,14 +70,14 @@ def scene_of(model: Model, batch: int, size: int, n_groups: int) -> Scene:
     region = region.contiguous()
     group = region.clamp(max=2) if n_groups == 3 else torch.zeros_like(region)
     rows = (size - WINDOW - model.shift, size - model.shift)
-    return Scene(visible, Labels(group, n_groups, region, 6), rows, cached=False)
+    return Forward(visible, Labels(group, n_groups, region, 6), rows, cached=False)
 
 
 def ways_of(
     model: Model, batch: int, size: int, keeps: Iterable[str], layers: Sequence[int] | None = None
 ) -> dict[str, Way]:
     ids = torch.randint(0, 120000, (batch, size), device="cuda")
-    visible = scene_of(model, batch, size, 1).visible
+    visible = forward_of(model, batch, size, 1).visible
 
     def predict() -> object:
         return model.predict(ids, size - WINDOW, size, visible)
@@ -95,9 +95,9 @@ def ways_of(
 
                 def run() -> object:
                     # A new scene, as every step of a decoding has one.
-                    with capture.forward(scene_of(model, batch, size, n_groups)) as seen:
+                    with capture.forward(forward_of(model, batch, size, n_groups)) as captured:
                         predict()
-                    return seen
+                    return captured
 
                 yield run
 

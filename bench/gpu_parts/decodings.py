@@ -26,8 +26,9 @@ def decoding(name: str, steps: int, size: int, batch: int) -> list[Row]:
     stand_in()
     from floatscope.decode import Autoregressive, Confidence
     from floatscope.decode.loop import decode
-    from floatscope.prompt import Encoded
-    from floatscope.recording import Recorder
+    from floatscope.recording.options import TraceOptions
+    from floatscope.recording.recorder import Recorder
+    from floatscope.sequences.prompt import Encoded
 
     model = build(name)
     sampler: Any = Confidence(length=WINDOW, steps=steps)
@@ -54,7 +55,7 @@ def decoding(name: str, steps: int, size: int, batch: int) -> list[Row]:
             found = decode(model, prompts, used)
         else:
             keep = KEEPS.get(way.removeprefix("warm "), KEEPS["all"])[0]
-            with Recorder(model, prompts, used, keep=keep) as recorder:
+            with Recorder(model, prompts, used, TraceOptions(keep=keep)) as recorder:
                 found = decode(model, prompts, used, recorder)
             recorder.outbox.settle()
         torch.cuda.synchronize()

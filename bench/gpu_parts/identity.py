@@ -8,9 +8,10 @@ from dataclasses import replace
 import torch
 from transformers import DynamicCache
 
-from floatscope.attention import STATISTICS, Capture, Labels, Scene, View, fused, reference
+from floatscope.attention import STATISTICS, Capture, Forward, Labels, View, reference
+from floatscope.attention.gpu import fused
+from floatscope.attention.gpu.strongest import log_sum_exp
 from floatscope.attention.overhear import Overhear
-from floatscope.attention.strongest import log_sum_exp
 from floatscope.models import Model, seam
 
 from .common import SHAPES, WINDOW, Row, build
@@ -29,14 +30,16 @@ def same() -> list[Row]:
             region = torch.arange(size, device="cuda") * 6 // size
             region = region.expand(batch, -1).masked_fill(~visible.key_is_real, -1)
             window = (size - WINDOW - model.shift, size - model.shift)
-            scene = Scene(visible, Labels(region.clamp(max=2), 3, region, 6), window, cached=False)
+            forward = Forward(
+                visible, Labels(region.clamp(max=2), 3, region, 6), window, cached=False
+            )
             with seam.engaged(model.net):
                 plain = model.predict(ids, size - WINDOW, size, visible)
             everything = range(model.n_layers), range(model.n_heads)
             capture = Capture(model, set(STATISTICS), *everything)
-            with capture, capture.forward(scene) as seen:
+            with capture, capture.forward(forward) as captured:
                 traced = model.predict(ids, size - WINDOW, size, visible)
-            of_rows = [bool(one.candidates is not None) for one in seen.values()]
+            of_rows = [bool(one.candidates is not None) for one in captured.layers.values()]
             row: Row = {"model": name, "batch": batch, "S": size}
             row |= {"padding": batch > 1}
             row |= {"same_logits": bool(torch.equal(plain, traced)), "fused": all(of_rows)}
@@ -45,7 +48,7 @@ def same() -> list[Row]:
         if not model.is_diffusion:
             rows.append(same_step(model))
             print(json.dumps(rows[-1]), flush=True)
-        del model, plain, traced, seen, capture
+        del model, plain, traced, captured, capture
         gc.collect()
         torch.cuda.empty_cache()
     return rows
@@ -60,7 +63,7 @@ def same_step(model: Model) -> Row:
     region = (torch.arange(1001, device="cuda") * 6 // 1001).expand(4, -1)
     visible = model.visibility(1, 1001, nothing)
     group = region[:, -1:].clamp(max=2)
-    scene = Scene(visible, Labels(group, 3, region, 6), (0, 1), cached=True)
+    forward = Forward(visible, Labels(group, 3, region, 6), (0, 1), cached=True)
     cache = DynamicCache(config=model.net.config)
     with seam.engaged(model.net):
         model.forward(ids[:, :-1], last, model.visibility(1000, 1000, nothing), cache)
@@ -70,13 +73,15 @@ def same_step(model: Model) -> Row:
     everything = range(model.n_layers), range(model.n_heads)
     capture = Capture(model, set(STATISTICS), *everything)
     capture._states = {n: torch.zeros(4, 1000, 6, device="cuda") for n in range(model.n_layers)}
-    with capture, capture.forward(scene) as seen:
+    with capture, capture.forward(forward) as captured:
         traced = model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache))
     errors = {"column_sum": 0.0, "entropy": 0.0, "region_sum": 0.0}
 
     def compare(call: seam.Call, proceed: seam.Proceed) -> torch.Tensor:
         """Both ways on the very same q and k: a second forward may differ in its last bits."""
-        view = View(call.query, call.key, call.scale, call.mask, call.causal, visible, scene.labels)
+        view = View(
+            call.query, call.key, call.scale, call.mask, call.causal, visible, forward.labels
+        )
         fast, slow = fused.sums(replace(view, lse=log_sum_exp(view))), reference.sums(view)
         for name in errors:
             one, other = getattr(fast, name).double(), getattr(slow, name)
@@ -92,7 +97,7 @@ def same_step(model: Model) -> Row:
         "cached": True,
         "same_logits": bool(torch.equal(plain, traced)),
         "plain_repeats_itself": bool(torch.equal(plain, again)),
-        "fused": all(one.candidates is not None for one in seen.values()),
+        "fused": all(one.candidates is not None for one in captured.layers.values()),
         "against_float64": errors,
     }
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from floatscope.attention import Labels, View, blocked, fused, reference
+from floatscope.attention import Labels, View, reference
+from floatscope.attention.cpu import blocked
+from floatscope.attention.gpu import fused
 from floatscope.attention.overhear import Overhear
 from floatscope.models import Direction, Visibility
 

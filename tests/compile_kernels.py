@@ -1,7 +1,7 @@
 """Compiles the GPU kernels for a GPU that is not there, through the very calls that launch them.
 
 Triton's interpreter, which runs the kernels in the other tests, takes code that the compiler refuses,
-and cannot run those written in Gluon at all. Run by test_compile.py in a process of its own; prints
+and cannot run those written in Gluon at all. Run by test_compiled_kernels.py in a process of its own; prints
 what each kernel needs.
 """
 
@@ -19,8 +19,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from floatscope.attention import Labels, View, fused, overlapped, vectors
-from floatscope.attention import strongest as peaks
+from floatscope.attention import Labels, View
+from floatscope.attention.gpu import fused, overlapped, vectors
+from floatscope.attention.gpu import strongest as peaks
 from floatscope.models import Direction, Visibility
 
 TOOLS = Path(triton.backends.nvidia.__file__).parent / "bin"

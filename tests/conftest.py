@@ -1,41 +1,73 @@
-"""Shapes in annotations are checked here, and only here: the hook must come before the import."""
+"""Fixtures for all tests. Shapes in annotations are checked here, and only here: the hook must come
+before the import.
+
+Nothing heavy is imported at the top: a run in several processes has one more, which only hands out the
+tests. What those need is in `tiny_models` and `browsing`.
+"""
 
 import os
+import signal
+import sys
+import threading
+from types import SimpleNamespace
 
+import pytest
 from jaxtyping import install_import_hook
 
 # GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
 os.environ["TRITON_INTERPRET"] = "1"
 install_import_hook("floatscope", "typechecker.check")
 
-import signal  # noqa: E402
-import threading  # noqa: E402
-
-import pytest  # noqa: E402
-import torch  # noqa: E402
-
-import floatscope as fs  # noqa: E402
-from floatscope import tiny  # noqa: E402
-
-torch.set_num_threads(1)  # two test workers share two cores
 # A suite that was started in the background ignores Ctrl-C, and so would the programs whose Ctrl-C it tests.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-FAMILIES = ("LLaDA", "Dream", "Llama", "Qwen2", "Qwen3")
-DIFFUSION = ("LLaDA", "Dream")
+# Begun first, so that no process is left alone with one at the end; a line for each of two processes, in
+# about equal parts. A file stays in one of them, which makes its fixtures once.
+LONG = (
+    "test_documented_commands.py test_real_model.py test_training.py test_interventions.py test_viewer.py",
+    "test_studies.py test_documentation.py test_extending.py test_engine.py test_harness.py test_pair.py",
+)
+
+
+def pytest_configure(config):
+    if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
+        import torch
+
+        torch.set_num_threads(1)  # two test processes share two cores
+
+
+def pytest_collection_modifyitems(items):
+    """xdist gives one half of the list to each of two processes: both halves begin with long tests."""
+    first, second = (
+        [item for name in line.split() for item in items if item.path.name == name] for line in LONG
+    )
+    short = [item for item in items if item.path.name not in " ".join(LONG)]
+    here = len(items) // 2 - len(first)
+    items[:] = [*first, *short[:here], *second, *short[here:]]
 
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory):
     """A tiny random checkpoint of every family, in its real format."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    return {name: tiny.write(name, folder / name) for name in FAMILIES}
+    import tiny_models
+
+    return tiny_models.written(tmp_path_factory.mktemp("checkpoints"))
 
 
 @pytest.fixture(scope="session")
 def models(checkpoints):
+    import floatscope as fs
+
     return {name: fs.load(path) for name, path in checkpoints.items()}
+
+
+@pytest.fixture(scope="session")
+def exact(checkpoints):
+    """Every family in float64: neither a batch's rounding nor a near-tie of scores changes a token."""
+    import floatscope as fs
+
+    return {name: fs.load(path, dtype="float64") for name, path in checkpoints.items()}
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +80,38 @@ def llama(models):
     return models["Llama"]
 
 
-def sampler_for(model, length=8, steps=4):
-    """What fits the model."""
-    if model.is_diffusion:
-        return fs.Confidence(length=length, steps=steps)
-    return fs.Autoregressive(length=length, stop_at_eos=False)
+@pytest.fixture
+def ended(monkeypatch, capsys):
+    """The command line in this process, which need not import torch again; however it ends."""
+    from floatscope import cli
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["floatscope", *map(str, args)])
+        with pytest.raises(SystemExit) as ending:
+            cli.main()
+        printed = capsys.readouterr()
+        return SimpleNamespace(
+            returncode=ending.value.code or 0, stdout=printed.out, stderr=printed.err
+        )
+
+    return call
+
+
+@pytest.fixture
+def command_line(ended):
+    """The same, where it must end well."""
+
+    def call(*args):
+        done = ended(*args)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from browsing import opened
+
+    with opened() as chromium:
+        yield chromium

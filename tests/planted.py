@@ -7,9 +7,9 @@ package's own arithmetic is used except the schema.
 import numpy as np
 import xarray as xr
 
-from floatscope import null
 from floatscope.models import Direction
-from floatscope.trace import Trace
+from floatscope.stats import uniform
+from floatscope.trace.trace import Trace
 
 MASK = 3
 
@@ -46,7 +46,7 @@ def trace_of(
     """A Trace of `attention` (T, L, H, S, S).
 
     `regions`: a name for each position (answer positions are called "answer"); `canvas`: ids
-    (T + 1, S), MASK where hollow; `events`: (step, position, token) reveals, whose rows are taken
+    (T + 1, S), MASK where masked; `events`: (step, position, token) reveals, whose rows are taken
     from `attention`; `extra`: further variables such as {"score": (T, L, H, S) array}.
     """
     a = np.asarray(attention, np.float64)
@@ -90,7 +90,7 @@ def trace_of(
         "entropy": (("step", "layer", "head", "query"), entropy),
         "flow": (("step", "layer", "head", "source", "target"), flow),
         "rollout": (("step", "layer", "source", "target"), np.stack(rolled, 1)),
-        "null": (("step", "key"), np.tile(null.uniform(direction, None, size), (steps, 1))),
+        "null": (("step", "key"), np.tile(uniform.mass(direction, None, size), (steps, 1))),
         "visible": (("step", "key"), np.tile(sees.sum(0), (steps, 1))),
         "canvas": (("state", "key"), canvas),
         "change": (("tick", "key"), change.astype(np.int8)),

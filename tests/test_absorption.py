@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pictures import assert_drawn
 from planted import random_attention, softmax, trace_of
 
 import floatscope as fs
@@ -99,7 +100,7 @@ def test_published_formulas_by_hand():
     np.testing.assert_array_equal(fs.Share(threshold=0.3)(trace), c > 0.3)
 
 
-def test_results_are_tidy_and_drawn(tmp_path):
+def test_result_has_a_tidy_table_and_a_figure(tmp_path):
     traces = [trace_of(sink(40, 7, share)) for share in (0.5, 0.6, 0.7)]
     found = fs.Absorption()(traces)
     table = found.table()
@@ -121,7 +122,7 @@ def test_results_are_tidy_and_drawn(tmp_path):
     assert row["low"] < 0.6 < row["high"]
     assert row["lift"] == pytest.approx(0.6 * 40)
     for ending in ("svg", "pdf", "png"):
-        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+        assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))
     assert "n = 3" in repr(found)
 
 
@@ -131,7 +132,7 @@ def test_one_example_has_no_interval_and_says_so():
     assert "one example: no interval" in repr(found)
 
 
-def test_refusals(llada):
+def test_traces_without_mass_or_of_two_models_are_refused(llada):
     with pytest.raises(fs.TraceError, match="keep including 'mass'"):
         fs.Absorption()(llada.trace("Hello there", fs.Confidence(length=4), keep=["entropy"]))
     with pytest.raises(fs.UsageError, match="different models"):

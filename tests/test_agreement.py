@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from pictures import assert_drawn
 from planted import random_attention, trace_of
 
 import floatscope as fs
-from floatscope.measures.agreement import Agreement, perturbation
+from floatscope.measures.library.agreement import Agreement, perturbation
 
 
 def on(keys, size=20, share=0.8, steps=1, heads=2):
@@ -70,7 +71,7 @@ def test_twins_of_other_lengths_are_aligned_by_region():
     assert (found.perturbation[1] < 0.3).all()
 
 
-def test_perturbation_refuses():
+def test_perturbation_refuses_unequal_twins():
     a = trace_of(on([3, 3]))
     with pytest.raises(fs.UsageError, match="different models.*no counterpart"):
         perturbation([a], [trace_of(on([3, 3]), model="other")])
@@ -82,7 +83,7 @@ def test_perturbation_refuses():
         perturbation([], [])
 
 
-def test_tidy_and_drawn(tmp_path):
+def test_result_has_a_tidy_table_and_a_figure(tmp_path):
     rng = np.random.default_rng(1)
     traces = [trace_of(random_attention(rng, 2, 6, 2, 16)) for _ in range(4)]
     found, twins = Agreement()(traces), perturbation(traces[:2], traces[2:])
@@ -90,4 +91,4 @@ def test_tidy_and_drawn(tmp_path):
     assert {"layer", "head", "mean", "null"} <= set(twins.table())
     for i, result in enumerate((found, twins)):
         for ending in ("svg", "pdf"):
-            assert result.save_figure(tmp_path / f"{i}.{ending}").stat().st_size > 2000
+            assert_drawn(result.save_figure(tmp_path / f"{i}.{ending}"))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import floatscope as fs
+from floatscope.decode.presets import all_samplers
 from floatscope.errors import UsageError
-from floatscope.frequencies import corpus_texts, count, read_frequencies
-from floatscope.options import intervention_of, template_of
-from floatscope.samplers import all_samplers
+from floatscope.interventions.parse import intervention_of
+from floatscope.stats.frequencies import corpus_texts, count, read_frequencies
 from floatscope.tasks import Passage, PlainTemplate, WorldTemplate
+from floatscope.tasks.templates import template_of
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,9 @@ def test_frequencies_are_counted_from_a_corpus(arm, tmp_path):
     expected = np.bincount(ids, minlength=arm.vocab_size) / len(ids)
     np.testing.assert_allclose(shares, expected, rtol=1e-6)
     lines.write_text('{"txt": 1}\n')
-    with pytest.raises(UsageError, match=r"b.jsonl, line 1: no JSON object with a `text` field"):
+    with pytest.raises(
+        UsageError, match=r"b.jsonl, line 1: expected a JSON object with a `text` field"
+    ):
         list(corpus_texts([lines]))
     with pytest.raises(UsageError, match="cannot be read"):
         list(corpus_texts([tmp_path / "missing.txt"]))

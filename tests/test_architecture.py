@@ -1,61 +1,150 @@
-"""One direction of imports: nothing on the left imports from its right."""
+"""Rooms in one direction, no cycle anywhere, names listed once; what imports by name is declared here."""
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 import floatscope
+from floatscope._lazy import _listed
 
 ROOT = Path(floatscope.__file__).parent
-# From left to right; a file may import what stands before it, and its own package.
-ORDER = """
-    lazy errors choose direction digits engine anchors classes intervals frequencies models prompt decode
-    attention token_classes interventions null store trace running outbox recorded assemble
-    recording reading selfcheck instrument tasks measures samplers tiny show options harness
-    studies report cli
+# From left to right; a file imports from rooms before its own, and from its own.
+ROOMS = """
+    errors _lazy registry sequences stats models decode attention interventions trace recording
+    instrument measures tasks engine studies report harness cli
 """.split()
+# Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker.
+BY_NAME = {
+    "trace/trace.py": {"floatscope.report.embed"},
+    "studies/planning.py": {"floatscope.studies.worker"},
+}
+FILES = sorted(ROOT.rglob("*.py"))
 
 
-def package_of(path):
-    first = path.relative_to(ROOT).parts[0]
-    return first.removesuffix(".py")
+def dotted(path):
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(path): path for path in FILES}
+PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+
+
+def home(package, name):
+    """The module that `from package import name` really needs."""
+    if f"{package}.{name}" in MODULES:
+        return f"{package}.{name}"
+    if package in PACKAGES:
+        for listed, where, _ in _listed(package):
+            if listed == name:
+                return home(where, name)
+    return package
 
 
 def imports(path):
-    """Names of floatscope's own packages that a file imports, also inside functions."""
-    depth = len(path.relative_to(ROOT).parts)
+    """Every module of ours that a file imports, wherever the import stands."""
+    here = dotted(path)
+    package = here if path.name == "__init__.py" else here.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == depth:
-            if node.module:
-                yield node.module.split(".")[0]
-            else:
-                yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("floatscope"):
-            raise AssertionError(f"{path}: import your own package relatively")
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "floatscope")
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            module = ".".join([*base, *filter(None, [node.module])]) if node.level else node.module
+            if module.split(".")[0] != "floatscope":
+                continue
+            for alias in node.names:
+                if alias.name == "*":
+                    yield from (home(module, name) for name, _, _ in _listed(module))
+                else:
+                    yield home(module, alias.name)
 
 
-def test_every_file_has_its_place():
-    names = {package_of(p) for p in ROOT.rglob("*.py")} - {"__init__"}
-    assert names == set(ORDER)
+GRAPH = {dotted(path): set(imports(path)) - {dotted(path)} for path in FILES}
+
+
+def room(module):
+    return [*module.split("."), "__init__"][1]
+
+
+def test_the_front_door_holds_nothing_else():
+    top = {path.stem for path in ROOT.glob("*.py")}
+    assert top == {"__init__", "errors", "_lazy", "registry", "instrument"}
+
+
+def test_every_file_has_a_room():
+    assert {room(module) for module in MODULES} - {"__init__"} == set(ROOMS)
 
 
 def test_imports_go_one_way():
-    place = {name: i for i, name in enumerate(ORDER)}
-    for path in ROOT.rglob("*.py"):
-        here = package_of(path)
-        if here == "__init__":
+    for module, needed in GRAPH.items():
+        if module == "floatscope":  # lists the names of all rooms
             continue
-        for name in imports(path):
-            assert place[name] <= place[here], f"{path} imports {name}, which stands to its right"
+        for other in needed:
+            assert ROOMS.index(room(other)) <= ROOMS.index(room(module)), f"{module} → {other}"
 
 
-def test_every_public_name_is_there():
-    for name in floatscope.__all__:
-        assert getattr(floatscope, name) is not None
-    assert set(floatscope.__all__) == {n for names in floatscope._WHERE.values() for n in names}
+def test_no_module_needs_itself():
+    """No cycle, imports inside functions and for type checkers counted."""
+    done, path = set(), []
+
+    def visit(module):
+        assert module not in path, " → ".join([*path[path.index(module) :], module])
+        if module in done:
+            return
+        path.append(module)
+        for other in sorted(GRAPH[module]):
+            visit(other)
+        done.add(path.pop())
+
+    for module in GRAPH:
+        visit(module)
 
 
-def test_files_are_short_and_say_what_they_are():
-    for path in ROOT.rglob("*.py"):
-        text = path.read_text()
-        assert text.count("\n") <= 300, path
-        assert ast.get_docstring(ast.parse(text)), path
+def test_what_is_imported_by_name_is_declared():
+    found = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                name = re.fullmatch(r"(floatscope(?:\.\w+)+)(?::\w+)?", node.value)
+                if name and name[1] in MODULES:
+                    found.setdefault(str(path.relative_to(ROOT)), set()).add(name[1])
+    assert found == BY_NAME
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_every_listed_name_is_there(package):
+    for name, where, attribute in _listed(package):
+        module = __import__(where, fromlist=["_"])
+        assert not attribute or hasattr(module, attribute), f"{package}.{name}"
+        # Importing a module of that name would put the module in the name's place.
+        assert not attribute or f"{package}.{name}" not in MODULES, f"{package}.{name}"
+
+
+def test_files_say_what_they_are():
+    for path in FILES:
+        assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+WITHOUT_TORCH = {
+    "the command line's help": "from floatscope.cli import app",
+    "a saved trace": "import floatscope as fs; fs.Trace.load",
+    "a prompt": "import floatscope as fs; fs.Prompt.rag('Who?', ['Me.'])",
+    "all names": "import floatscope; dir(floatscope), floatscope.__all__",
+    "measures": "from floatscope.measures import MEASURES; [MEASURES[n] for n in MEASURES]",
+    "studies": "from floatscope.studies import STUDIES; [STUDIES[n] for n in STUDIES]",
+    "the report": "import floatscope.report.build, floatscope.report.serve",
+    "the world": "from floatscope.tasks.world import World; World()",
+}
+
+
+def test_what_needs_no_torch_does_not_import_it():
+    """One process each would take longer than all else here: they run in one, from light to heavy."""
+    lines = ["import sys"]
+    for name, code in WITHOUT_TORCH.items():
+        lines += [code, f"assert 'torch' not in sys.modules, {name!r}"]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from pictures import assert_drawn
 from planted import MASK, random_attention, trace_of
 
 import floatscope as fs
-from floatscope.measures.entropy import AttentionEntropy
+from floatscope.measures.library.entropy import AttentionEntropy
 
 SIZE = 16
 
@@ -39,9 +40,9 @@ def test_rows_are_told_apart_by_their_state_at_the_step():
     canvas[0, 8:], canvas[1, 12:] = MASK, MASK
     a = uniform()
     for t in range(2):
-        hollow = canvas[t] == MASK
+        masked = canvas[t] == MASK
         a[t, :, :, 8:] = (np.arange(SIZE) < 2) / 2
-        a[t][:, :, hollow] = np.eye(SIZE)[0]
+        a[t][:, :, masked] = np.eye(SIZE)[0]
     found = AttentionEntropy()(trace_of(a, prompt_length=8, canvas=canvas))
     np.testing.assert_allclose(found.masked, 0, atol=1e-12)
     np.testing.assert_allclose(found.revealed, np.log(2) / np.log(SIZE), atol=1e-12)
@@ -68,7 +69,7 @@ def test_missing_statistics_are_named():
         AttentionEntropy()(fs.Trace(trace_of(uniform()).data.drop_vars("entropy")))
 
 
-def test_tidy_and_drawn(tmp_path):
+def test_result_has_a_tidy_table_and_a_figure(tmp_path):
     rng = np.random.default_rng(0)
     found = AttentionEntropy()([trace_of(random_attention(rng, 1, 3, 2, SIZE)) for _ in range(3)])
     table = found.table()
@@ -76,4 +77,4 @@ def test_tidy_and_drawn(tmp_path):
     row = table[(table["value"] == "entropy") & (table["layer"] == 0)].iloc[0]
     assert row["low"] < row["mean"] < row["high"] < row["null"] == 1
     for ending in ("svg", "pdf"):
-        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+        assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, sampler_for
+from tiny_models import FAMILIES, sampler_for
 
 import floatscope as fs
-from floatscope.attention import Capture, Labels, Scene
+from floatscope.attention import Capture, Forward, Labels
 from floatscope.models import seam
 
 PROMPTS = ["Hello", "Something rather longer than the first", "abc"]
@@ -37,10 +37,10 @@ def test_logits_are_bit_identical_traced_or_not(models, family, padding):
     rows = torch.arange(size)
     plain = model.forward(ids, rows, visible)
     region = torch.zeros_like(ids).masked_fill(~visible.key_is_real, -1)
-    scene = Scene(visible, Labels(region, 1, region, 1), (0, 1), cached=False)
+    forward = Forward(visible, Labels(region, 1, region, 1), (0, 1), cached=False)
     keep = set(fs.STATISTICS)
     with Capture(model, keep, range(model.n_layers), range(model.n_heads)) as capture:
-        with capture.forward(scene):
+        with capture.forward(forward):
             traced = model.forward(ids, rows, visible)
     assert torch.equal(plain, traced)
     if padding == [0]:
@@ -50,8 +50,8 @@ def test_logits_are_bit_identical_traced_or_not(models, family, padding):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_batched_trace_equals_one_at_a_time(models, family):
-    model = models[family]
+def test_a_batched_trace_equals_one_at_a_time(exact, family):
+    model = exact[family]
     sampler = sampler_for(model)
     for prompt, one in zip(PROMPTS, model.trace(PROMPTS, sampler), strict=True):
         alone = model.trace(prompt, sampler)
@@ -65,7 +65,7 @@ def test_a_batched_trace_equals_one_at_a_time(models, family):
                 np.testing.assert_array_equal(one.data[name], array, err_msg=name)
 
 
-def test_the_model_is_as_it_was(models):
+def test_a_traced_model_is_as_it_was(models):
     net = models["Llama"].net
     before = net.config._attn_implementation
     hooks = [len(m._forward_pre_hooks) for m in net.modules()]
@@ -84,10 +84,10 @@ def test_the_model_is_as_it_was_after_an_error(models):
     assert not any(m._forward_pre_hooks for m in model.net.modules())
 
 
-def scene_of(model, size):
+def forward_of(model, size):
     one = torch.zeros(1, size, dtype=torch.long)
     visible = model.visibility(size, size, torch.zeros(1, dtype=torch.long))
-    return Scene(visible, Labels(one, 1, one, 1), (0, 1), cached=False)
+    return Forward(visible, Labels(one, 1, one, 1), (0, 1), cached=False)
 
 
 def test_a_missed_layer_raises(models):
@@ -99,7 +99,7 @@ def test_a_missed_layer_raises(models):
         try:
             with (
                 pytest.raises(fs.CaptureError, match="0 attention calls seen in a forward of 3"),
-                capture.forward(scene_of(model, 6)),
+                capture.forward(forward_of(model, 6)),
                 torch.inference_mode(),
             ):
                 model.net(ids, use_cache=False)
@@ -113,7 +113,7 @@ def test_two_forwards_in_one_scene_raise(models):
     with Capture(model, {"mass"}, range(3), range(4)) as capture:
         with (
             pytest.raises(fs.CaptureError, match="6 attention calls"),
-            capture.forward(scene_of(model, 6)),
+            capture.forward(forward_of(model, 6)),
         ):
             model.logits(ids)
             model.logits(ids)
@@ -187,12 +187,12 @@ def test_each_statistic_can_be_kept_alone(models, name):
                 _ = trace.score
 
 
-def test_bad_choices(llada):
+def test_trace_options_that_cannot_be_are_named(llada):
     for options, words in [
         ({"keep": ["masss"]}, "no statistic 'masss'"),
         ({"keep": []}, "keep is empty"),
         ({"layers": [7]}, "no layer 7: there are 3"),
-        ({"heads": slice(9, 12)}, "chooses none of 4"),
+        ({"heads": slice(9, 12)}, "chooses none of the 4"),
         ({"steps": 99}, "no step 99"),
         ({"dtype": "int8"}, "float32 or float16"),
         ({"groups": "mine"}, "groups = 'mine'"),
@@ -204,7 +204,7 @@ def test_bad_choices(llada):
 
 
 def test_large_traces_are_announced(llada, monkeypatch):
-    monkeypatch.setattr("floatscope.recording._LARGE", 1000)
+    monkeypatch.setattr("floatscope.recording.recorder._LARGE", 1000)
     with pytest.warns(UserWarning, match="will take about .* of memory"):
         llada.trace("Hello", fs.Confidence(length=4, steps=2))
 
@@ -262,8 +262,8 @@ def test_keys_of_rows_are_the_same_alone_and_in_a_batch(models):
         assert (trace.rows["row_key"].values[nothing] == -1).all()
 
 
-def test_rows_of_prompts_that_reveal_unequal_numbers(models):
-    model = models["LLaDA"]
+def test_rows_of_prompts_that_reveal_unequal_numbers(exact):
+    model = exact["LLaDA"]
     sampler = fs.Threshold(length=8, threshold=0.05)
     prompts = ["Hello there, how are you?", "Hi", "And now something else"]
     together = model.trace(prompts, sampler)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pictures import assert_drawn
 from planted import random_attention, trace_of
 from test_absorption import sink
 from test_region_flow import SIZE, double, planted
@@ -9,8 +10,8 @@ from test_retrieval import copying, traced
 
 import floatscope as fs
 from floatscope.measures.comparing import compare, independent
-from floatscope.measures.region_flow import RegionFlow
-from floatscope.measures.retrieval import RetrievalHeads
+from floatscope.measures.library.region_flow import RegionFlow
+from floatscope.measures.library.retrieval import RetrievalHeads
 
 
 def sinks(shares, layers=3, model="a", size=40):
@@ -84,20 +85,20 @@ def test_heads_of_different_models_do_not_correspond():
     assert "head" in compare(a, a)["copy"].dims
 
 
-def test_tidy_and_drawn(tmp_path):
+def test_result_has_a_tidy_table_and_a_figure(tmp_path):
     found = compare(sinks([0.6, 0.7]), sinks([0.4, 0.5], model="b"))
     table = found.table()
     assert {"measure", "model", "value", "depth", "mean", "null", "low", "high"} <= set(table)
     assert {"top", "top_difference"} <= set(table["value"])
     for ending in ("svg", "pdf"):
-        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+        assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))
     axes = compare(*[RegionFlow()([planted(np.ones(SIZE))] * 2)] * 2).plot("flow").axes
     shown = [axis.get_ylim() for axis in axes if axis.axison]
     assert len(set(shown)) == 1  # one scale
     assert "left out: nothing" in repr(found)
 
 
-def test_refusals():
+def test_results_that_cannot_be_compared_are_refused():
     a, b = sinks([0.6, 0.7]), sinks([0.4, 0.5], model="b")
     rng = np.random.default_rng(0)
     trace = trace_of(random_attention(rng, 1, 3, 1, 40))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import floatscope as fs
 from floatscope.tasks.conditions import Condition, gold_sweep, noise_sweep, passage_counts
 from floatscope.tasks.pool import Pool, content_words
-from floatscope.tasks.questions import world_records
 from floatscope.tasks.readers import read_records
 from floatscope.tasks.record import Passage, Record
 from floatscope.tasks.scores import contains
+from floatscope.tasks.world_questions import world_records
 
 DATA = Path(__file__).parent / "data"
 ORACLE = read_records(DATA / "nq-open-oracle.jsonl").records
@@ -149,7 +149,7 @@ def test_conflicts_replace_every_alias_in_text_and_title():
     assert made.passages[1].title == r"Old \1 Town"
 
 
-def test_closed_book():
+def test_closed_book_has_no_passages():
     assert Condition(closed_book=True).apply(MULTI[0]) == MULTI[0].closed_book()
 
 
@@ -231,7 +231,7 @@ def test_names_are_what_one_types():
             Condition.parse(text)
 
 
-def test_sweeps():
+def test_sweeps_name_their_conditions():
     assert [c.name for c in passage_counts([0, 1, 5], gold=0)] == [
         "closed-book",
         "passages=1,gold=0",

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from pictures import assert_drawn
 from planted import MASK, random_attention, trace_of
 
 import floatscope as fs
-from floatscope.measures.chance import Chance, exact_jaccard
-from floatscope.measures.dispersion import Dispersion
-from floatscope.measures.drift import Drift
+from floatscope.measures.library.dispersion import Dispersion
+from floatscope.measures.library.drift import Drift
+from floatscope.stats.chance import Chance, exact_jaccard
 
 
 def at(keys, size=40, share=0.6):
@@ -77,7 +78,7 @@ def test_chance_is_exact(a, b, n):
 @pytest.mark.parametrize("over", ["step", "layer"])
 @pytest.mark.parametrize("size", [32, 256])
 @pytest.mark.parametrize("causal", [False, True])
-def test_no_false_findings(causal, size, over):
+def test_random_attention_shows_no_drift(causal, size, over):
     rng = np.random.default_rng(size)
     shape = (4, 1) if over == "step" else (1, 4)
     few = 16 if size > 100 else 60
@@ -124,16 +125,16 @@ def test_one_step_has_no_drift():
 
 
 @pytest.mark.parametrize("measure", [Drift(), Drift(over="layer"), Dispersion()])
-def test_tidy_and_drawn(measure, tmp_path):
+def test_result_has_a_tidy_table_and_a_figure(measure, tmp_path):
     found = measure([trace_of(at([[3, 5, 6], [4, 5, k]])) for k in (1, 2, 3)])
     table = found.table()
     assert {"value", "mean", "null", "low", "high", "unit", "n"} <= set(table)
     assert (table["unit"] != "").all()
     for ending in ("svg", "pdf"):
-        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+        assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))
 
 
-def test_refusals(llada):
+def test_traces_without_mass_and_bad_axes_are_refused(llada):
     trace = llada.trace("Hello there", fs.Confidence(length=4), keep=["entropy"])
     for measure in (Drift(), Dispersion()):
         with pytest.raises(fs.TraceError, match="keep including 'mass'"):
@@ -147,7 +148,7 @@ def test_refusals(llada):
 def test_the_heat_map_marks_what_was_planted(tmp_path):
     """An anchor that moves one key a step stands on the diagonal of the picture."""
     from floatscope.measures import heatmap
-    from floatscope.measures.figures import save
+    from floatscope.measures.style import save
 
     size, steps = 30, 6
     a = np.full((steps, 2, 2, size, size), 0.3 / (size - 1))
@@ -160,7 +161,7 @@ def test_the_heat_map_marks_what_was_planted(tmp_path):
     assert anchors.get_xdata().tolist() == [4 + t for t in range(steps)]
     assert anchors.get_ydata().tolist() == list(range(steps))
     for ending in ("svg", "pdf"):
-        assert save(figure, tmp_path / f"h.{ending}").stat().st_size > 2000
+        assert_drawn(save(figure, tmp_path / f"h.{ending}"))
     heatmap(trace, lift=True)
     with pytest.raises(fs.UsageError, match="no layer 9"):
         heatmap(trace, layer=9)

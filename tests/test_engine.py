@@ -7,12 +7,12 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import toy_worker
+from waiting import LIMIT, until
 
 import floatscope as fs
 from floatscope.engine import Meter, Output, Plan, Run, Shard, atomic, execute, ray_engine
@@ -52,7 +52,7 @@ def unbroken(tmp_path_factory):
     return of
 
 
-def test_a_run(tmp_path, counted):
+def test_a_run_stores_logs_and_lists_every_shard(tmp_path, counted):
     seen, events = [], []
     summary = execute(
         toy_worker.plan(3), tmp_path / "run", about={"numpy": "2"}, progress=seen.append,
@@ -104,11 +104,13 @@ def test_the_engine_needs_neither_torch_nor_ray():
 # Killed -------------------------------------------------------------------------------------------
 
 
-def started(directory, counted, shards, sleep, workers, **options):
-    """A run in a process of its own, as soon as it is about to begin."""
+def started(directory, counted, shards, workers, *, held=(), **options):
+    """A run in a process of its own that is about to begin; `held` shards are begun and never end."""
+    gates = json.dumps({str(seed): "never" for seed in held})
+    path = os.pathsep.join(sys.path)
     process = subprocess.Popen(
-        [sys.executable, HERE / "toy_worker.py", directory, str(shards), str(sleep), str(workers)],
-        env={**os.environ, "TOY_COUNTS": str(counted), "PYTHONPATH": os.pathsep.join(sys.path)},
+        [sys.executable, HERE / "toy_worker.py", directory, str(shards), str(workers)],
+        env={**os.environ, "TOY_COUNTS": str(counted), "TOY_GATES": gates, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -118,49 +120,44 @@ def started(directory, counted, shards, sleep, workers, **options):
     return process
 
 
-def test_ten_kills_at_random_moments(tmp_path, unbroken):
-    plan = toy_worker.plan(10, sleep=0.06)
-    whole, chance, halfway, span = unbroken(plan), random.Random(20), 0, {}
-    for workers in (1, 2):  # how long it takes here and now, undisturbed
-        process, start = (
-            started(tmp_path / f"w{workers}", tmp_path / "c", 10, 0.06, workers),
-            time.time(),
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_when_any_shard_has_begun_a_run_goes_on_from_there(
+    tmp_path, monkeypatch, unbroken, workers
+):
+    """-9 as soon as a shard has begun, which one is drawn; the shards after it cannot end before."""
+    plan, chance = toy_worker.plan(10), random.Random(20 + workers)
+    whole = unbroken(plan)
+    undisturbed = started(tmp_path / "whole", tmp_path / "c", 10, workers)
+    assert undisturbed.communicate() == ("", "") and undisturbed.returncode == 0
+    assert files(tmp_path / "whole") == whole
+    for number, last in enumerate(chance.sample(range(10), 5)):
+        directory, counted = tmp_path / f"{number}", tmp_path / f"c{number}"
+        process = started(directory, counted, 10, workers, held=range(last, 10))
+        until(
+            (counted / str(last)).exists, f"shard {last}", alive=lambda p=process: p.poll() is None
         )
-        assert process.communicate() == ("", "") and process.returncode == 0
-        span[workers] = time.time() - start
-        assert files(tmp_path / f"w{workers}") == whole
-    for number in range(10):
-        directory, counted, workers = (
-            tmp_path / f"{number}",
-            tmp_path / f"c{number}",
-            number % 2 + 1,
-        )
-        os.environ["TOY_COUNTS"] = str(counted)
-        process = started(directory, counted, 10, 0.06, workers)
-        time.sleep(chance.uniform(0, span[workers]))
         process.kill()
         process.communicate()
-        run, finished = Run(directory), set()
-        if directory.exists():
-            finished = set(run.survey(plan)[0])
-        halfway += 0 < len(finished) < 10
+        finished = set(Run(directory).survey(plan)[0])
+        # A worker is given its next shard when its last one is stored.
+        assert last - workers < len(finished) <= last, "the kill met a run at work"
         before = toy_worker.counts(counted)
-        summary = execute(plan, directory, workers=2 if number > 7 else 1)
+        monkeypatch.setenv("TOY_COUNTS", str(counted))
+        summary = execute(plan, directory, workers=2 if number == 4 else 1)
         assert summary.kept == len(finished) and summary.computed == 10 - len(finished)
         after = toy_worker.counts(counted)
         assert len(after) == 10, "nothing lost"
         assert all(before[shard] == after[shard] == 1 for shard in finished), "nothing done twice"
         assert all(count <= 2 for count in after.values())
         assert files(directory) == whole
-    assert halfway >= 3, "most kills should meet a run at work"
 
 
-def test_a_kill_at_every_write(tmp_path, counted, unbroken):
+def test_a_kill_at_every_write(tmp_path, monkeypatch, unbroken):
     """Before each sync: of a file (half-written) and of a folder (the file just renamed)."""
     plan = toy_worker.plan(3)
     for number in range(100):
         directory, folder = tmp_path / f"{number}", tmp_path / f"c{number}"
-        os.environ["TOY_COUNTS"] = str(folder)
+        monkeypatch.setenv("TOY_COUNTS", str(folder))
         child = os.fork()
         if not child:
             left, right = number, os.fsync
@@ -192,7 +189,7 @@ def test_a_kill_at_every_write(tmp_path, counted, unbroken):
     assert number == 2 * (1 + 2 * 3 + 1), "run.json, three shards and sidecars, the manifest"
 
 
-def test_a_log_line_cut_short(tmp_path):
+def test_a_log_line_cut_short_is_passed_over(tmp_path):
     execute(toy_worker.plan(2), tmp_path / "run")
     run = Run(tmp_path / "run")
     with run.log.open("a") as log:
@@ -298,7 +295,7 @@ def test_every_flipped_byte_is_found(tmp_path):
 # Refused ------------------------------------------------------------------------------------------
 
 
-def test_two_runs_on_one_directory(tmp_path):
+def test_a_directory_in_use_is_refused(tmp_path):
     plan = toy_worker.plan(2)
     with Run(tmp_path).claim(plan, resume=True, overwrite=False, about={}):
         with pytest.raises(
@@ -308,7 +305,7 @@ def test_two_runs_on_one_directory(tmp_path):
     assert execute(plan, tmp_path).computed == 2
 
 
-def test_another_request(tmp_path):
+def test_another_request_in_the_same_directory_is_refused(tmp_path):
     execute(toy_worker.plan(2), tmp_path)
     before = files(tmp_path)
     other = toy_worker.plan(3, size=3000, extra=[1])
@@ -325,7 +322,7 @@ def test_another_request(tmp_path):
     assert len(files(tmp_path)) == 8 and names_of(Run(tmp_path))[0] == "started"
 
 
-def test_shards_of_another_spec(tmp_path):
+def test_shards_of_another_spec_in_the_same_directory_are_refused(tmp_path):
     plan = toy_worker.plan(2)
     execute(plan, tmp_path)
     with pytest.raises(fs.RunError, match="differ in what they are told"):
@@ -341,13 +338,13 @@ def test_versions_may_change_but_not_silently(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 99}'])
-def test_a_run_that_is_not_ours(tmp_path, text):
+def test_a_run_json_that_is_not_ours_is_refused(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(fs.RunError, match=r"run\.json .*another --out"):
         execute(toy_worker.plan(2), tmp_path)
 
 
-def test_plans_that_cannot_be():
+def test_plans_that_cannot_be_are_refused():
     for name in ("", "a/b", "../a", ".a", "a b", "x" * 121):
         with pytest.raises(fs.UsageError, match="cannot name a shard"):
             Shard(name, {})
@@ -359,7 +356,7 @@ def test_plans_that_cannot_be():
         encode("a", "k", Output({"x": np.array([None])}))
 
 
-def test_options_that_cannot_be(tmp_path):
+def test_options_that_cannot_be_are_refused(tmp_path):
     for options in ({"workers": 0}, {"engine": "slurm"}, {"address": "auto"}, {"gpus": 1}):
         with pytest.raises(fs.UsageError):
             execute(toy_worker.plan(1), tmp_path, **options)
@@ -370,7 +367,7 @@ def test_options_that_cannot_be(tmp_path):
 # Full ---------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk(tmp_path, counted, unbroken):
+def test_a_full_disk_stops_the_run_and_what_is_stored_stays(tmp_path, counted, unbroken):
     """A real limit on file size, set by the kernel, stops the write of the third shard."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     plan = toy_worker.plan(5)
@@ -411,7 +408,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
-def test_a_path_that_cannot_be(tmp_path):
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(fs.RunError, match="could not be written"):
         execute(toy_worker.plan(1), tmp_path / "file" / "run")
@@ -420,7 +417,7 @@ def test_a_path_that_cannot_be(tmp_path):
 # Several workers ----------------------------------------------------------------------------------
 
 
-def test_two_workers_one_killed(tmp_path, counted, unbroken):
+def test_a_killed_worker_is_replaced_and_its_shard_redone(tmp_path, counted, unbroken):
     """The killed one's plan is compared with a run in one process, where the mishap is over."""
     plan = toy_worker.plan(6, mishap="die")
     execute(plan, tmp_path / "run", workers=2)
@@ -430,7 +427,7 @@ def test_two_workers_one_killed(tmp_path, counted, unbroken):
     assert lost == [{"shard": "toy-002", "why": "its worker ended with exit code -9"}]
 
 
-def test_a_shard_that_kills_its_workers(tmp_path, counted):
+def test_a_shard_that_kills_its_workers_ends_the_run(tmp_path, counted):
     plan = toy_worker.plan(3, mishap="die always", at=0)
     with pytest.raises(fs.RunError, match="shard toy-000 was lost 4 times.*exit code -9"):
         execute(plan, tmp_path / "run", workers=2)
@@ -439,20 +436,29 @@ def test_a_shard_that_kills_its_workers(tmp_path, counted):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_that_refuses(tmp_path, workers):
-    plan = toy_worker.plan(6, sleep=0.1, mishap="refuse")
+def test_after_a_refusal_what_is_in_flight_is_stored_and_nothing_more_begun(
+    tmp_path, counted, monkeypatch, workers
+):
+    """Of two workers one refuses shard 2 when the other has begun 3, which ends after the refusal."""
+    plan = toy_worker.plan(6, mishap="refuse")
+    if workers == 2:
+        monkeypatch.setenv("TOY_GATES", json.dumps({"2": "3", "3": "refused"}))
+
+    def open_gate(event):
+        if event["event"] == "failed":
+            (counted / "refused").touch()
+
     with pytest.raises(fs.ModelError, match="shard toy-002: a weight is NaN. Download it again"):
-        execute(plan, tmp_path, workers=workers)
-    run = Run(tmp_path)
+        execute(plan, tmp_path / "run", workers=workers, on_event=open_gate)
+    run = Run(tmp_path / "run")
     stored = set(run.survey(plan)[0])
-    in_flight = {"toy-003"} if workers == 2 else set()
-    assert {"toy-000", "toy-001"} <= stored <= {"toy-000", "toy-001"} | in_flight
+    assert stored == {"toy-000", "toy-001", *(["toy-003"] if workers == 2 else [])}
     assert names_of(run).count("stored") == len(stored) and run.manifest() is None
-    assert execute(plan, tmp_path).kept == len(stored)
+    assert execute(plan, tmp_path / "run").kept == len(stored)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_with_a_bug(tmp_path, workers):
+def test_a_bug_in_a_worker_is_logged_with_its_traceback(tmp_path, workers):
     plan = toy_worker.plan(3, mishap="crash")
     with pytest.raises(fs.RunError, match="toy-002 failed: ZeroDivisionError: one by .*log.jsonl"):
         execute(plan, tmp_path, workers=workers)
@@ -461,23 +467,23 @@ def test_a_worker_with_a_bug(tmp_path, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupt(tmp_path, counted, unbroken, workers):
+def test_an_interrupt_leaves_whole_shards_and_says_how_to_go_on(
+    tmp_path, counted, unbroken, workers
+):
     """Ctrl-C reaches every process of a terminal: so does this."""
-    directory, plan = tmp_path / "run", toy_worker.plan(8, sleep=0.2)
-    process = started(directory, counted, 8, 0.2, workers, start_new_session=True)
-    for _ in range(1000):
-        if (directory / "shards" / "toy-000.json").exists():
-            break
-        time.sleep(0.01)
+    directory, plan = tmp_path / "run", toy_worker.plan(8)
+    process = started(directory, counted, 8, workers, held=range(1, 8), start_new_session=True)
+    first = directory / "shards" / "toy-000.json"
+    until(first.exists, "the first shard", alive=lambda: process.poll() is None)
     os.killpg(process.pid, signal.SIGINT)
-    _, complaint = process.communicate(timeout=20)
+    _, complaint = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
-    assert "of 8 shards are stored in" in complaint and "--resume" in complaint
+    assert "1 of 8 shards are stored in" in complaint and "--resume" in complaint
     assert "Traceback" not in complaint
     run = Run(directory)
     assert names_of(run)[-1] == "interrupted" and not list(directory.rglob("*.partial"))
     summary = execute(plan, directory)
-    assert 0 < summary.kept < 8 and summary.redone == {}
+    assert summary.kept == 1 and summary.redone == {}
     assert files(directory) == unbroken(plan)
 
 
@@ -502,7 +508,7 @@ def test_an_interrupt_while_a_shard_is_stored(tmp_path, monkeypatch):
 
 
 def test_ray_with_two_workers_one_killed(tmp_path, counted, unbroken):
-    plan, seen = toy_worker.plan(6, sleep=0.3, mishap="die"), []
+    plan, seen = toy_worker.plan(6, mishap="die"), []
     execute(plan, tmp_path / "run", engine="ray", workers=2, progress=seen.append)
     assert toy_worker.counts(counted) == {f"toy-00{i}": 2 if i == 2 else 1 for i in range(6)}
     assert files(tmp_path / "run") == unbroken(plan)
@@ -511,45 +517,14 @@ def test_ray_with_two_workers_one_killed(tmp_path, counted, unbroken):
     assert seen[-1].done == 6
 
 
-def test_ray_gives_each_worker_a_gpu_of_its_own(tmp_path):
-    """The GPUs are a count of Ray's alone: what is tested is who gets which."""
-    ray = ray_engine._imported()
-    ray.init(address="local", num_cpus=4, num_gpus=3, include_dashboard=False, log_to_driver=False)
-    try:
-        shards = tuple(Shard(f"s{i}", {}) for i in range(6))
-        plan = Plan({"workers": 3}, "toy_worker:placed", shards)
-        execute(plan, tmp_path / "run", engine="ray", workers=3, gpus=None)
-    finally:
-        ray.shutdown()
-    said = [Run(tmp_path / "run").read(shard.id).meta for shard in shards]
-    by_worker = {one["pid"]: one["gpus"] for one in said}
-    assert sorted(by_worker.values()) == ["0", "1", "2"]
-    assert all(by_worker[one["pid"]] == one["gpus"] for one in said)
-
-
-def test_ray_workers_do_not_wait_until_a_shard_is_stored(tmp_path, counted):
-    seen = []
-
-    def next_has_begun(event):
-        if event["event"] == "stored" and event["shard"] == "toy-000":
-            deadline = time.monotonic() + 60
-            while "toy-001" not in toy_worker.counts(counted) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            seen.append(sorted(toy_worker.counts(counted)))
-
-    plan = toy_worker.plan(3)
-    execute(plan, tmp_path / "run", engine="ray", workers=1, on_event=next_has_begun)
-    assert "toy-001" in seen[0]
-
-
-def test_ray_is_not_installed(tmp_path, monkeypatch):
+def test_without_ray_there_is_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(fs.RunError, match=r"pip install 'floatscope\[ray\]'"):
         execute(toy_worker.plan(1), tmp_path, engine="ray")
     assert ray_engine.RayCrew(1).gpus == 0
 
 
-def test_ray_where_nobody_answers(tmp_path):
+def test_a_ray_address_where_nobody_answers_is_named(tmp_path):
     with pytest.raises(
         fs.RunError, match=r"no Ray cluster at 127\.0\.0\.1:1: .*refused.*--address"
     ):
@@ -575,3 +550,44 @@ def test_the_rate_counts_only_this_run():
     meter.begin("b")
     meter.lose("b")
     assert meter.state().fractions == {}
+
+
+# Ray, one cluster for several tests: nothing that starts its own comes after this --------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """One Ray for the tests from here on; its workers count where this says, as it was started."""
+    folder = tmp_path_factory.mktemp("ray")
+    ray = ray_engine._imported()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOY_COUNTS", str(folder))
+        ray.init(
+            address="local", num_cpus=4, num_gpus=3, include_dashboard=False, log_to_driver=False
+        )
+    yield folder
+    ray.shutdown()
+
+
+def test_ray_gives_each_worker_a_gpu_of_its_own(tmp_path, cluster):
+    """The GPUs are a count of Ray's alone: what is tested is who gets which."""
+    shards = tuple(Shard(f"s{i}", {}) for i in range(6))
+    plan = Plan({"workers": 3}, "toy_worker:placed", shards)
+    execute(plan, tmp_path / "run", engine="ray", workers=3, gpus=None)
+    said = [Run(tmp_path / "run").read(shard.id).meta for shard in shards]
+    by_worker = {one["pid"]: one["gpus"] for one in said}
+    assert sorted(by_worker.values()) == ["0", "1", "2"]
+    assert all(by_worker[one["pid"]] == one["gpus"] for one in said)
+
+
+def test_ray_workers_do_not_wait_until_a_shard_is_stored(tmp_path, cluster):
+    seen = []
+
+    def next_has_begun(event):
+        if event["event"] == "stored" and event["shard"] == "toy-000":
+            until((cluster / "1").exists, "the next shard is begun")
+            seen.append(sorted(toy_worker.counts(cluster)))
+
+    plan = toy_worker.plan(3)
+    execute(plan, tmp_path / "run", engine="ray", workers=1, on_event=next_has_begun)
+    assert "toy-001" in seen[0]

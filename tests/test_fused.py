@@ -9,22 +9,24 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from conftest import sampler_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_statistics import close, views
+from tiny_models import sampler_for
 
 # Kernels are read as source by Triton: the shape checker must not wrap them.
 hooks = [finder for finder in sys.meta_path if type(finder).__module__.startswith("jaxtyping")]
 sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in hooks]
-from floatscope.attention import kernels, strongest_kernels, vector_kernels  # noqa: F401
+from floatscope.attention.gpu import kernels, strongest_kernels, vector_kernels  # noqa: F401
 
 sys.meta_path[:0] = hooks
 
-from floatscope.attention import blocked, fused, norms, reference, rows, vectors
-from floatscope.attention import strongest as peaks
+from floatscope.attention import backend, reference, rows
+from floatscope.attention.cpu import blocked, norms
+from floatscope.attention.gpu import fused, vectors
+from floatscope.attention.gpu import strongest as peaks
+from floatscope.attention.gpu.overlapped import _matrix
 from floatscope.attention.overhear import Overhear
-from floatscope.attention.overlapped import _matrix
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +71,7 @@ def test_an_edited_mask_is_read(view, per_head, seed):
 
 @settings(max_examples=5, deadline=None)
 @given(views(with_lse=True))
-def test_16_bit_inputs(view):
+def test_16_bit_inputs_give_the_reference_within_rounding(view):
     """The sums of rounded q and k, rounded no further than 1e-3. (The interpreter's products of
     bfloat16 are wrong; bench/gpu.py checks those on a GPU.)"""
     view = replace(view, query=view.query.half(), key=view.key.half())
@@ -81,7 +83,7 @@ def test_16_bit_inputs(view):
 
 @settings(max_examples=6, deadline=None)
 @given(views(with_lse=True), st.booleans(), st.booleans(), st.booleans())
-def test_only_what_is_asked_for(view, entropy, regions, rolling):
+def test_kernels_give_only_what_is_asked_for(view, entropy, regions, rolling):
     view = view if rolling else replace(view, state=None)
     found, whole = fused.sums(view, entropy=entropy, regions=regions), reference.sums(view)
     close(found.column_sum, whole.column_sum)
@@ -94,14 +96,14 @@ def test_only_what_is_asked_for(view, entropy, regions, rolling):
 @given(views())
 def test_columns_equal_the_closed_form(view):
     fast, slow = vectors.columns(view), blocked.columns(view)
-    assert torch.equal(fast.seen, slow.seen)
+    assert torch.equal(fast.viewers, slow.viewers)
     real = view.labels.real
     for name in ("score", "cosine", "query_norm", "key_norm"):
         scale = getattr(slow, name).abs().max().clamp_min(1)
         close(getattr(fast, name) * real / scale, getattr(slow, name) * real / scale)
 
 
-def test_value_norms():
+def test_value_norms_equal_the_reference():
     module = torch.nn.Module()
     module.o_proj = torch.nn.Linear(6 * 16, 40, bias=False)
     value = torch.randn(2, 3, 37, 16).half()
@@ -192,8 +194,8 @@ def test_strongest_keys_under_a_mask():
 def test_a_whole_trace_is_the_same(models, family, monkeypatch):
     """Through the capture and the recorder, with padding; the causal one with a KV cache."""
     model = models[family]
-    sampler = replace(sampler_for(model), length=4)
-    traced_alike(model, ["Hello there", "Hi"], sampler, monkeypatch)
+    sampler = sampler_for(model, length=3, steps=2)
+    traced_alike(model, ["Hello", "Hi"], sampler, monkeypatch)
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
@@ -210,14 +212,14 @@ def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
     with fs.MaskColumns(k=2)(model):
         plain = [d.answer_ids for d in model.generate(prompts, sampler)]
         assert not used
-        monkeypatch.setattr(fused, "wanted", lambda tensor: True)
+        monkeypatch.setattr(backend, "on_gpu", lambda tensor: True)
         assert [d.answer_ids for d in model.generate(prompts, sampler)] == plain
     assert used
 
 
 def traced_alike(model, prompts, sampler, monkeypatch, **options):
     plain = model.trace(prompts, sampler, **options)
-    monkeypatch.setattr(fused, "wanted", lambda tensor: True)
+    monkeypatch.setattr(backend, "on_gpu", lambda tensor: True)
     for one, other in zip(plain, model.trace(prompts, sampler, **options), strict=True):
         for name, array in one.data.variables.items():
             if array.dtype.kind == "f":
@@ -256,10 +258,10 @@ def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
     def refuse(*args, **kwargs):
         raise OutOfResources(2, 1, "shared memory")
 
-    fused._notice.cache_clear()
+    backend._notice.cache_clear()
     model = models["Llama"]
     monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
-    monkeypatch.setattr(fused, "_by_kernels", refuse)
+    monkeypatch.setattr(fused, "sums", refuse)
     with pytest.warns(UserWarning, match="does not fit this GPU"):
         traced_alike(model, PROMPTS, replace(sampler_for(model), length=4), monkeypatch)
     monkeypatch.setattr(peaks, "strongest", refuse)
@@ -291,14 +293,15 @@ def test_weights_are_not_taken_for_a_log_sum_exp():
     assert ear.lse(q) is None
 
 
-def test_what_does_not_fit_falls_back_with_one_notice():
-    fused._notice.cache_clear()
+def test_what_does_not_fit_falls_back_with_one_notice(monkeypatch):
+    monkeypatch.setattr(backend, "on_gpu", lambda tensor: True)
+    backend._notice.cache_clear()
     view = next(iter_views())
     view = replace(view, lse=None)
     with pytest.warns(UserWarning, match="slower path: attention's forward kept no log-sum-exp"):
-        found = fused.sums(view)
+        found = backend.sums(view)
     close(found.column_sum, reference.sums(view).column_sum)
-    close(fused.sums(view).column_sum, found.column_sum)  # no second notice: it would be an error
+    close(backend.sums(view).column_sum, found.column_sum)  # no second notice: it would be an error
 
 
 def iter_views():

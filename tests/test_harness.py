@@ -14,14 +14,14 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model, model_registry
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from waiting import LIMIT
 
 import floatscope as fs
-from floatscope import tiny
 from floatscope.decode.likelihood import log_likelihood, rolling_log_likelihood, windows
 from floatscope.harness import FloatscopeLM
-from floatscope.harness.generation import Wish, resized
+from floatscope.harness.generation import GenerationRequest, resized
 from floatscope.interventions import MaskColumns, SinkToken
-from floatscope.models import seam
+from floatscope.models import seam, tiny
 from floatscope.tasks import prompt_of
 from floatscope.tasks.world import LEVELS, World
 
@@ -188,7 +188,7 @@ def test_data_never_becomes_a_special_token(llama):
     assert tiny.END not in FloatscopeLM(llama).tok_encode("a <|end|> b")
 
 
-def test_chat(tmp_path):
+def test_a_chat_template_is_applied(tmp_path):
     path = tiny.write("Llama", tmp_path / "chatty")
     settings = json.loads((path / "tokenizer_config.json").read_text())
     settings["chat_template"] = (
@@ -278,7 +278,7 @@ def test_what_a_task_asks_of_a_generation(llama):
     with pytest.raises(fs.UsageError, match="the task asks for num_beams = 4"):
         lm.generate_until(ask(("Hello", {"num_beams": 4}), kind="generate_until"))
     with pytest.raises(fs.UsageError, match="top_p = 0.9"):
-        Wish.of({"top_p": 0.9, "temperature": 1})
+        GenerationRequest.of({"top_p": 0.9, "temperature": 1})
 
 
 def test_another_length_at_the_same_pace():
@@ -317,7 +317,7 @@ def test_contexts_that_do_not_fit(llama, caplog):
         ({"device": "cpu"}, "beside a loaded model"),
     ],
 )
-def test_refusals(llada, options, message):
+def test_options_that_cannot_be_are_refused(llada, options, message):
     with pytest.raises(fs.UsageError, match=message):
         FloatscopeLM(llada, **options)
 
@@ -340,7 +340,7 @@ def test_it_is_registered_beside_the_others():
     assert lm.device == torch.device(lm.model.device)
 
 
-def test_from_the_command_line(folder, tmp_path):
+def test_the_harness_runs_from_the_command_line(folder, tmp_path):
     # As `python -m floatscope.harness`, without the 15 s in which the harness lists its own tasks.
     code = (
         "import functools, runpy, lm_eval.tasks as tasks\n"
@@ -352,7 +352,7 @@ def test_from_the_command_line(folder, tmp_path):
     command += ["--include_path", folder, "--output_path", tmp_path / "out"]
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HOME": str(tmp_path)}
     done = subprocess.run(
-        command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=200
+        command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=LIMIT
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "exact_match" in done.stdout
@@ -362,6 +362,8 @@ def test_from_the_command_line(folder, tmp_path):
 
 def test_without_the_harness_there_is_a_remedy():
     code = "import sys; sys.modules['lm_eval'] = None; import floatscope.harness"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT
+    )
     assert done.returncode != 0
     assert "pip install 'floatscope[lm-eval]'" in done.stderr

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import DIFFUSION
+from tiny_models import DIFFUSION
 
 import floatscope as fs
 from floatscope.decode.bound import drawn_masks, every_mask
@@ -16,16 +16,10 @@ from floatscope.decode.likelihood import (
     rolling_log_likelihood,
     windows,
 )
-from floatscope.decode.steps import Edit
+from floatscope.decode.state import Edit
 
 CAUSAL = ("Llama", "Qwen2", "Qwen3")
 CONTEXT, TARGET = [256, 84, 101, 108], [108, 32, 109, 101]
-
-
-@pytest.fixture(scope="module")
-def exact(checkpoints):
-    """Every family in float64."""
-    return {name: fs.load(path, dtype="float64") for name, path in checkpoints.items()}
 
 
 def bound_by_hand(model, context, target):
@@ -200,7 +194,7 @@ def test_interventions_see_every_forward(exact, family):
     assert first.prompt_end == 5
     assert first.window == (5, 9)
     assert first.predicting == (5 - model.shift, 9 - model.shift)
-    assert (first.canvas[first.hollow] == (model.mask_id or -1)).all()
+    assert (first.canvas[first.masked] == (model.mask_id or -1)).all()
     rows = sum(len(state.canvas) for state in edit.states if state.canvas.shape[1] == 9)
     assert rows == (15 if model.is_diffusion else 1)
 
@@ -218,17 +212,19 @@ def test_interventions_see_every_forward(exact, family):
         ),
         ("LLaDA", CONTEXT, [259], {}, "the target holds the mask token"),
         ("Llama", CONTEXT, [999], {}, "token id 999 is outside the vocabulary"),
-        ("LLaDA", CONTEXT, [1] * 600, {}, "4 context and 600 target tokens .* Shorten them by 92"),
+        ("LLaDA", CONTEXT, [1] * 600, {}, "4 prompt tokens and 600 after them exceed"),
         ("LLaDA", CONTEXT, TARGET, {"samples": 1}, "samples = 1. Use 2 or more"),
         ("LLaDA", CONTEXT, TARGET, {"batch_size": 0}, "batch_size = 0"),
     ],
 )
-def test_refusals(models, family, context, target, options, message):
+def test_targets_that_cannot_be_scored_are_refused(
+    models, family, context, target, options, message
+):
     with pytest.raises(fs.UsageError, match=message):
         log_likelihood(models[family], context, target, **options)
 
 
-def test_refusals_of_a_long_text(models):
+def test_long_texts_that_cannot_be_scored_are_refused(models):
     with pytest.raises(fs.UsageError, match="the text is empty"):
         rolling_log_likelihood(models["Llama"], [], prefix=256)
     with pytest.raises(fs.UsageError, match="window = 1. Use 2 to 512"):

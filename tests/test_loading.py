@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 import torch
-from conftest import DIFFUSION, FAMILIES
 from safetensors.torch import load_file, save_file
+from tiny_models import DIFFUSION, FAMILIES
 
 import floatscope as fs
-from floatscope import selfcheck, tiny
-from floatscope.models import Direction, seam
+from floatscope.attention import selfcheck
+from floatscope.models import Direction, seam, tiny
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_bf16_llada_rotates_in_float32(checkpoints):
     assert cos.dtype == torch.float32
 
 
-def test_float64(checkpoints):
+def test_a_model_can_be_loaded_in_float64(checkpoints):
     assert fs.load(checkpoints["Dream"], dtype="float64").dtype == torch.float64
 
 
@@ -246,7 +246,7 @@ def test_unknown_architecture(copy_of):
     refuse("no family 'Mamba'", path, family="Mamba")
 
 
-def test_mask_ids(copy_of):
+def test_where_the_mask_id_comes_from(copy_of):
     path = copy_of("LLaDA")
     edit_config(path, mask_token_id=200)
     refuse("two mask ids: config.json says 200, the tokenizer 259", path)
@@ -266,14 +266,14 @@ def test_no_mask_id_at_all(copy_of):
     refuse("no mask id for a Qwen2 model", path, direction="bidirectional")
 
 
-def test_nan_weights(copy_of):
+def test_nan_weights_are_refused(copy_of):
     path = copy_of("Qwen3")
     edit_weights(path, lambda w: w["model.norm.weight"].fill_(float("nan")))
     refuse("self-check 'no weight is NaN' failed.*model.norm.weight", path)
     assert fs.load(path, check=False).n_layers == 3
 
 
-def test_damaged_files(copy_of):
+def test_damaged_weights_are_named(copy_of):
     path = copy_of("Llama")
     whole = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
@@ -288,7 +288,7 @@ def test_damaged_files(copy_of):
     refuse("has no config.json", path)
 
 
-def test_damaged_tokenizer(copy_of):
+def test_a_damaged_tokenizer_is_named(copy_of):
     path = copy_of("Llama")
     (path / "tokenizer.json").write_text("{}")
     refuse("tokenizer cannot be read", path)
@@ -305,7 +305,7 @@ def test_variants_that_are_not_a_llama(copy_of):
     refuse("sliding-window", path)
 
 
-def test_bad_options(checkpoints):
+def test_loading_options_that_cannot_be_are_refused(checkpoints):
     refuse("no dtype 'float7'", checkpoints["Llama"], dtype="float7")
     refuse("no device 'abacus'", checkpoints["Llama"], device="abacus")
     refuse("no direction 'up'", checkpoints["Llama"], direction="up")
@@ -357,7 +357,7 @@ def test_padding_that_leaks_is_noticed(models):
 
 
 def test_a_wrong_capture_is_noticed(models, monkeypatch):
-    from floatscope.attention import blocked
+    from floatscope.attention.cpu import blocked
 
     right = blocked.sums
 

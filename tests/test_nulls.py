@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from conftest import sampler_for
 from planted import MASK, random_attention, trace_of
+from tiny_models import sampler_for
 
 import floatscope as fs
 from floatscope.measures import nulls
 from floatscope.models import Direction
-from floatscope.null import uniform
+from floatscope.stats import uniform
+from floatscope.stats.chance import Chance
 
 REGIONS = ["template", "passage 1", "passage 1", "passage 1", "passage 2", "question"]
 
@@ -92,7 +93,7 @@ def test_flow_null_sums_to_the_null_of_mass():
     trace = uniform_trace(Direction.CAUSAL)
     flow, count = nulls.flow_null(trace).fillna(0), nulls.tokens(trace)
     mass = (flow.values * count[:, :, None]).sum(1) / count.sum(1, keepdims=True)
-    by_key = uniform(Direction.CAUSAL, None, 10)
+    by_key = uniform.mass(Direction.CAUSAL, None, 10)
     np.testing.assert_allclose(mass[0, 0], by_key[0])
     np.testing.assert_allclose(mass[0, 1], by_key[1:4].sum())
 
@@ -121,7 +122,7 @@ def test_a_causal_rollout_of_nothing_ends_on_position_0(size, layers, expected):
     assert state.mean() == pytest.approx(expected, abs=0.02)
 
 
-def test_random_columns():
+def test_random_keys_are_even_and_without_repeats():
     keys = nulls.random_keys(3, 20, draws=2000)
     assert all(len(set(row)) == 3 for row in keys)
     np.testing.assert_allclose(np.bincount(keys.ravel(), minlength=20) / 6000, 1 / 20, atol=0.01)
@@ -140,8 +141,66 @@ def test_matched_columns_stay_near_and_are_others():
     assert near.min() >= 10 and all(len(set(row)) == 10 for row in near)
 
 
-def test_refusals():
+def test_more_random_or_matched_keys_than_there_are_is_refused():
     with pytest.raises(fs.UsageError, match="30 random keys of 20"):
         nulls.random_keys(30, 20)
     with pytest.raises(fs.UsageError, match="no 6 other keys among 10"):
         nulls.matched_keys(np.arange(6), 10)
+
+
+# What looks like something and is chance
+
+
+def with_sink(a, share):
+    """Every row gives `share` to key 0 and the rest as before."""
+    found = (1 - share) * a
+    found[..., 0] += share
+    return found
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_a_sink_does_not_look_like_noise(share):
+    """The chance level of the other keys is that of the same attention without the sink."""
+    a = random_attention(np.random.default_rng(0), 2, 1, 8, 96, causal=True, spread=0.5)
+    seen = np.arange(96, 0, -1.0)
+    levels = []
+    for attention in (a, with_sink(a, share)):
+        received = trace_of(attention, causal=True).received.mean("head").values[:, 0]
+        levels.append(Chance(seen, received).pair(3, 3)[0])
+    assert levels[1] == pytest.approx(levels[0], abs=0.15)
+
+
+def test_dispersion_finds_nothing_in_random_causal_attention():
+    """The first key wins there by construction; its null says so."""
+    rng = np.random.default_rng(1)
+    traces = [
+        trace_of(random_attention(rng, 1, 2, 8, 64, causal=True, spread=0.3), causal=True)
+        for _ in range(12)
+    ]
+    found = fs.Dispersion()(traces)
+    assert (found["first_null"] > 0.5).all()
+    assert (abs(found["first"] - found["first_null"]) < 0.35).all()
+    assert (abs(found["dispersion"] - found["dispersion_null"]) < 0.35).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_unrelated_twins_are_no_more_alike_than_chance(causal):
+    rng = np.random.default_rng(2)
+    one, two = (
+        [
+            trace_of(random_attention(rng, 1, 2, 2, 64, causal=causal, spread=0.5), causal=causal)
+            for _ in range(6)
+        ]
+        for _ in range(2)
+    )
+    found = fs.perturbation(one, two)
+    assert (abs(found["perturbation"] - found["perturbation_null"]) < 0.05).all()
+
+
+def test_anchors_of_uniform_causal_attention_are_its_null():
+    a = np.tril(np.ones((64, 64)))
+    a = np.broadcast_to(a / a.sum(1, keepdims=True), (1, 1, 1, 64, 64))
+    found = fs.Absorption()(trace_of(a, causal=True))
+    assert found["anchors"].item() == found["anchors_null"].item() > 0
+    flat = fs.Absorption()(trace_of(np.full((1, 1, 1, 64, 64), 1 / 64)))
+    assert flat["anchors_null"].item() == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import LIMIT
 
 import floatscope as fs
 from floatscope.models import pair
@@ -29,7 +30,7 @@ def examples():
     return World().examples(LEVELS["three"], 8, seed=5)
 
 
-def test_both_are_what_they_say(models):
+def test_both_models_have_one_shape_and_all_their_files(models):
     mdm, arm = models["pair/mdm"], models["pair/arm"]
     assert mdm.family.name == "LLaDA"
     assert arm.family.name == "Llama"
@@ -52,7 +53,7 @@ def test_budgets_are_equal():
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_they_read(models, examples, name):
+def test_both_models_answer_from_passages(models, examples, name):
     found = models[name].generate([prompt_of(e) for e in examples], SAMPLERS[name])
     right = sum(one.text.strip() == e.answers[0] for one, e in zip(found, examples, strict=True))
     assert right >= 6
@@ -134,7 +135,7 @@ def test_offline_from_the_command_line(tmp_path):
     command = [sys.executable, "-m", "floatscope.cli", "trace", "--model", "pair/mdm"]
     command += ["--prompt", "Question: Who?", "--length", "8", "--steps", "4"]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=120
+        command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=LIMIT
     )
     assert done.returncode == 0, done.stderr
     assert "Where attention rests" in done.stdout

@@ -1,12 +1,12 @@
 """Prompts: exact spans, and text that stays text."""
 
 import pytest
-from conftest import FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import FAMILIES
 
 import floatscope as fs
-from floatscope.token_classes import token_class
+from floatscope.sequences.token_classes import token_class
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=40)
 
@@ -56,7 +56,7 @@ def test_chat_templates(checkpoints, tmp_path):
     assert model.encode(fs.Prompt.plain("Hi", chat=False)).regions == ("prompt", "prompt")
 
 
-def test_bad_prompts():
+def test_prompts_that_cannot_be_are_refused():
     with pytest.raises(fs.UsageError, match="question is empty"):
         fs.Prompt.rag(" ", ["a"])
     with pytest.raises(fs.UsageError, match="gold = 2, but there are 2 passages"):

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import floatscope as fs
-from floatscope.tasks.questions import world_records
 from floatscope.tasks.readers import read_records
 from floatscope.tasks.record import Passage, Record, from_world
 from floatscope.tasks.schemas import ALL
 from floatscope.tasks.scores import contains
 from floatscope.tasks.world import LEVELS, World
+from floatscope.tasks.world_questions import world_records
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "data"  # the whole sets, where they are at hand
@@ -49,7 +49,7 @@ def test_every_schema_is_recognised_and_read(name):
 
 
 @pytest.mark.parametrize("name", [n for n in FILES if FILES[n][4]])
-def test_the_whole_sets(name):
+def test_whole_published_sets_are_read(name):
     """The same on all records, where the sets are at hand; the excerpts always run above."""
     schema, _, _, _, whole, n = FILES[name]
     if not (SHARED / whole).exists():
@@ -237,7 +237,7 @@ def test_the_world_gives_records(level):
         assert all(r.known for r in world_records(name, 5, known=True))
 
 
-def test_bad_worlds():
+def test_worlds_that_cannot_be_are_refused():
     with pytest.raises(fs.UsageError, match="no 'world:ten'.*world:nine"):
         world_records("world:ten", 1)
     with pytest.raises(fs.UsageError, match="n = 0"):

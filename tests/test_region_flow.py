@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from pictures import assert_drawn
 from planted import MASK, random_attention, trace_of
 
 import floatscope as fs
-from floatscope.measures.region_flow import RegionFlow
+from floatscope.measures.library.region_flow import RegionFlow
 from floatscope.measures.regions import CATEGORIES, written
 
 # 2 template, passages of 4, 2 and 3 tokens, 2 question, 3 answer
@@ -136,19 +137,19 @@ def test_different_numbers_of_passages_share_categories_only(tmp_path):
     assert "[2, 3] passages" in found.data.attrs["passage"]
     assert "passage" not in set(found.table()["value"])
     for ending in ("svg", "pdf"):
-        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+        assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))
 
 
-def test_results_are_tidy_and_drawn(tmp_path):
+def test_result_has_a_tidy_table_and_a_figure(tmp_path):
     found = RegionFlow()([planted(double("passage 2"))] * 3)
     table = found.table()
     assert {"flow", "gold_lift", "passage"} == set(table["value"])
     assert {"category", "place", "null", "lift", "low", "high", "unit", "n"} <= set(table)
     for ending in ("svg", "pdf"):
-        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+        assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))
 
 
-def test_refusals(llada):
+def test_traces_without_rows_or_flow_and_bad_rows_are_refused(llada):
     trace = llada.trace("Hello there", fs.Confidence(length=4), keep=["mass"])
     with pytest.raises(fs.TraceError, match="keep including 'rows'"):
         RegionFlow()(trace)

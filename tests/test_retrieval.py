@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from pictures import assert_drawn
 from planted import MASK, random_attention, trace_of
 
 import floatscope as fs
-from floatscope.measures.retrieval import RetrievalHeads
+from floatscope.measures.library.retrieval import RetrievalHeads
 
 # 2 template, two passages of 5 tokens, 1 question, 3 answer
 REGIONS = [*["template"] * 2, *["passage 1"] * 5, *["passage 2"] * 5, "question", *["answer"] * 3]
@@ -138,7 +139,7 @@ def test_where_it_does_not_apply_it_is_nan_and_said(tmp_path):
     assert found["copy"].isnull().all() and found.evidence.isnull().all()
     assert np.isnan(found.heads.item())
     assert "0 of 1 traces name a gold region" in found.data.attrs["gold"]
-    assert found.save_figure(tmp_path / "f.svg").stat().st_size > 2000
+    assert_drawn(found.save_figure(tmp_path / "f.svg"))
     nothing = RetrievalHeads()(traced(copying([8, 10, 5]), answer=[70, 71, 72]))
     assert nothing["copy"].isnull().all() and nothing.evidence.notnull().all()
     assert nothing.data.attrs["copy"].startswith("0 of 1 answers")
@@ -152,11 +153,11 @@ def test_no_reveals_is_nan():
     assert found["copy"].isnull().all() and found.evidence.isnull().all()
 
 
-def test_tidy_drawn_and_refused(tmp_path, llada):
+def test_result_has_a_table_and_a_figure_and_other_traces_are_refused(tmp_path, llada):
     found = RetrievalHeads()([traced(copying([8, 10, 5], seed=s)) for s in range(3)])
     assert {"copy", "evidence", "heads"} == set(found.table()["value"])
     for ending in ("svg", "pdf"):
-        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+        assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))
     assert "strict copy" in (tmp_path / "f.svg").read_text()
     with pytest.raises(fs.TraceError, match="keep including 'rows'"):
         RetrievalHeads()(llada.trace("Hello there", fs.Confidence(length=4), keep=["mass"]))

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import xarray as xr
+from pictures import assert_drawn
 from planted import MASK, random_attention, softmax, trace_of
 from test_region_flow import PROMPT, REGIONS, SIZE
 
 import floatscope as fs
-from floatscope.measures.rollout import Rollout, distinctness
+from floatscope.measures.library.rollout import Rollout, distinctness
 
 
 def traced(a, *, causal=False, regions=REGIONS, gold="passage 2"):
@@ -81,13 +82,13 @@ def test_a_causal_first_step_has_no_answer(llama):
     assert set(shares["category"].values) >= {"answer", "rest"}
 
 
-def test_tidy_drawn_and_refused(tmp_path, llada):
+def test_result_has_a_table_and_a_figure_and_other_traces_are_refused(tmp_path, llada):
     rng = np.random.default_rng(1)
     found = Rollout()([traced(random_attention(rng, 1, 3, 2, SIZE)) for _ in range(3)])
     assert {"rollout", "last", "distinctness"} == set(found.table()["value"])
     assert not found.table()[found.table()["value"] == "distinctness"]["null"].isna().any()
     for ending in ("svg", "pdf"):
-        assert found.save_figure(tmp_path / f"f.{ending}").stat().st_size > 2000
+        assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))
     with pytest.raises(fs.TraceError, match="keep including 'rollout'"):
         Rollout()(llada.trace("Hello there", fs.Confidence(length=4), keep=["mass"]))
     with pytest.raises(fs.UsageError, match="no region 'nowhere'"):

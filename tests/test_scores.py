@@ -52,7 +52,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("prediction", "answers", "exact", "contained", "overlap"), CASES)
-def test_by_hand(prediction, answers, exact, contained, overlap):
+def test_exact_match_and_f1_by_hand(prediction, answers, exact, contained, overlap):
     assert score(prediction, answers) == {
         "exact_match": exact,
         "contains": contained,
@@ -65,7 +65,7 @@ ANSWERS = st.lists(TEXT.filter(str.strip), min_size=1, max_size=3)
 
 
 @given(TEXT, ANSWERS)
-def test_properties(prediction, answers):
+def test_scores_keep_their_bounds_and_order(prediction, answers):
     result = score(prediction, answers)
     assert all(0 <= value <= 1 for value in result.values())
     assert result["contains"] >= result["exact_match"] and result["f1"] >= result["exact_match"]

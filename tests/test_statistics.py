@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from floatscope.attention import Labels, View, blocked, reference
+from floatscope.attention import Labels, View, reference
+from floatscope.attention.cpu import blocked
 from floatscope.models import Direction, Visibility
 
 
@@ -78,9 +79,9 @@ def test_blocked_sums_equal_the_reference(view, block_bytes):
 @given(views())
 def test_closed_form_columns_equal_the_reference(view):
     fast, slow = blocked.columns(view), reference.columns(view)
-    assert torch.equal(fast.seen, slow.seen)
+    assert torch.equal(fast.viewers, slow.viewers)
     for name in ("score", "cosine", "query_norm"):
-        count = slow.seen[:, None].clamp(min=1)
+        count = slow.viewers[:, None].clamp(min=1)
         scale = getattr(slow, name).abs().max().clamp_min(1).item()
         close(getattr(fast, name) / count / scale, getattr(slow, name) / count / scale)
     close(fast.key_norm, slow.key_norm)
@@ -127,7 +128,7 @@ def test_reference_is_the_definition():
 @pytest.mark.parametrize("direction", list(Direction))
 def test_uniform_null_is_what_zero_scores_give(direction):
     """The null in closed form against attention whose scores are all equal."""
-    from floatscope import null
+    from floatscope.stats import uniform
 
     block = 3 if direction is Direction.BLOCK_CAUSAL else None
     for size in (1, 2, 7, 33):
@@ -138,14 +139,14 @@ def test_uniform_null_is_what_zero_scores_give(direction):
         causal = visible.is_causal and size > 1
         view = View(zero, zero, 1.0, visible.mask, causal, visible, labels)
         mass = reference.sums(view).column_sum[0, 0, 0] / size
-        found = torch.from_numpy(null.uniform(direction, block, size))
+        found = torch.from_numpy(uniform.mass(direction, block, size))
         torch.testing.assert_close(found, mass)
-        seen = null.visible_queries(direction, block, size)
+        seen = uniform.visible_queries(direction, block, size)
         assert seen.tolist() == visible.matrix[0].sum(0).tolist()
 
 
 def test_causal_null_of_position_zero_is_harmonic():
-    from floatscope import null
+    from floatscope.stats import uniform
 
-    found = null.uniform(Direction.CAUSAL, None, 100)[0]
+    found = uniform.mass(Direction.CAUSAL, None, 100)[0]
     assert found == pytest.approx(sum(1 / i for i in range(1, 101)) / 100)

@@ -10,23 +10,23 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from conftest import FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import FAMILIES
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers import models as bpe
 from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import floatscope as fs
-from floatscope import tiny
+from floatscope.models import tiny
 from floatscope.tasks import prompt_of
 from floatscope.tasks.conditions import Condition
-from floatscope.tasks.questions import world_records
 from floatscope.tasks.readers import read_records
 from floatscope.tasks.record import Passage, Record, from_world
 from floatscope.tasks.templates import PlainTemplate, WorldTemplate
 from floatscope.tasks.world import LEVELS, World
+from floatscope.tasks.world_questions import world_records
 
 DATA = Path(__file__).parent / "data"
 ADA = Record(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, sampler_for
+from tiny_models import FAMILIES, sampler_for
 
 import floatscope as fs
 from floatscope.attention.reference import expand

@@ -1,26 +1,29 @@
-"""A worker for the engine's tests: arrays from a seed, a count of computations, and mishaps.
+"""A worker for the engine's tests: arrays from a seed, a count of computations, gates and mishaps.
 
 Where the counts lie is in the environment, for it must not be part of the request: a line is added
-to `$TOY_COUNTS/<seed>` when a shard is begun. A mishap happens once, and leaves a file that says it
-did, unless it is called "… always". As a program: run a plan into a directory, for others to kill.
+to `$TOY_COUNTS/<seed>` when a shard is begun. `$TOY_GATES` says which shards then wait until a file
+is there: {"3": "go"} holds shard 3 until `$TOY_COUNTS/go` is; {"2": "3"}, shard 2 until 3 is begun. A
+mishap happens once, and leaves a file that says it did, unless it is called "… always". As a program:
+run a plan into a directory, for others to kill.
 """
 
+import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
+from waiting import until
 
 from floatscope.engine import Output, Plan, Shard, execute
 from floatscope.errors import ModelError
 
 
-def plan(shards=6, sleep=0.0, size=2000, mishap=None, at=2, **request):
+def plan(shards=6, size=2000, mishap=None, at=2, **request):
     """A plan of so many shards; `mishap` befalls the one with this number."""
     return Plan(
-        request={"sleep": sleep, "size": size, "mishap": mishap, "at": at, **request},
+        request={"size": size, "mishap": mishap, "at": at, **request},
         worker="toy_worker:make",
         shards=tuple(Shard(f"toy-{i:03d}", {"seed": i}) for i in range(shards)),
     )
@@ -34,8 +37,9 @@ def make(request):
         seed = spec["seed"]
         with (folder / str(seed)).open("a") as count:
             count.write(f"{os.getpid()}\n")
+        if gate := json.loads(os.environ.get("TOY_GATES", "{}")).get(str(seed)):
+            until((folder / gate).exists, f"shard {seed} waits for {gate}")
         for i in range(4):
-            time.sleep(request["sleep"] / 4)
             tick(i + 1, 4)
         if seed == request["at"]:
             befall(request["mishap"], folder / "happened")
@@ -56,10 +60,7 @@ def placed(request):
     def work(spec, tick):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"came-{os.getpid()}").touch()
-        deadline = time.monotonic() + 60
-        while len(list(folder.glob("came-*"))) < request["workers"]:
-            assert time.monotonic() < deadline, "the other workers did not come"
-            time.sleep(0.02)
+        until(lambda: len(list(folder.glob("came-*"))) >= request["workers"], "the other workers")
         return Output({}, {"pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")})
 
     return work
@@ -84,10 +85,10 @@ def counts(folder):
 
 
 if __name__ == "__main__":
-    directory, shards, sleep, workers = sys.argv[1:]
+    directory, shards, workers = sys.argv[1:]
     print("ready", flush=True)
     try:
-        execute(plan(int(shards), float(sleep)), directory, workers=int(workers))
+        execute(plan(int(shards)), directory, workers=int(workers))
     except KeyboardInterrupt as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(130)

@@ -1,0 +1,87 @@
+"""What an earlier version wrote still opens, says the same, and is not computed anew.
+
+`data/old_run`, `data/old_trace.zarr` and `data/old_trace.json` (what that version read in it) were
+written before the package was restructured; data/README.md says how.
+"""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import floatscope as fs
+from floatscope.studies import Findings
+from floatscope.studies.results import write_results
+
+DATA = Path(__file__).parent / "data"
+OLD = DATA / "old_run"
+FLAGS = """
+    floating knowledge --model pair/mdm --model pair/arm --data world:one --limit 2 --questions 4
+    --length 6 --steps 3 --view 1 --shard 2 --workers 1
+""".split()
+
+
+@pytest.fixture
+def old_run(tmp_path):
+    return shutil.copytree(OLD, tmp_path / "run")
+
+
+def described(variable):
+    values = np.ascontiguousarray(variable.values)
+    said = {"dims": list(variable.dims), "shape": list(values.shape)}
+    if values.dtype.kind not in "biuf":
+        return said | {"values": values.astype(str).ravel().tolist()}
+    return said | {
+        "dtype": str(values.dtype),
+        "sha256": hashlib.sha256(values.tobytes()).hexdigest(),
+    }
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_an_old_trace_opens_with_the_same_arrays(lazy):
+    then = json.loads((DATA / "old_trace.json").read_text())
+    trace = fs.Trace.load(DATA / "old_trace.zarr", lazy=lazy)
+    found = {str(name): described(array) for name, array in trace.data.variables.items()}
+    assert found == then["variables"]
+    assert trace.data.attrs == then["attrs"] and trace.text == then["text"]
+    assert float(trace.lift.isel(key=0).mean()) == pytest.approx(then["lift_at_0"], rel=1e-6)
+    np.testing.assert_allclose(trace.mass.sum("key"), 1, atol=1e-5)
+
+
+def test_measures_take_an_old_trace():
+    trace = fs.Trace.load(DATA / "old_trace.zarr")
+    for measure in (fs.Absorption(), fs.Dispersion(), fs.RetrievalHeads()):
+        assert len(measure(trace).table())
+
+
+def test_an_old_run_gives_the_same_tables_and_the_same_summary_byte_for_byte(old_run):
+    shutil.rmtree(old_run / "results")
+    (old_run / "summary.json").unlink()
+    write_results(Findings(old_run))
+    assert (old_run / "summary.json").read_bytes() == (OLD / "summary.json").read_bytes()
+    names = {path.name for path in (OLD / "results").iterdir()}
+    assert {path.name for path in (old_run / "results").iterdir()} == names
+    for name in names:
+        now, then = (pd.read_parquet(folder / "results" / name) for folder in (old_run, OLD))
+        pd.testing.assert_frame_equal(now, then, check_exact=True)
+
+
+def test_an_old_run_is_reported_and_viewed(old_run, command_line):
+    command_line("report", old_run)
+    assert "The viewer shows 1 of 2 traced examples" in (old_run / "report.html").read_text()
+
+
+def test_an_old_run_is_resumed_without_computing_a_shard_anew(old_run, command_line, monkeypatch):
+    def refuse(request):
+        raise AssertionError("a shard is computed anew")
+
+    monkeypatch.setattr("floatscope.studies.worker.make", refuse)
+    kept = ("manifest.json", "summary.json", "run.json")
+    done = command_line("study", *FLAGS, "--resume", "--out", old_run)
+    assert "0 shards computed, 10 were there" in done.stdout
+    for name in kept:
+        assert (old_run / name).read_bytes() == (OLD / name).read_bytes()

@@ -1,0 +1,42 @@
+"""Every GPU kernel compiles, for Hopper GPUs and for older ones, without a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+SCRIPT = Path(__file__).with_name("compile_kernels.py")
+OWN = {"hopper.column_sums", "hopper_rows.row_sums"}
+ALL = {
+    *("kernels.offsets", "kernels.column_sums", "kernels.row_sums"),
+    *("vector_kernels.query_totals", "vector_kernels.key_columns", "vector_kernels.value_norms"),
+    *("vector_kernels.row_norms", "strongest_kernels.row_powers", "strongest_kernels.strongest"),
+}
+
+
+def compiled(capability, folder):
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(folder)
+    command = [sys.executable, SCRIPT, str(capability)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_kernel_compiles_for_hopper(tmp_path):
+    found = compiled(90, tmp_path)
+    assert set(found) == ALL | OWN
+    for name in OWN:
+        assert all(stack == 0 for _, stack in found[name]), found[name]
+    # Two programs share a multiprocessor's 65,536 registers: 128 threads each, and 256.
+    assert all(2 * 128 * registers <= 65536 for registers, _ in found["hopper.column_sums"])
+    assert all(2 * 256 * registers <= 65536 for registers, _ in found["hopper_rows.row_sums"])
+
+
+def test_every_kernel_compiles_for_older_gpus(tmp_path):
+    assert set(compiled(80, tmp_path)) == ALL

@@ -1,0 +1,112 @@
+"""Every Python block of the documentation runs, page by page, in an empty folder; so do the example
+and the benchmark."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waiting import LIMIT
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+
+
+def code_of(page):
+    return page.read_text() if page.suffix == ".py" else "\n".join(blocks(page))
+
+
+EXAMPLE = ROOT / "examples" / "one_question.py"
+WITH_CODE = [page for page in PAGES if blocks(page)]
+<<<<<<< HEAD
+# Two processes, and not one per page: importing torch takes longer than most pages.
+GROUPS = [WITH_CODE[::2], WITH_CODE[1::2]]
+=======
+# Two processes, and not one a page: importing torch takes longer than most pages.
+GROUPS = [[*WITH_CODE[::2], EXAMPLE], WITH_CODE[1::2]]
+>>>>>>> wt-tests
+RUNNER = """
+import os, sys, json
+for name, folder, code in json.load(sys.stdin):
+    os.makedirs(folder)
+    os.chdir(folder)
+    print("page", name, file=sys.stderr, flush=True)
+    exec(compile(code, name, "exec"), {"__name__": "__main__"})
+"""
+
+
+def test_the_first_pages_have_examples():
+    assert {ROOT / "README.md", ROOT / "docs" / "tutorial.md"} <= set(WITH_CODE)
+
+
+@pytest.mark.parametrize("pages", GROUPS, ids=lambda pages: " ".join(p.stem for p in pages))
+def test_the_examples_of_every_page_run(pages, tmp_path):
+    """Each page by itself: its own folder, its own names."""
+    work = [
+        (str(page.relative_to(ROOT)), str(tmp_path / str(i)), code_of(page))
+        for i, page in enumerate(pages)
+    ]
+    command = [sys.executable, "-W", "error", "-c", RUNNER]
+    done = subprocess.run(
+        command, input=json.dumps(work), capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    if EXAMPLE in pages:
+        assert "Where attention rests" in done.stdout
+
+
+<<<<<<< HEAD
+def test_lists_are_those_of_the_registries():
+    """Tables and counts between markers are what `python docs/generate.py` writes."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_published_tables_are_those_of_the_published_answers():
+    script, answers = ROOT / "examples" / "findings_table.py", ROOT / "docs" / "findings.json.gz"
+    done = subprocess.run([sys.executable, script, answers], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in (ROOT / "docs" / "findings.md").read_text()
+
+
+def test_the_example_of_one_question_runs(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "examples" / "one_question.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Where attention rests" in done.stdout
+=======
+def test_the_benchmark_of_overhead_runs(tmp_path, monkeypatch):
+    """Peak memory comes from a process for each way to attend; one is started here, and serves for all."""
+    spec = importlib.util.spec_from_file_location("overhead", ROOT / "bench" / "overhead.py")
+    overhead = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(overhead)
+    measured = []
+>>>>>>> wt-tests
+
+    def peak(args, size, way, right=overhead.peak):
+        if not measured:
+            measured.append(right(args, size, way))
+        return measured[0]
+
+    out = tmp_path / "overhead.json"
+    sizes = "--layers 2 --width 32 --heads 2 --sizes 32 --rounds 1 --json".split()
+    monkeypatch.setattr(sys, "argv", [overhead.__file__, *sizes, str(out)])
+    monkeypatch.setattr(overhead, "peak", peak)
+    overhead.main()
+    rows = json.loads(out.read_text())["rows"]
+    assert {row["way"] for row in rows} == set(overhead.WAYS)
+    assert all(row["ms"] > 0 for row in rows) and measured[0] > 0

@@ -1,0 +1,279 @@
+"""Every `floatscope …` line of the documentation runs, as it stands, and ends well.
+
+"As it stands" but for one number: where a line says how many questions to take, a few are taken.
+Each runs in a folder of its own that holds what the line names and nothing else: checkpoints of the
+right family with random weights, few and short questions, and runs that are finished where the text
+comes after a run. A name that is not in MADE fails: the documentation is then ahead of this file.
+Lines for Ray find their run finished, so no cluster is needed; `test_engine.py` has Ray itself. Lines
+that name the real model are run by test_real_model.py, which loads it once.
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import threading
+import tomllib
+import urllib.request
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from floatscope import cli
+from floatscope.decode import SAMPLERS
+from floatscope.interventions import INTERVENTIONS
+from floatscope.measures import MEASURES
+from floatscope.models import FAMILIES, tiny
+from floatscope.report import serve
+from floatscope.studies import STUDIES, request_of
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SHELL = ("|", "||", "&&", ";", "&", ">", ">>", "<")
+SMALL = {"limit": 2, "questions": 2, "length": 4, "steps": 2, "columns": [1], "view": 1}
+FEW = ["retrieval", "knowledge"]  # a study of traces and one of answers, for the long list
+
+
+def blocks(kind):
+    """Text of every fenced block of a kind, with its page."""
+    for page in PAGES:
+        for block in re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(), re.M | re.S):
+            yield page.relative_to(ROOT), block
+
+
+def commands():
+    """Every line that starts floatscope, without its comment, once."""
+    found = {}
+    for page, block in blocks("bash"):
+        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+            words = shlex.split(line, comments=True)
+            if words and words[0] == "floatscope":
+                found.setdefault(tuple(words[1:]), page)
+            elif words[:3] != ["python", "-m", "floatscope.harness"]:  # that is test_harness.py's
+                assert "floatscope" not in words, f"{page}: this test would miss {line!r}"
+    return found
+
+
+COMMANDS = commands()
+
+
+# What lines name: each maker is given the path to make.
+
+
+def checkpoint(family):
+    """Random weights in the family's format, with room for long prompts of single bytes."""
+    shape = tiny.Shape(layers=2, width=16, heads=2, kv_heads=2, ffn=16, context=4096)
+    return lambda path: tiny.write(family, path, shape)
+
+
+def questions(path):
+    """Natural Questions with passages cut short, in a file as published."""
+    rows = (ROOT / "tests" / "data" / "nq-open-oracle.jsonl").read_text().splitlines()
+    lines = []
+    for i, line in enumerate(rows[:6]):  # as many as five passages for one of them need
+        row = json.loads(line)
+        gold = {"title": f"Page {i}", "text": f"It is {row['answers'][0]}.", "isgold": True}
+        row["ctxs"] = [gold]
+        lines.append(json.dumps(row))
+    text = "\n".join(lines).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def prompts(path):
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("Hello", "Who?")))
+
+
+def corpus(path):
+    text = b"Jane Austen wrote Emma, and the rest of it.\n" * 20
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def traces(path):
+    """Two saved traces of one prompt."""
+    for family in ("LLaDA", "Llama"):
+        model = checkpoint(family)(path.parent / f"{path.name}-{family}")
+        words = ["trace", "--model", str(model), "--prompt", "Who?", "--length", "4"]
+        call([*words, "--out", str(path / f"{family}.zarr")])
+
+
+def config(path):
+    """The block of the documentation that opens with the file's name, checked, then made small."""
+    found = [b for _, b in blocks("toml") if b.startswith(f"# {path.name}\n")]
+    assert len(found) == 1, f"{len(found)} blocks are called {path.name}"
+    fields = tomllib.loads(found[0])
+    request_of(fields, path.name)
+    fields |= SMALL
+    if len(fields["studies"]) > len(FEW):
+        fields["studies"] = FEW
+    small = {k: json.dumps(v) for k, v in fields.items()}
+    path.write_text("".join(f"{k} = {v}\n" for k, v in small.items()))
+
+
+def plugin(path):
+    """The file that docs/extending.md builds up."""
+    text = (ROOT / "docs" / "extending.md").read_text().partition("\n## In Python")[0]
+    path.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)))
+
+
+def finished_run(path):
+    """What a study of the documentation leaves behind."""
+    ((words, names),) = {
+        words: named(words)
+        for words in COMMANDS
+        if words[0] == "study" and words[-2:] == ("--out", path.name)
+    }.items()
+    for name in names:
+        if not (path.parent / name).exists():
+            MADE[name](path.parent / name)
+    with contextlib.chdir(path.parent):
+        call(few(words))
+
+
+def frequencies(path):
+    model, text = path.with_suffix(".model"), path.with_suffix(".txt")
+    checkpoint("LLaDA")(model)
+    corpus(text)
+    call(["frequencies", "--model", str(model), "--out", str(path), str(text)])
+
+
+MADE = {
+    "LLaDA-8B-Instruct": checkpoint("LLaDA"),
+    "Llama-3.1-8B-Instruct": checkpoint("Llama"),
+    "M": checkpoint("LLaDA"),
+    "nq.jsonl.gz": questions,
+    "prompts.jsonl": prompts,
+    "corpus.txt": corpus,
+    "wiki.txt.gz": corpus,
+    "llada.npy": frequencies,
+    "emma": traces,
+    "traces": traces,
+    "study.toml": config,
+    "pair.toml": config,
+    "my_plugin.py": plugin,
+    "run": finished_run,
+    "ends": finished_run,
+}
+# What a file names in turn.
+NEEDS = {
+    "study.toml": ["LLaDA-8B-Instruct", "Llama-3.1-8B-Instruct", "nq.jsonl.gz", "llada.npy"],
+    "pair.toml": [],
+}
+
+
+def named(words):
+    """What a line reads, as its words call it."""
+    found = []
+    for option, value in pairwise(words):
+        if option in ("--model", "--data", "--config", "--frequencies", "--plugin"):
+            found.append(value)
+    if words[0] in ("report", "view"):
+        found.append(words[1])
+    if words[0] == "frequencies":
+        found += words[words.index("--out") + 2 :]
+    if "ray" in words:
+        found.append(words[words.index("--out") + 1])
+    names = [w.removeprefix("./") for w in found if not w.startswith(("pair/", "world:", "known:"))]
+    return [*names, *(more for name in names for more in NEEDS.get(name, []))]
+
+
+def few(words):
+    """The line with small numbers: how many questions are asked is not what is tested."""
+    # Passages are drawn from other questions.
+    least = "5" if any("passages=" in word for word in words) else "2"
+    return [
+        min(word, least, key=int) if before in ("--limit", "--questions") else word
+        for before, word in pairwise(["", *words])
+    ]
+
+
+def call(words):
+    """As a person would type it, in this process; on a machine with one core nothing is spawned.
+
+    What a plugin registers is forgotten afterwards.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for registry in (MEASURES, SAMPLERS, INTERVENTIONS, FAMILIES, STUDIES):
+            patch.setattr(registry, "_added", dict(registry._added))
+        patch.setattr(sys, "argv", ["floatscope", *words])
+        patch.setattr(os, "sched_getaffinity", lambda _: {0})
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert not ended.value.code, f"floatscope {shlex.join(words)} ended with {ended.value.code}"
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory):
+    """Everything that was made, made once."""
+    return tmp_path_factory.mktemp("shelf")
+
+
+@pytest.fixture
+def folder(shelf, tmp_path, monkeypatch):
+    """Puts things into an empty folder, which is then the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def prepare(names):
+        for name in names:
+            assert name in MADE, f"teach tests/test_documented_commands.py to make {name!r}"
+            if not (shelf / name).exists():
+                MADE[name](shelf / name)
+            if (shelf / name).is_dir():
+                shutil.copytree(shelf / name, tmp_path / name, dirs_exist_ok=True)
+            else:
+                shutil.copy(shelf / name, tmp_path / name)
+
+    return prepare
+
+
+@pytest.fixture
+def visited(monkeypatch):
+    """`view` is asked once for its page, then ended."""
+    seen = []
+    make = serve.make_server
+
+    def watched(*args):
+        server = make(*args)
+
+        def visit():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/") as answer:
+                    seen.append((answer.status, answer.read()))
+            finally:
+                server.shutdown()
+
+        threading.Thread(target=visit).start()
+        return server
+
+    monkeypatch.setattr(serve, "make_server", watched)
+    return seen
+
+
+def test_every_command_is_shown_in_the_documentation():
+    from typer.main import get_command
+
+    from floatscope.cli.app import app
+
+    assert set(get_command(app).commands) <= {words[0] for words in COMMANDS}
+
+
+# Few examples and short texts: what is said of them is a warning, and no failure.
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(w, id=" ".join(w)[:70]) for w in COMMANDS if "smollm2.gguf" not in named(w)],
+)
+def test_a_command_of_the_documentation(words, folder, visited):
+    assert not set(words) & set(SHELL), "one command a line"
+    folder(named(words))
+    if words[0] == "demo":  # it has a test of its own, and takes minutes
+        words = (*words, "--help")
+    call(few(words))
+    if words[0] == "view":
+        ((status, page),) = visited
+        assert status == 200
+        assert b"floatscopeServed" in page

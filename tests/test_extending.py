@@ -1,0 +1,159 @@
+"""A measure, sampler, intervention, study and family from outside: docs/extending.md, everywhere."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import floatscope as fs
+from floatscope.measures import MEASURES
+from floatscope.measures.base import Measure
+from floatscope.registry import Registry, dashed
+
+PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
+
+# The commands of the page in one process, each as typed, and two more: several processes, and Ray.
+COMMANDS = """
+import sys
+from floatscope.cli import app
+from typer.testing import CliRunner
+
+def run(text):
+    done = CliRunner().invoke(app, text.split())
+    print("$", text, done.exit_code, done.output, done.exception, sep="\\n", flush=True)
+    return done
+
+if __name__ == "__main__":
+    study = "study end-of-prompt --plugin my_plugin.py --model pair/mdm --model pair/arm "
+    study += "--data world:one --limit 2 --questions 2 --length 4 --steps 2 --sampler left-to-right "
+    failed = run("report run-1")
+    assert "no run" in str(failed.exception)
+    for name, more in (("1", "--workers 1"), ("2", "--workers 2"), ("ray", "--engine ray --workers 1")):
+        assert run(study + f"--out run-{name} {more}").exit_code == 0
+    assert "end-of-prompt" in run("measures --plugin my_plugin.py").output
+    assert "only-near" in run("interventions --plugin my_plugin.py").output
+    listed = run("models --plugin my_plugin.py").output
+    assert "OLMo2" in listed and "left-to-right" in listed
+    assert "end-of-prompt" in run("studies --plugin my_plugin.py").output
+    traced = run(
+        "trace --plugin my_plugin.py --model pair/mdm --prompt Who? --length 4 --sampler "
+        "left-to-right --measure end-of-prompt --figures drawn"
+    )
+    assert traced.exit_code == 0 and "LeftToRight" in traced.output
+    asked = run(
+        "evaluate --plugin my_plugin.py --model pair/mdm --data world:one --limit 2 --length 4 "
+        "--sampler left-to-right --intervene only-near:reach=8"
+    )
+    assert asked.exit_code == 0, asked.output
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The page's file, and what its commands leave."""
+    folder = tmp_path_factory.mktemp("extending")
+    code = PAGE.read_text().partition("\n## In Python")[0]
+    blocks = re.findall(r"^```python\n(.*?)^```", code, re.M | re.S)
+    (folder / "my_plugin.py").write_text("\n".join(blocks))
+    (folder / "commands.py").write_text(COMMANDS)
+    done = subprocess.run(
+        [sys.executable, "commands.py"], cwd=folder, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
+
+
+def test_a_study_from_outside_runs_like_any_other(folder):
+    summary = json.loads((folder / "run-1" / "summary.json").read_text())
+    [claim] = summary["claims"]
+    assert claim["number"] == 101
+    assert claim["verdict"] in ("supported", "not supported", "mixed")
+    assert [n["null"] is not None for n in claim["numbers"]] == [True, True]
+    assert set(summary["right"]) == {"only-near"}
+    assert (folder / "run-1" / "results" / "end-of-prompt.parquet").exists()
+    page = (folder / "run-1" / "report.html").read_text()
+    assert "The end of the prompt is looked at" in page
+    assert page.count("<svg") > 2  # its measure's figure among them, drawn by the base class
+    shards = (folder / "run-1" / "shards").glob("trace-0-*.npz")
+    assert any(b"LeftToRight" in path.read_bytes() or path.stat().st_size for path in shards)
+
+
+def test_processes_and_ray_give_the_same_numbers(folder):
+    one, two, ray = (
+        (folder / f"run-{name}" / "summary.json").read_bytes() for name in ("1", "2", "ray")
+    )
+    assert one == two == ray
+
+
+def test_the_run_names_its_plugin_and_reading_never_imports_it(folder):
+    asked = json.loads((folder / "run-1" / "run.json").read_text())
+    assert asked["request"]["plugins"] == [str(folder / "my_plugin.py")]
+    with pytest.raises(
+        fs.RunError, match=r"'end-of-prompt', which is not known.*--plugin .*my_plug"
+    ):
+        fs_findings(folder / "run-1")
+    assert "floatscope_plugin_my_plugin" not in sys.modules
+
+
+def fs_findings(directory):
+    from floatscope.studies import Findings
+
+    return Findings(directory)
+
+
+def test_a_figure_without_drawing_one(folder):
+    assert "<svg" in (folder / "drawn" / "end-of-prompt.svg").read_text()
+
+
+def test_an_installed_package_is_found_and_a_broken_one_named(tmp_path):
+    (tmp_path / "installed_measure.py").write_text(
+        "import floatscope as fs\n\n@fs.register\nclass FromAPackage(fs.Measure):\n"
+        '    """Asks nothing."""\n'
+    )
+    for name, module in (("good", "installed_measure"), ("bad", "not_there")):
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[floatscope]\n{name} = {module}\n")
+    code = "from floatscope.measures import MEASURES; print(*MEASURES)"
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split()[-1] == "from-a-package"
+    assert "the plugin not_there cannot be imported" in done.stderr
+
+
+def test_a_name_of_ours_is_not_replaced():
+    class Absorption(Measure):
+        """Not ours."""
+
+    with pytest.raises(fs.UsageError, match=r"a measure 'absorption' in Floatscope already"):
+        fs.register(Absorption)
+    assert MEASURES["absorption"] is fs.Absorption
+
+
+def test_defined_again_the_new_one_counts():
+    known = Registry("thing")
+    for number in (1, 2):
+        known.add(type("MyThing", (), {"number": number}))
+    assert list(known) == ["my-thing"] and known["my-thing"].number == 2
+
+
+def test_what_cannot_be_registered_or_found():
+    with pytest.raises(
+        fs.UsageError, match=r"expected a measure, sampler, intervention, study or fam"
+    ):
+        fs.register(print)
+    with pytest.raises(fs.UsageError, match=r"no measure 'nothing'\. There are: absorption, drift"):
+        MEASURES.named("nothing")
+    with pytest.raises(fs.UsageError, match=r"nowhere\.py cannot be imported: FileNotFoundError"):
+        fs.load_plugin("nowhere.py")
+    assert dashed("MaskColumns") == "mask-columns" and dashed("LLADA") == "llada"

@@ -1,0 +1,219 @@
+"""Writes the lists and counts of the documentation from what the package registers.
+
+    python docs/generate.py            # after adding a measure, a flag, a study …
+    python docs/generate.py --check    # names the pages that differ, and fails; the tests do this
+
+Between `<!-- generated: NAME -->` and `<!-- end -->` a page holds what NAME makes here, and nothing
+written by hand: a table where the marker ends its line, a word inside a sentence elsewhere.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from floatscope.attention.statistics import STATISTICS
+from floatscope.cli import app
+from floatscope.decode import SAMPLERS, Sampler
+from floatscope.interventions import INTERVENTIONS
+from floatscope.measures import MEASURES
+from floatscope.models import FAMILIES
+from floatscope.studies import STUDIES, Request
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARKED = re.compile(r"(<!-- generated: (.+?) -->)(.*?)(<!-- end -->)", re.S)
+WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
+COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    """Markdown; the first row is the head."""
+    head, *rest = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [head, ["---"] * len(head), *rest]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def first_line(thing: Any) -> str:
+    return str(thing.__doc__).strip().splitlines()[0]
+
+
+def papers(thing: Any) -> str:
+    """The arXiv numbers that a docstring names."""
+    return ", ".join(dict.fromkeys(re.findall(r"\b\d{4}\.\d{5}\b", str(thing.__doc__))))
+
+
+def own_fields(cls: type, common: set[str] = frozenset()) -> str:  # type: ignore[assignment]
+    return ", ".join(f"`{f.name}={f.default!r}`" for f in fields(cls) if f.name not in common)
+
+
+def shown(value: Any) -> str:
+    """A default as one would type it."""
+    if value is True or value is False:
+        return "yes" if value else "no"
+    several = isinstance(value, tuple | list)
+    text = ", ".join(map(str, value)) if several else str(value)
+    return f"`{text}`" if value is not None and text else "–"
+
+
+def flags(command: str) -> str:
+    """A command's options; for `study` a default that the flag leaves open is the request's."""
+    asked = {name: f.get_default() for name, f in Request.model_fields.items()}
+    rows = []
+    for one in COMMANDS[command].params:
+        names = [*one.opts, *one.secondary_opts]
+        default = asked.get(one.name) if command == "study" and one.default is None else one.default
+        if one.param_type_name == "argument":
+            names = [one.name.upper()]
+        must = one.required and default is None
+        text = (
+            (one.help or "")
+            .replace("; may be repeated", "")
+            .replace(" May repeat.", "")
+            .rstrip(".")
+        )
+        text += "; may be repeated" if one.multiple else ""
+        rows.append(
+            (", ".join(f"`{n}`" for n in names), "required" if must else shown(default), text)
+        )
+    return table(("option", "default", "what it says"), *rows)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for name, command in COMMANDS.items():
+        yield f"[`{name}`](#{name})", (command.help or "").strip().splitlines()[0]
+
+
+def samplers() -> Iterator[tuple[str, ...]]:
+    common = {f.name for f in fields(Sampler)}
+    for name, cls in SAMPLERS.items():
+        own = own_fields(cls, common) or "–"
+        yield f"`{cls.__name__}`", f"`{name}`", first_line(cls), own, papers(cls) or "–"
+
+
+def measures() -> Iterator[tuple[str, ...]]:
+    for name, cls in MEASURES.items():
+        page = f"{cls.__module__.rpartition('.')[2]}.md"
+        yield f"[`{cls.__name__}`]({page})", f"`{name}`", first_line(cls)
+
+
+def interventions() -> Iterator[tuple[str, ...]]:
+    for name, cls in INTERVENTIONS.items():
+        yield f"`{cls.__name__}`", f"`{name}`", first_line(cls), own_fields(cls)
+
+
+def families() -> Iterator[tuple[str, ...]]:
+    for one in FAMILIES.values():
+        mask = "–" if one.mask_id is None else str(one.mask_id)
+        network = one.network.__name__.removesuffix("ForCausalLM")
+        row = "row i" if not one.shift else f"row i − {one.shift}"
+        names = ", ".join(f"`{name}`" for name in one.architectures)
+        yield one.name, one.examples, names, network, str(one.direction), row, mask
+
+
+def studies() -> Iterator[tuple[str, str, str]]:
+    for name, one in STUDIES.items():
+        yield f"`{name}`", one.question, ", ".join(map(str, one.decides)) or "none"
+
+
+def supported() -> Iterator[tuple[str, str]]:
+    """The README's list: what there is of each kind, and where to read on."""
+    lists: dict[str, list[str]] = {
+        "[statistics](docs/statistics.md)": list(STATISTICS),
+        "[samplers](docs/decoding.md)": [cls.__name__ for cls in SAMPLERS.values()],
+        "[measures](docs/measures/index.md)": [cls.__name__ for cls in MEASURES.values()],
+        "[interventions](docs/interventions.md)": [c.__name__ for c in INTERVENTIONS.values()],
+        "[studies](docs/studies.md)": list(STUDIES),
+    }
+    for kind, names in lists.items():
+        yield kind, ", ".join(f"`{name}`" for name in names)
+
+
+def numbered(thing: str) -> str:
+    """How many there are, as a word."""
+    things: dict[str, Any] = {
+        "claims": {number for one in STUDIES.values() for number in one.decides},
+        "families": FAMILIES,
+        "interventions": INTERVENTIONS,
+        "measures": MEASURES,
+        "samplers": SAMPLERS,
+        "statistics": STATISTICS,
+        "studies": STUDIES,
+    }
+    n = len(things[thing])
+    return WORDS[n] if n < len(WORDS) else str(n)
+
+
+def reference(kind: str) -> str:
+    """The API page's entries of a library, where each class is defined."""
+    libraries: dict[str, Any] = {
+        "interventions": INTERVENTIONS,
+        "measures": MEASURES,
+        "samplers": SAMPLERS,
+    }
+    every = libraries[kind].values()
+    entries = [f"::: {c.__module__}.{c.__name__}\n    options: {{ members: false }}" for c in every]
+    return "\n" + "\n\n".join(entries) + "\n"
+
+
+HEADS = {
+    commands: ("command", "what it does"),
+    samplers: ("sampler", "on the command line", "rule", "own fields", "paper"),
+    measures: ("measure", "on the command line", "what it says"),
+    interventions: ("intervention", "on the command line", "what it does", "fields"),
+    families: (
+        *("family", "for example", "`architectures`", "network"),
+        *("attention", "position i is predicted by", "mask id if nothing says"),
+    ),
+    studies: ("study", "asks", "claims"),
+    supported: ("kind", "names"),
+}
+
+
+def made(name: str) -> str:
+    """What a marker stands for: a table, `flags COMMAND`, `api LIBRARY` or `number of THINGS`."""
+    kind, _, rest = name.partition(" ")
+    if kind == "flags":
+        return flags(rest)
+    if kind == "api":
+        return reference(rest)
+    if kind == "number":
+        return numbered(rest.removeprefix("of "))
+    for rows, head in HEADS.items():
+        if rows.__name__ == name:
+            return table(head, *rows())
+    raise SystemExit(f"nothing is generated under the name {name!r}; see docs/generate.py")
+
+
+def written(page: Path) -> str:
+    """The page with everything between markers made anew."""
+
+    def again(match: re.Match[str]) -> str:
+        opens, name, before, ends = match.groups()
+        line = "\n" if before.startswith("\n") else ""
+        return f"{opens}{line}{made(name)}{line}{ends}"
+
+    return MARKED.sub(again, page.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    stale = {
+        page: new for page in PAGES if (new := written(page)) != page.read_text(encoding="utf-8")
+    }
+    if "--check" in sys.argv and stale:
+        names = ", ".join(str(page.relative_to(ROOT)) for page in stale)
+        raise SystemExit(
+            f"what the package registers is not what these pages list: {names}\n"
+            "Run `python docs/generate.py` and commit what it writes."
+        )
+    for page, text in stale.items():
+        page.write_text(text, encoding="utf-8")
+        print(f"wrote {page.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -25,13 +25,8 @@ def code_of(page):
 
 EXAMPLE = ROOT / "examples" / "one_question.py"
 WITH_CODE = [page for page in PAGES if blocks(page)]
-<<<<<<< HEAD
 # Two processes, and not one per page: importing torch takes longer than most pages.
-GROUPS = [WITH_CODE[::2], WITH_CODE[1::2]]
-=======
-# Two processes, and not one a page: importing torch takes longer than most pages.
 GROUPS = [[*WITH_CODE[::2], EXAMPLE], WITH_CODE[1::2]]
->>>>>>> wt-tests
 RUNNER = """
 import os, sys, json
 for name, folder, code in json.load(sys.stdin):
@@ -62,7 +57,6 @@ def test_the_examples_of_every_page_run(pages, tmp_path):
         assert "Where attention rests" in done.stdout
 
 
-<<<<<<< HEAD
 def test_lists_are_those_of_the_registries():
     """Tables and counts between markers are what `python docs/generate.py` writes."""
     done = subprocess.run(
@@ -78,24 +72,12 @@ def test_the_published_tables_are_those_of_the_published_answers():
     assert done.stdout.strip() in (ROOT / "docs" / "findings.md").read_text()
 
 
-def test_the_example_of_one_question_runs(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", ROOT / "examples" / "one_question.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "Where attention rests" in done.stdout
-=======
 def test_the_benchmark_of_overhead_runs(tmp_path, monkeypatch):
     """Peak memory comes from a process for each way to attend; one is started here, and serves for all."""
     spec = importlib.util.spec_from_file_location("overhead", ROOT / "bench" / "overhead.py")
     overhead = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(overhead)
     measured = []
->>>>>>> wt-tests
 
     def peak(args, size, way, right=overhead.peak):
         if not measured:

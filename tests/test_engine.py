@@ -306,6 +306,7 @@ def test_a_directory_in_use_is_refused(tmp_path):
 
 
 def test_another_request_in_the_same_directory_is_refused(tmp_path):
+    tmp_path = tmp_path / "run"
     execute(toy_worker.plan(2), tmp_path)
     before = files(tmp_path)
     other = toy_worker.plan(3, size=3000, extra=[1])

@@ -44,8 +44,9 @@ def _root(
 
 def progress_bar(text: str) -> Progress:
     """On standard error, so that what a command prints can be piped."""
+    # As text: a model's name may hold what a format string or markup would take for its own.
     return Progress(
-        TextColumn(text),
+        TextColumn(text.replace("{", "{{").replace("}", "}}"), markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..trace.store import require_free
 
 
 def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[str]:
@@ -41,9 +42,10 @@ def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -
     if save is None:
         return []
     paths = [save] if single else [save / f"{i:05d}.zarr" for i in range(count)]
-    there = [path for path in paths if path.exists()]
-    if there and not overwrite:
-        raise UsageError(f"{there[0]} exists", "Choose another --out, or pass --overwrite.")
+    for path in paths:
+        if path.exists() and not overwrite:
+            raise UsageError(f"{path} exists", "Choose another --out, or pass --overwrite.")
+        require_free(path, overwrite)
     return paths
 
 

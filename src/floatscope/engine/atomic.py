@@ -43,6 +43,10 @@ def sweep(folder: Path, name: str = "*") -> list[str]:
     return [path.name for path in stale]
 
 
+def is_partial(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(_PARTIAL)
+
+
 def unwritable(path: Path, error: OSError) -> RunError:
     return RunError(
         f"{path} could not be written: {error.strerror or error}",

@@ -6,6 +6,9 @@ needs no lock; writing goes through `claim`.
 """
 
 import json
+import os
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,6 +22,14 @@ from .shards import Damaged, Shards
 
 Event = dict[str, Any]
 _SHOWN = 5  # differences named in an error
+# What a run's directory holds, all of it made by Floatscope.
+OWN = frozenset(
+    "run.json log.jsonl manifest.json run.lock shards results figures report.html summary.json".split()
+)
+
+
+class Unreadable(RunError):
+    """A file of the run that cannot be read; what it says can be worked out again."""
 
 
 class Run:
@@ -45,8 +56,11 @@ class Run:
         return asked
 
     def manifest(self) -> dict[str, Any] | None:
-        """manifest.json, or None before the run is finished."""
-        return self._json("manifest.json")
+        """manifest.json, or None before the run is finished, or where it must be written again."""
+        try:
+            return self._json("manifest.json")
+        except Unreadable:
+            return None
 
     def read(self, shard: str, names: tuple[str, ...] | None = None) -> Output:
         return self.shards.read(shard, names)
@@ -68,13 +82,13 @@ class Run:
         self, plan: Plan, *, resume: bool, overwrite: bool, about: dict[str, Any]
     ) -> Iterator[None]:
         """Lock the directory for this plan, or say why not."""
+        if overwrite:
+            self._move_aside()
         try:
             self.shards.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise atomic.unwritable(self.shards.folder, error) from error
         with lock.held(self.directory / "run.lock"):
-            if overwrite:
-                self._clear()
             self._ask(plan, resume, as_json(about, "about"))
             for name in ("run.json", "manifest.json"):
                 atomic.sweep(self.directory, name)
@@ -90,7 +104,11 @@ class Run:
             "shards": len(plan.shards),
             "fingerprint": plan.fingerprint,
         }
-        there = self.asked()
+        try:
+            there = self.asked()
+        except Unreadable as damage:
+            self._require_shards_of(plan, damage)
+            there = None
         if there is None:
             atomic.write_json(self.directory / "run.json", {**asked, "about": about})
             return
@@ -117,15 +135,49 @@ class Run:
         if changed := list(differences(before, about, "about")):
             self.note("changed", what=changed)
 
-    def _clear(self) -> None:
-        """Remove a run's own files. The question goes last: without it, nothing claims the rest."""
-        try:
-            for shard in self.shards.ids():
-                self.shards.remove(shard)
-            for name in ("manifest.json", "log.jsonl", "run.json"):
-                (self.directory / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise atomic.unwritable(self.directory, error) from error
+    def _require_shards_of(self, plan: Plan, damage: RunError) -> None:
+        """A damaged run.json is written anew where the shards answer this very plan."""
+        done, _ = self.survey(plan)
+        if not done:
+            raise RunError(
+                f"{damage.what}, and no shard there answers this request",
+                "Ask what was asked before, with --resume, or choose another --out.",
+            ) from damage
+        self.note("rebuilt", what="run.json", why=damage.what, shards=len(done))
+
+    def _move_aside(self) -> None:
+        """Before another run takes its place: a run of ours, whole, and never anything else's files.
+
+        It is removed when the new run is complete (`forget_replaced`), and lies beside it until then.
+        """
+        if not self.directory.exists():
+            return
+        there = {path.name for path in self.directory.iterdir() if not atomic.is_partial(path)}
+        foreign = sorted(there - OWN)
+        if foreign:
+            raise RunError(
+                f"{self.directory} holds {foreign[0]}, which no run of Floatscope wrote: nothing there "
+                "is overwritten",
+                "Choose another --out, or move what is yours out of it.",
+            )
+        if "run.json" not in there:
+            return
+        with lock.held(self.directory / "run.lock"):
+            try:
+                self.directory.rename(self._replaced / f"{os.getpid()}-{time.time_ns()}")
+            except FileNotFoundError:
+                self._replaced.mkdir()
+                self.directory.rename(self._replaced / f"{os.getpid()}-{time.time_ns()}")
+            except OSError as error:
+                raise atomic.unwritable(self.directory, error) from error
+
+    @property
+    def _replaced(self) -> Path:
+        return self.directory.with_name(f".{self.directory.name}.replaced")
+
+    def forget_replaced(self) -> None:
+        """The new run is complete: those it replaced may go."""
+        shutil.rmtree(self._replaced, ignore_errors=True)
 
     def survey(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """Sidecars of the shards that are done; and why others, of which something is there, are not."""
@@ -165,9 +217,10 @@ class Run:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise RunError(
-                f"{path} cannot be read: {error}", "Use another --out, or --overwrite."
+            raise Unreadable(
+                f"{path} is damaged: {error}",
+                "Run the same command again with --resume: it is written anew, the shards are kept.",
             ) from error
         if not isinstance(content, dict):
-            raise RunError(f"{path} is not Floatscope's", "Use another --out.")
+            raise Unreadable(f"{path} is damaged: expected a JSON object", "Run it with --resume.")
         return content

@@ -73,7 +73,10 @@ def execute(
         before = run.manifest() or {}
         if before.get("result") != manifest.result(plan, done):
             run.note("finished", shards=len(done), computed=len(done) - kept)
+            if (run.directory / "manifest.json").exists() and not before:
+                run.note("rebuilt", what="manifest.json", why="it could not be read")
             atomic.write_json(run.directory / "manifest.json", manifest.compose(run, plan, done))
+        run.forget_replaced()
     return Summary(
         directory=run.directory,
         shards=len(done),

@@ -65,6 +65,8 @@ def load(
             else:
                 kind, net = _from_directory(path, wanted, family)
             tokenizer = tokenizer or source.tokenizer(path, kind)
+            if direction is None and path.is_dir():
+                special.require_undisguised(name, kind, source.read_config(path), tokenizer)
         net = net.to(device).eval()
         if kind.fp32_rope and wanted is not torch.float32:
             net.set_attn_implementation(seam.NAME)
@@ -153,7 +155,7 @@ def _from_directory(
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # reported below, with the shapes
             output_loading_info=True,
-            local_files_only=True,
+            **source.NO_CODE,
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise _broken(path, error) from error
@@ -184,6 +186,7 @@ def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]
             dtype=dtype,
             attn_implementation="sdpa",
             output_loading_info=True,
+            **source.NO_CODE,
         )
     except (OSError, ValueError, RuntimeError, KeyError, IndexError) as error:
         raise _broken(path, error) from error

@@ -13,6 +13,8 @@ from . import pair
 from .family import Family
 from .pair import PAIR
 
+# Of every from_pretrained: nothing is fetched, and no code that comes with a checkpoint runs.
+NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
@@ -84,15 +86,51 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def require_safetensors(path: Path) -> None:
-    if any(path.glob("*.safetensors")):
-        return
+    """Weights in safetensors, by name and by content, and an index that stays inside the directory."""
+    files = sorted(path.glob("*.safetensors"))
     pickles = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
-    if pickles:
-        raise ModelError(
-            f"{path} holds pickled weights only ({pickles[0]}), which can run code when opened",
-            "Convert them to safetensors first.",
-        )
-    raise ModelError(f"{path} holds no *.safetensors file", "The checkpoint is incomplete.")
+    if not files and pickles:
+        raise _pickled(path, pickles[0])
+    if not files:
+        raise ModelError(f"{path} holds no *.safetensors file", "The checkpoint is incomplete.")
+    for file in files:
+        if _starts(file).startswith(_PICKLES):
+            raise _pickled(path, file.name)
+    for index in path.glob("*.safetensors.index.json"):
+        for name in _index(index).values():
+            if (
+                not isinstance(name, str)
+                or not name.endswith(".safetensors")
+                or Path(name).name != name
+            ):
+                raise ModelError(
+                    f"{index} names {name!r}: expected a *.safetensors file beside it",
+                    "Repair the index, or convert the weights to safetensors first.",
+                )
+
+
+_PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and torch's zip of pickles
+
+
+def _starts(file: Path) -> bytes:
+    with file.open("rb") as content:
+        return content.read(4)
+
+
+def _index(file: Path) -> dict[str, Any]:
+    """Tensor → file."""
+    try:
+        names = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
+        return dict(names)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{file} does not say which file holds what", "Copy it again.") from error
+
+
+def _pickled(path: Path, name: str) -> ModelError:
+    return ModelError(
+        f"{path} holds pickled weights ({name}), which can run code when opened",
+        "Convert them to safetensors first.",
+    )
 
 
 def require_gguf() -> None:
@@ -106,15 +144,17 @@ def require_gguf() -> None:
 def tokenizer(path: Path, family: Family) -> Any:
     """The checkpoint's tokenizer through transformers' own classes; None if it brings none."""
     if path.suffix == ".gguf":
-        return transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        return transformers.AutoTokenizer.from_pretrained(
+            path.parent, gguf_file=path.name, **NO_CODE
+        )
     try:
         if (path / "tokenizer.json").exists():
-            return transformers.PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+            return transformers.PreTrainedTokenizerFast.from_pretrained(path, **NO_CODE)
         if family.tokenizer and (path / "vocab.json").exists():
             cls = getattr(transformers, family.tokenizer)
-            return cls.from_pretrained(path, local_files_only=True)
+            return cls.from_pretrained(path, **NO_CODE)
         if (path / "tokenizer.model").exists() or (path / "vocab.json").exists():
-            return transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+            return transformers.AutoTokenizer.from_pretrained(path, **NO_CODE)
     except Exception as error:
         raise ModelError(
             f"{path}: the tokenizer cannot be read ({str(error).splitlines()[0]})",

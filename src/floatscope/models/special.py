@@ -47,6 +47,21 @@ def mask_id(
     return int(given)
 
 
+def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenizer: Any) -> None:
+    """A causal architecture that brings a mask token and other modelling code is something else."""
+    classes = {str(c) for k, c in (raw.get("auto_map") or {}).items() if k.startswith("AutoModel")}
+    own = [c for c in classes if c.rpartition(".")[2] not in family.architectures]
+    mask = raw.get("mask_token_id")
+    mask = mask if mask is not None else getattr(tokenizer, "mask_token_id", None)
+    if family.direction is Direction.CAUSAL and own and mask is not None:
+        raise ModelError(
+            f"{name} calls itself {family.name}, which is causal, but brings {own[0]} and a mask "
+            f"token ({mask})",
+            "Say what it is: direction='bidirectional' with shift= and mask_id=, or "
+            "direction='causal'.",
+        )
+
+
 def end_ids(config: Any, generation: Any, tokenizer: Any) -> tuple[int, ...]:
     """Every id that ends an answer."""
     ids: list[int] = []

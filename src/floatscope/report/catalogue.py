@@ -59,6 +59,10 @@ class Catalogue:
                         scenes[scene_id] = self._summary(scene_id)
                     except FloatscopeError as error:
                         left_out.append(str(error))
+                    except Exception as error:  # one bad trace must not hide the good ones
+                        left_out.append(
+                            f"{scene_id} cannot be shown: {type(error).__name__}: {error}"
+                        )
                 self._index = index_of(scenes.values(), scenes) | {"left_out": left_out}
             return self._index
 

@@ -89,6 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, "text/plain", "There is nothing here.")
         except FloatscopeError as error:
             self._send(500, "text/plain", str(error))
+        except Exception as error:  # answered, not dropped
+            self._send(500, "text/plain", f"{type(error).__name__}: {error}")
         else:
             self._send(200, kind, text)
 

@@ -68,12 +68,19 @@ def _document(path: Path, raw: bytes) -> Any:
             if ".json" not in path.suffixes:
                 return None  # lines, the first of them broken
     try:
-        return json.loads(raw.decode("utf-8"))
+        whole = json.loads(raw.decode("utf-8"))
+        if b"\\ud" in raw.lower() and not _is_text(whole):
+            raise _no_text(str(path)).error()
+        return whole
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise _not_utf8(f"{path}, line {line}").error() from None
     except json.JSONDecodeError as error:
         raise _malformed(f"{path}, line {error.lineno}", error).error() from None
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise UsageError(f"{path} cannot be read: {error}", "Shorten the number.") from None
     except RecursionError:
         raise UsageError(f"{path} is nested too deeply", "Flatten it.") from None
 
@@ -84,13 +91,30 @@ def _lines(path: Path, raw: bytes) -> Iterator[Item]:
         if not line.strip():
             continue
         try:
-            yield Item(where, json.loads(line.decode("utf-8")))
+            data = json.loads(line.decode("utf-8"))
+            # A lone surrogate is JSON, but no text that could be asked or written down.
+            half = b"\\ud" in line.lower() and not _is_text(data)
+            yield Item(where, bad=_no_text(where)) if half else Item(where, data)
         except UnicodeDecodeError:
             yield Item(where, bad=_not_utf8(where))
         except json.JSONDecodeError as error:
             yield Item(where, bad=_malformed(where, error))
+        except ValueError as error:  # a whole number of thousands of digits
+            yield Item(where, bad=Bad(where, "", f"cannot be read: {error}", "Shorten it."))
         except RecursionError:
             yield Item(where, bad=Bad(where, "", "is nested too deeply", "Flatten it."))
+
+
+def _is_text(data: Any) -> bool:
+    try:
+        json.dumps(data, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _no_text(where: str) -> Bad:
+    return Bad(where, "", "holds half a character (a lone surrogate)", "Write the text as UTF-8.")
 
 
 def _malformed(where: str, error: json.JSONDecodeError) -> Bad:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,7 @@ _CHUNK_BYTES = 8 << 20
 
 def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
     """Write to a neighbour, then rename: a reader never meets half a store."""
-    if path.exists() and not overwrite:
-        raise TraceError(f"{path} exists", "Choose another path, or pass overwrite=True.")
+    require_free(path, overwrite)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +45,29 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return path
+
+
+def require_free(path: Path, overwrite: bool) -> None:
+    """Nothing is there, or a trace that may be replaced: nothing else is ever overwritten."""
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise TraceError(f"{path} exists", "Choose another path, or pass overwrite=True.")
+    if path.is_symlink() or not is_trace(path):
+        what = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
+        raise TraceError(
+            f"{path} is {what}, and not a trace that Floatscope wrote: it is not overwritten",
+            "Choose another path, or remove it yourself.",
+        )
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a directory carries our mark."""
+    try:
+        attributes = json.loads((path / _ROOT).read_text(encoding="utf-8"))["attributes"]
+        return _SCHEMA in attributes
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _seal(store: Path, schema: int) -> None:
@@ -87,14 +110,18 @@ def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
     return encoding
 
 
-def load(path: Path, schema: int, *, lazy: bool = False) -> xr.Dataset:
+def load(
+    path: Path, schema: int, required: Sequence[str] = (), *, lazy: bool = False
+) -> xr.Dataset:
     """Open a store after checking that it is ours, of this schema, and complete."""
     if not path.exists():
         raise TraceError(f"no trace at {path}", "Check the path.")
     try:
         attributes = json.loads((path / _ROOT).read_text(encoding="utf-8"))["attributes"]
-        written, files = attributes[_SCHEMA], attributes[_FILES]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        written = attributes[_SCHEMA]
+        files = {name: (int(size), int(crc)) for name, (size, crc) in attributes[_FILES].items()}
+        said = {name: attributes[name] for name in required}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceError(
             f"{path} is not a Floatscope trace, or was cut short: {_ROOT} does not say what it holds",
             "Give a directory written by Trace.save; if it was, save it again.",
@@ -110,7 +137,11 @@ def load(path: Path, schema: int, *, lazy: bool = False) -> xr.Dataset:
             raise _damaged(path, f"{name} is missing or cut short")
         if not lazy and zlib.crc32(file.read_bytes()) != checksum:
             raise _damaged(path, f"{name} has changed since it was written")
-    data = xr.open_zarr(path, zarr_format=3, consolidated=False, chunks=None)
+    try:
+        data = xr.open_zarr(path, zarr_format=3, consolidated=False, chunks=None)
+    except Exception as error:  # zarr's own for damaged metadata are of many kinds
+        raise _damaged(path, f"its arrays cannot be opened ({type(error).__name__})") from error
+    data.attrs |= said
     del data.attrs[_SCHEMA], data.attrs[_FILES]
     # Text comes back as zarr's string type; plain numpy text compares and slices everywhere.
     text = {

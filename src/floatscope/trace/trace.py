@@ -18,6 +18,8 @@ from ..errors import TraceError
 from . import store
 
 SCHEMA = 1
+# Attributes without which nothing can be said of a trace.
+REQUIRED = ("text", "ended", "prompt_length", "gold", "model", "direction", "shift", "sampler")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,7 +179,7 @@ class Trace:
     @classmethod
     def load(cls, path: str | Path, *, lazy: bool = False) -> "Trace":
         """Read a saved trace, without its model; `lazy` leaves the arrays on disk until needed."""
-        return cls(store.load(Path(path), SCHEMA, lazy=lazy))
+        return cls(store.load(Path(path), SCHEMA, REQUIRED, lazy=lazy))
 
     @property
     def nbytes(self) -> int:

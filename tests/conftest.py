@@ -25,8 +25,8 @@ if threading.current_thread() is threading.main_thread():
 # Begun first, so that no process is left alone with one at the end; a line for each of two processes, in
 # about equal parts. A file stays in one of them, which makes its fixtures once.
 LONG = (
-    "test_documented_commands.py test_real_model.py test_training.py test_interventions.py test_viewer.py",
-    "test_studies.py test_documentation.py test_extending.py test_engine.py test_harness.py test_pair.py",
+    "test_documented_commands.py test_real_model.py test_training.py test_interventions.py test_fused.py",
+    "test_documentation.py test_studies.py test_compiled_kernels.py test_extending.py test_harness.py",
 )
 
 

@@ -158,7 +158,7 @@ def test_an_already_loaded_network(models, checkpoints):
     one = model.generate("Hi", fs.Autoregressive(length=6))
     assert one.answer_ids == models["Llama"].generate("Hi", fs.Autoregressive(length=6)).answer_ids
     assert net.config._attn_implementation == before
-    with pytest.raises(fs.ModelError, match="is no Qwen2ForCausalLM"):
+    with pytest.raises(fs.ModelError, match="expects a Qwen2ForCausalLM, got a Llama"):
         fs.load(net, family="Dream")
     with pytest.raises(fs.ModelError, match="this network is loaded"):
         fs.load(net, dtype="bfloat16")

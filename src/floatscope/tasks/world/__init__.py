@@ -4,18 +4,12 @@
     world.examples(LEVELS["nine"], n=100, seed=1)              # unseen people, with passages
     [e.closed_book() for e in world.examples(LEVELS["one"], 100, known=True)]
 
-It is pure Python and deterministic. It holds no tokenizer and no scores.
+It is pure Python and deterministic. It holds no tokenizer and no scores, and needs nothing of the
+package around it: training takes this folder alone.
 """
 
-from typing import TYPE_CHECKING
-
-from ..._lazy import lazily
-
-if TYPE_CHECKING:
-    from .generate import Entity
-    from .layout import LEAD, answer_part, passage_parts, prompt_parts, question_parts
-    from .lexicon import split_of
-    from .people import World
-    from .types import LEVELS, RANGES, Context, Example, Fact, Level, Passage, Question
-
-lazily(__name__)
+from .generate import Entity
+from .layout import LEAD, answer_part, passage_parts, prompt_parts, question_parts
+from .lexicon import split_of
+from .people import World
+from .types import LEVELS, RANGES, Context, Example, Fact, Level, Passage, Question

@@ -114,7 +114,7 @@ def _is_text(data: Any) -> bool:
 
 
 def _no_text(where: str) -> Bad:
-    return Bad(where, "", "holds half a character (a lone surrogate)", "Write the text as UTF-8.")
+    return Bad(where, "", "holds half a surrogate pair", "Write whole characters.")
 
 
 def _malformed(where: str, error: json.JSONDecodeError) -> Bad:

@@ -85,6 +85,17 @@ def test_the_old_run_stays_until_the_new_one_is_complete(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_a_run_is_not_moved_from_under_the_program(tmp_path, monkeypatch):
+    execute(plan(2), tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "run")
+    with pytest.raises(fs.RunError, match="is where this program runs"):
+        execute(plan(3), ".", overwrite=True)
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    with pytest.raises(fs.RunError, match="is a link"):
+        execute(plan(3), tmp_path / "link", overwrite=True)
+    assert len(Run(tmp_path / "run").shards.ids()) == 2
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "run.json"])
 @pytest.mark.parametrize("content", ["", "{", "[]", '"x"'])
 def test_a_damaged_file_of_a_run_is_written_anew(tmp_path, name, content):

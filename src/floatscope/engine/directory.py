@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -162,22 +162,32 @@ class Run:
             )
         if "run.json" not in there:
             return
+        here = self.directory.resolve()
+        why = "where this program runs" if Path.cwd().is_relative_to(here) else ""
+        why = "a link" if self.directory.is_symlink() else why
+        if why:
+            raise RunError(
+                f"{self.directory} is {why}: it cannot be moved aside",
+                "Start from another directory, and name the run's own.",
+            )
         with lock.held(self.directory / "run.lock"):
             try:
-                self.directory.rename(self._replaced / f"{os.getpid()}-{time.time_ns()}")
-            except FileNotFoundError:
-                self._replaced.mkdir()
-                self.directory.rename(self._replaced / f"{os.getpid()}-{time.time_ns()}")
+                self._replaced.mkdir(exist_ok=True)
+                here.rename(self._replaced / f"{os.getpid()}-{time.time_ns()}")
             except OSError as error:
                 raise atomic.unwritable(self.directory, error) from error
 
     @property
     def _replaced(self) -> Path:
-        return self.directory.with_name(f".{self.directory.name}.replaced")
+        here = self.directory.resolve()
+        return here.with_name(f".{here.name}.replaced")
 
     def forget_replaced(self) -> None:
         """The new run is complete: those it replaced may go."""
-        shutil.rmtree(self._replaced, ignore_errors=True)
+        for old in self._replaced.glob("*/run.json"):
+            shutil.rmtree(old.parent, ignore_errors=True)
+        with suppress(OSError):  # none was replaced, or something else lies there
+            self._replaced.rmdir()
 
     def survey(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """Sidecars of the shards that are done; and why others, of which something is there, are not."""

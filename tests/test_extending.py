@@ -78,7 +78,7 @@ def test_a_study_from_outside_runs_like_any_other(folder):
     assert set(summary["right"]) == {"only-near"}
     assert (folder / "run-1" / "results" / "end-of-prompt.parquet").exists()
     page = (folder / "run-1" / "report.html").read_text()
-    assert "The end of the prompt is looked at" in page
+    assert "The end of the prompt gets twice" in page
     assert page.count("<svg") > 2  # its measure's figure among them, drawn by the base class
     shard = (folder / "run-1" / "shards" / "ask-0-000-00000.npz").read_bytes()
     assert b"LeftToRight" in zipfile.ZipFile(io.BytesIO(shard)).read("shard.json")
@@ -133,6 +133,13 @@ def test_an_installed_package_is_found_and_a_broken_one_named(tmp_path):
     assert "the plugin not_there cannot be imported" in done.stderr
 
 
+def test_a_name_of_ours_is_not_replaced_before_it_is_known_either():
+    """In a process that has imported the base class and no library."""
+    code = "import floatscope as fs\n@fs.register\nclass Absorption(fs.Measure): pass"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "a measure 'absorption' in Floatscope already" in done.stderr
+
+
 def test_a_name_of_ours_is_not_replaced():
     class Absorption(Measure):
         """Not ours."""
@@ -143,7 +150,7 @@ def test_a_name_of_ours_is_not_replaced():
 
 
 def test_defined_again_the_new_one_counts():
-    known = Registry("thing")
+    known = Registry("thing", "floatscope.measures.library")
     for number in (1, 2):
         known.add(type("MyThing", (), {"number": number}))
     assert list(known) == ["my-thing"] and known["my-thing"].number == 2

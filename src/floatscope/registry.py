@@ -27,10 +27,17 @@ GROUP = "floatscope"  # of entry points
 class Registry(Mapping[str, V], Generic[V]):
     """Things of one kind by the name that a person types, in the order in which lists show them."""
 
-    def __init__(self, kind: str, make: Callable[[Any], V] = lambda thing: thing) -> None:
-        self.kind, self._make = kind, make
+    def __init__(
+        self, kind: str, library: str, make: Callable[[Any], V] = lambda thing: thing
+    ) -> None:
+        self.kind, self._library, self._make = kind, library, make
         self._own: dict[str, tuple[str, str]] = {}  # name → package and attribute
         self._added: dict[str, Any] = {}
+
+    def _ready(self) -> None:
+        """The library has offered its names, and installed packages have added theirs."""
+        import_module(self._library)
+        _installed()
 
     def offer(
         self, package: str, attributes: Iterable[str], called: Mapping[str, str] | None = None
@@ -41,6 +48,7 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def add(self, thing: Any) -> None:
         """A user's own; defined again (a cell run twice), the new one counts."""
+        import_module(self._library)  # its names are taken, whoever was imported first
         name = getattr(thing, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(thing.__name__)
         if name in self._own:
@@ -52,6 +60,7 @@ class Registry(Mapping[str, V], Generic[V]):
     @property
     def own(self) -> list[str]:
         """The package's own names, without any that a user or an installed package added."""
+        import_module(self._library)
         return list(self._own)
 
     def named(self, name: str) -> V:
@@ -61,7 +70,7 @@ class Registry(Mapping[str, V], Generic[V]):
         return self[name]
 
     def __getitem__(self, name: str) -> V:
-        _installed()
+        self._ready()
         if name in self._own:
             package, attribute = self._own[name]
             return self._make(getattr(import_module(package), attribute))
@@ -71,7 +80,7 @@ class Registry(Mapping[str, V], Generic[V]):
         return name in [*iter(self)]
 
     def __iter__(self) -> Iterator[str]:
-        _installed()
+        self._ready()
         return iter([*self._own, *self._added])
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import floatscope as fs
-from floatscope.models import tiny
+from floatscope.models import source, tiny
 
 SOURCE = Path(fs.__file__).parent
 CANARY = "from pathlib import Path\nPath({mark!r}).touch()\nclass Evil:\n    pass\n"
@@ -70,7 +70,7 @@ def test_every_from_pretrained_refuses_code():
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in ("from_pretrained", "from_config")
     ]
-    assert len(calls) >= 6
+    assert len(calls) >= 6 and source.NO_CODE["trust_remote_code"] is False
     for path, node in calls:
         spread = [ast.unparse(k.value) for k in node.keywords if k.arg is None]
         assert any(text.endswith("NO_CODE") for text in spread), f"{path}:{node.lineno}"

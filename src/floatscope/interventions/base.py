@@ -20,7 +20,9 @@ from ..models.select import Choice, chosen, within
 from ..registry import Registry, described
 from ..sequences.prompt import Encoded
 
-INTERVENTIONS: "Registry[type[Intervention]]" = Registry("intervention")
+INTERVENTIONS: "Registry[type[Intervention]]" = Registry(
+    "intervention", "floatscope.interventions.library"
+)
 
 _PROBE = 24  # tokens of the random text on which an intervention must show that it bites
 

@@ -19,7 +19,7 @@ from .default_plot import default_plot
 from .result import Result, summarise
 from .style import Figure
 
-MEASURES: "Registry[type[Measure]]" = Registry("measure")
+MEASURES: "Registry[type[Measure]]" = Registry("measure", "floatscope.measures.library")
 
 
 @dataclass(frozen=True)

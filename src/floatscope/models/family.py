@@ -13,7 +13,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..registry import Registry
 from ..sequences.direction import Direction
 
-FAMILIES: "Registry[Family]" = Registry("family")
+FAMILIES: "Registry[Family]" = Registry("family", "floatscope.models.families")
 
 
 @dataclass(frozen=True)

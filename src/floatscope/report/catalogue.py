@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Catalogue:
     ids: list[str]
     load: Callable[[str], Trace]
     budget: int = _BUDGET
+    paths: dict[str, Path] = field(default_factory=dict)  # where each lies, if it is a file's
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _scenes: "OrderedDict[str, Scene]" = field(default_factory=OrderedDict, repr=False)
     _index: dict[str, Any] | None = field(default=None, repr=False)
@@ -43,7 +45,7 @@ class Catalogue:
             )
         paths = {f"t{i}": path for i, path in enumerate(stores)}
         title = f"Floatscope: {directory.resolve().name}"
-        return cls(title, list(paths), lambda name: Trace.load(paths[name], lazy=True))
+        return cls(title, list(paths), partial(_lazily, paths), paths=paths)
 
     def index(self) -> dict[str, Any]:
         """Read once: of each trace its labels and the ranges of its colours.
@@ -60,9 +62,8 @@ class Catalogue:
                     except FloatscopeError as error:
                         left_out.append(str(error))
                     except Exception as error:  # one bad trace must not hide the good ones
-                        left_out.append(
-                            f"{scene_id} cannot be shown: {type(error).__name__}: {error}"
-                        )
+                        where = self.paths.get(scene_id, scene_id)
+                        left_out.append(f"{where} cannot be shown: {error!r}")
                 self._index = index_of(scenes.values(), scenes) | {"left_out": left_out}
             return self._index
 
@@ -106,3 +107,7 @@ class Catalogue:
         heads = single_heads(mass, ZScore(), part, np.array([0]), 1 << 40, [])
         assert heads is not None
         return heads | {"kept": [step]}
+
+
+def _lazily(paths: dict[str, Path], scene_id: str) -> Trace:
+    return Trace.load(paths[scene_id], lazy=True)

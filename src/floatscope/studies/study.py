@@ -18,7 +18,9 @@ from .setting import QUESTIONS, Setting
 
 Shows = Mapping[str, tuple[str, str]]  # measure → its figure's title and alternative text
 _ALT = "Every value with its null and interval."
-STUDIES: "Registry[Study]" = Registry("study", make=lambda study: study())
+STUDIES: "Registry[Study]" = Registry(
+    "study", "floatscope.studies.library", make=lambda study: study()
+)
 
 
 class Study:

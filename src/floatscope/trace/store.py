@@ -120,7 +120,7 @@ def load(
         attributes = json.loads((path / _ROOT).read_text(encoding="utf-8"))["attributes"]
         written = attributes[_SCHEMA]
         files = {name: (int(size), int(crc)) for name, (size, crc) in attributes[_FILES].items()}
-        said = {name: attributes[name] for name in required}
+        missing = sorted(set(required) - attributes.keys())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceError(
             f"{path} is not a Floatscope trace, or was cut short: {_ROOT} does not say what it holds",
@@ -131,6 +131,8 @@ def load(
             f"{path} has trace schema {written}; this version of Floatscope reads schema {schema}",
             "Read it with the version that wrote it, or trace again.",
         )
+    if missing:
+        raise _damaged(path, f"{_ROOT} does not say its {missing[0]}")
     for name, (size, checksum) in files.items():
         file = path / name
         if not file.is_file() or file.stat().st_size != size:
@@ -141,7 +143,6 @@ def load(
         data = xr.open_zarr(path, zarr_format=3, consolidated=False, chunks=None)
     except Exception as error:  # zarr's own for damaged metadata are of many kinds
         raise _damaged(path, f"its arrays cannot be opened ({type(error).__name__})") from error
-    data.attrs |= said
     del data.attrs[_SCHEMA], data.attrs[_FILES]
     # Text comes back as zarr's string type; plain numpy text compares and slices everywhere.
     text = {

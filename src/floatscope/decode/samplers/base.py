@@ -18,7 +18,7 @@ from ...errors import UsageError
 from ...models import Model
 from ...registry import Registry, described
 
-SAMPLERS: Registry[type] = Registry("sampler")
+SAMPLERS: Registry[type] = Registry("sampler", "floatscope.decode.samplers")
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+import typechecker  # noqa: F401 (says what the hook puts before a function)
 from jaxtyping import install_import_hook
 
 # GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.

@@ -9,7 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from waiting import LIMIT
+
+import floatscope as fs
+from floatscope.decode import SAMPLERS
+from floatscope.interventions import INTERVENTIONS
+from floatscope.measures import MEASURES
+from floatscope.models import FAMILIES
+from floatscope.studies import STUDIES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -25,36 +31,37 @@ def code_of(page):
 
 EXAMPLE = ROOT / "examples" / "one_question.py"
 WITH_CODE = [page for page in PAGES if blocks(page)]
-# Two processes, and not one per page: importing torch takes longer than most pages.
-GROUPS = [[*WITH_CODE[::2], EXAMPLE], WITH_CODE[1::2]]
-RUNNER = """
-import os, sys, json
-for name, folder, code in json.load(sys.stdin):
-    os.makedirs(folder)
-    os.chdir(folder)
-    print("page", name, file=sys.stderr, flush=True)
-    exec(compile(code, name, "exec"), {"__name__": "__main__"})
-"""
 
 
 def test_the_first_pages_have_examples():
     assert {ROOT / "README.md", ROOT / "docs" / "tutorial.md"} <= set(WITH_CODE)
 
 
-@pytest.mark.parametrize("pages", GROUPS, ids=lambda pages: " ".join(p.stem for p in pages))
-def test_the_examples_of_every_page_run(pages, tmp_path):
-    """Each page by itself: its own folder, its own names."""
-    work = [
-        (str(page.relative_to(ROOT)), str(tmp_path / str(i)), code_of(page))
-        for i, page in enumerate(pages)
-    ]
-    command = [sys.executable, "-W", "error", "-c", RUNNER]
-    done = subprocess.run(
-        command, input=json.dumps(work), capture_output=True, text=True, timeout=LIMIT
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    if EXAMPLE in pages:
-        assert "Where attention rests" in done.stdout
+@pytest.fixture(scope="module")
+def load():
+    """A model of the package is loaded once for all pages."""
+    right, kept = fs.load, {}
+
+    def load(source, **options):
+        if options or not str(source).startswith("pair/"):
+            return right(source, **options)
+        return kept.get(source) or kept.setdefault(source, right(source))
+
+    return load
+
+
+@pytest.mark.parametrize(
+    "page", [*WITH_CODE, EXAMPLE], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_the_examples_of_a_page_run(page, load, tmp_path, monkeypatch, capsys):
+    """Each page by itself: its own folder, its own names; what it registers is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fs, "load", load)
+    for registry in (MEASURES, SAMPLERS, INTERVENTIONS, FAMILIES, STUDIES):
+        monkeypatch.setattr(registry, "_added", dict(registry._added))
+    exec(compile(code_of(page), page.name, "exec"), {"__name__": "__main__"})
+    if page == EXAMPLE:
+        assert "Where attention rests" in capsys.readouterr().out
 
 
 def test_lists_are_those_of_the_registries():

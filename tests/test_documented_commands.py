@@ -1,6 +1,7 @@
 """Every `floatscope …` line of the documentation runs, as it stands, and ends well.
 
-"As it stands" but for one number: where a line says how many questions to take, a few are taken.
+"As it stands" but for its numbers: where a line says how many questions to take, how many tokens to write or
+in how many steps, it is a few.
 Each runs in a folder of its own that holds what the line names and nothing else: checkpoints of the
 right family with random weights, few and short questions, and runs that are finished where the text
 comes after a run. A name that is not in MADE fails: the documentation is then ahead of this file.
@@ -182,11 +183,12 @@ def named(words):
 
 
 def few(words):
-    """The line with small numbers: how many questions are asked is not what is tested."""
+    """The line with small numbers: how much is asked and written is not what is tested."""
     # Passages are drawn from other questions.
-    least = "5" if any("passages=" in word for word in words) else "2"
+    questions = "5" if any("passages=" in word for word in words) else "2"
+    least = {"--limit": questions, "--questions": questions, "--length": "4", "--steps": "4"}
     return [
-        min(word, least, key=int) if before in ("--limit", "--questions") else word
+        min(word, least[before], key=int) if before in least else word
         for before, word in pairwise(["", *words])
     ]
 

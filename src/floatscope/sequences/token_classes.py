@@ -55,7 +55,7 @@ def token_class(text: str, token_id: int, region: str, model: Vocabulary) -> str
 def classify(
     ids: Sequence[int], texts: Sequence[str], regions: Sequence[str], model: Vocabulary
 ) -> list[str]:
-    return [
-        token_class(text, i, region, model)
-        for i, text, region in zip(ids, texts, regions, strict=True)
-    ]
+    """Class of every token, each kind of token asked once."""
+    tokens = list(zip(texts, ids, regions, strict=True))
+    known = {token: token_class(*token, model) for token in set(tokens)}
+    return [known[token] for token in tokens]

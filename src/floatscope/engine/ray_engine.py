@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import RunError
 from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports, Waiting
 from .plan import Plan
-from .ray_cluster import Cluster, imported, knock
+from .ray_cluster import Cluster, gone, imported, knock, leave
 from .watch import Awake, Limits, Watch
 from .work import WorkerHost
 
@@ -50,11 +50,10 @@ class RayCrew:
         crew: list[_Actor] = []
         try:
             yield from self._run(ray, plan, queue, listener, crew)
+        except ConnectionError as error:
+            raise gone(str(error)) from error
         finally:
-            for worker in crew:
-                worker.end()
-            if ours:
-                ray.shutdown()
+            leave(ray, [worker.end for worker in crew] + [ray.shutdown] * ours)
 
     def _connect(self, ray: Any) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}

@@ -537,9 +537,7 @@ SHORT = 2.0  # seconds of patience. A machine too busy for a sign of life costs 
 
 
 @pytest.mark.parametrize("mishap", ["stop", "hold", "send half"])
-def test_a_worker_that_hangs_is_replaced_and_its_shard_redone(
-    tmp_path, counted, unbroken, mishap
-):
+def test_a_worker_that_hangs_is_replaced_and_its_shard_redone(tmp_path, counted, unbroken, mishap):
     """It is stopped; or one call of C holds the interpreter; or it is stopped halfway in a message."""
     plan = toy_worker.plan(6, mishap=mishap)
     execute(plan, tmp_path / "run", workers=2, patience=SHORT)
@@ -743,6 +741,8 @@ def test_without_a_cluster_a_run_ends_and_says_how_to_go_on(
         if "toy-080" in progress.fractions:
             machines.head_node.kill_gcs_server(check_alive=False)
 
-    with pytest.raises(fs.RunError, match="Ray cluster is lost: its head no longer answers.*--resume"):
+    with pytest.raises(
+        fs.RunError, match="Ray cluster is lost: its head no longer answers.*--resume"
+    ):
         execute(plan, tmp_path / "run", engine="ray", workers=1, progress=behead)
     assert names_of(Run(tmp_path / "run"))[-1] == "stopped"

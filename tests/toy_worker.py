@@ -81,7 +81,9 @@ def befall(mishap, folder):
     if mishap.startswith("send half"):
         Connection._send = half
     if mishap.startswith("hold"):
-        re.match("(a+)+$", "a" * 60 + "b")  # years in C, where no other thread of Python gets a turn
+        re.match(
+            "(a+)+$", "a" * 60 + "b"
+        )  # years in C, where no other thread of Python gets a turn
     if mishap.startswith("forget"):
         until((folder / "never").exists, "what never comes")
     if mishap.startswith("refuse"):

@@ -15,7 +15,6 @@ from rich.progress import (
 from typer.core import TyperGroup
 
 
-
 class Interrupted(Exception):
     """Ctrl-C, with what to say of it: Typer would end the program without a word."""
 

@@ -23,7 +23,9 @@ from .work import WorkerHost
 
 _SPAWN = get_context("spawn")
 _BEAT, _BEGUN, _ENDED = "beat", "begun", "ended"  # messages; the last is put by who hears no more
-_DYING_SECONDS = 10.0  # a process the kernel cannot end, in a driver or on a dead disk, is left alone
+_DYING_SECONDS = (
+    10.0  # a process the kernel cannot end, in a driver or on a dead disk, is left alone
+)
 
 
 def in_process(plan: Plan, queue: Queue, listener: Listener) -> Reports:

@@ -12,7 +12,9 @@ from typing import Any
 from ..errors import RunError
 
 _CHECK_SECONDS = 5.0
-_HEAD_SECONDS = 40.0  # a head may be restarted; after 60 s without one Ray ends the program, unasked
+_HEAD_SECONDS = (
+    40.0  # a head may be restarted; after 60 s without one Ray ends the program, unasked
+)
 _LEAVING_SECONDS = 30.0
 
 

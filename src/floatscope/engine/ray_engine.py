@@ -159,9 +159,7 @@ class _Remote:
 class _Actor:
     """An actor as the driver sees it: at most one job and one question in flight."""
 
-    def __init__(
-        self, ray: Any, remote: Any, plan: Plan, path: list[str], limits: Limits
-    ) -> None:
+    def __init__(self, ray: Any, remote: Any, plan: Plan, path: list[str], limits: Limits) -> None:
         self._ray, self._handle = ray, remote.remote(plan.worker, plan.request, path)
         self._starting: Any = self._handle.ready.remote()
         self._doing: Any = None

@@ -513,7 +513,8 @@ def test_two_interrupts_at_once_end_as_one_does(tmp_path, counted):
     process = started(directory, counted, 4, 2, held=range(1, 4), start_new_session=True)
     first = directory / "shards" / "toy-000.json"
     until(first.exists, "the first shard", alive=lambda: process.poll() is None)
-    until((counted / "2").exists, "the next two shards", alive=lambda: process.poll() is None)
+    for seed in "12":
+        until((counted / seed).exists, f"shard {seed}", alive=lambda: process.poll() is None)
     while process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
     _, complaint = process.communicate(timeout=LIMIT)

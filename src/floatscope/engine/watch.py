@@ -50,10 +50,11 @@ class Watch:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._known = False
+        self._known = self._begun = False
         self._silent = self._busy = 0.0
 
     def given(self) -> None:
+        self._begun = False
         self._silent = self._busy = 0.0
 
     def heard(self) -> None:
@@ -62,7 +63,7 @@ class Watch:
     def began(self) -> None:
         """Loading what it needs is over: the shard's own time starts."""
         self.heard()
-        self._busy = 0.0
+        self._begun, self._busy = True, 0.0
 
     def passed(self, seconds: float) -> str | None:
         """So much more time; why the worker counts as hung, if it does."""
@@ -71,6 +72,8 @@ class Watch:
         patience = self._limits.patience if self._known else max(self._limits.patience, _START)
         if self._silent > patience:
             return f"its worker hung: no sign of life for {patience:g} s (--patience)"
-        if self._busy > self._limits.shard:
-            return f"its worker took more than {self._limits.shard:g} s for it (--shard-limit)"
+        # Loading a model is not the shard's time, but must end too.
+        limit = self._limits.shard if self._begun else max(self._limits.shard, SHARD_LIMIT)
+        if self._busy > limit:
+            return f"its worker took more than {limit:g} s for it (--shard-limit)"
         return None

@@ -4,12 +4,16 @@ In this process, which need not import torch again; test_pair.py has one in a pr
 """
 
 import json
+import os
+import re
+import signal
 
 import pytest
 from tiny_models import FAMILIES
 
 import floatscope as fs
 from floatscope.decode import SAMPLERS
+from floatscope.engine import Meter, atomic
 from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
 from floatscope.studies import STUDIES
@@ -56,6 +60,37 @@ def test_an_interrupt_is_130(checkpoints, ended, monkeypatch):
 
     monkeypatch.setattr("floatscope.instrument.load", interrupted)
     assert ended("trace", "--model", "unused", "--prompt", "x").returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("command", "place", "words"),
+    [
+        (["demo"], (atomic, "write_json"), "stopped: what is stored in"),
+        (
+            ["study", "--model", "pair/mdm"],
+            (Meter, "state"),
+            r"stopped: 0 of \d+ shards are stored in",
+        ),
+    ],
+)
+def test_an_interrupted_run_says_how_to_go_on(ended, tmp_path, monkeypatch, command, place, words):
+    """Ctrl-C three times at once, before and while the engine runs; what it says can be typed."""
+    right = getattr(*place)
+
+    def interrupted(*args):
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+        return right(*args)
+
+    monkeypatch.setattr(*place, interrupted)
+    for more in ([], ["--resume"]):
+        try:
+            done = ended(*command, *more, "--workers", 1, "--out", tmp_path / "run")
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # else ignored to the end
+        assert done.returncode == 130 and "Traceback" not in done.stderr
+        assert re.search(words, done.stderr)
+        assert "Run it again with --resume, and without --overwrite" in done.stderr
 
 
 def test_trace_of_a_file(checkpoints, tmp_path, ended):
@@ -209,3 +244,24 @@ def test_gpus_are_ray_s_to_give(ended, tmp_path, monkeypatch):
         assert ended(*start, *more).returncode == 6
     assert asked == [(4, None), (8, 0.5), (2, 0)]
     assert _default_workers("cuda", "local") == 1
+
+
+def test_how_long_a_run_waits_is_a_flag_and_a_lost_worker_is_told_of(ended, tmp_path, monkeypatch):
+    from floatscope.studies import run as runs
+
+    def lose(request, directory, *, patience, shard_limit, on_event, **options):
+        assert (patience, shard_limit) == (5.0, 60.0)
+        on_event({"event": "stored", "shard": "a"})
+        on_event({"event": "lost", "shard": "b", "why": "its worker hung [for 5 s]", "times": 1})
+        raise fs.RunError("not now", "Later.")
+
+    monkeypatch.setattr(runs, "run", lose)
+    flags = ("--patience", 5, "--shard-limit", 60, "--device", "cpu", "--out", tmp_path)
+    done = ended("study", "--model", "pair/mdm", *flags)
+    assert done.returncode == 6
+    assert "shard b was lost: its worker hung [for 5 s]\n" in done.stderr
+    assert "stored" not in done.stderr
+    monkeypatch.undo()
+    for flag in ("--patience", "--shard-limit"):
+        done = ended("study", "--model", "pair/mdm", flag, 0, "--out", tmp_path)
+        assert done.returncode == 2 and "Give it some seconds" in done.stderr

@@ -16,7 +16,9 @@ from waiting import LIMIT, until
 
 import floatscope as fs
 from floatscope.engine import Meter, Output, Plan, Run, Shard, atomic, execute, ray_engine
+from floatscope.engine.ray_cluster import imported
 from floatscope.engine.shards import Damaged, Shards, encode
+from floatscope.engine.watch import Awake, Limits, Watch
 
 HERE = Path(__file__).parent
 
@@ -505,6 +507,90 @@ def test_an_interrupt_while_a_shard_is_stored(tmp_path, monkeypatch):
     assert (summary.kept, summary.computed, summary.redone) == (2, 1, {})
 
 
+def test_two_interrupts_at_once_end_as_one_does(tmp_path, counted):
+    """And those after it, which come until the program has ended."""
+    directory = tmp_path / "run"
+    process = started(directory, counted, 4, 2, held=range(1, 4), start_new_session=True)
+    first = directory / "shards" / "toy-000.json"
+    until(first.exists, "the first shard", alive=lambda: process.poll() is None)
+    for seed in "12":
+        until((counted / seed).exists, f"shard {seed}", alive=lambda: process.poll() is None)
+    while process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+    _, complaint = process.communicate(timeout=LIMIT)
+    assert process.returncode == 130 and "Traceback" not in complaint
+    assert complaint.startswith("stopped: 1 of 4 shards are stored in")
+    for pid in {int(pid) for seed in "012" for pid in (counted / seed).read_text().split()}:
+        until(lambda pid=pid: not running(pid), f"worker {pid} has ended")
+    assert execute(toy_worker.plan(4), directory).kept == 1, "the lock is free"
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+# Hung ---------------------------------------------------------------------------------------------
+
+SHORT = 2.0  # seconds of patience. A machine too busy for a sign of life costs a worker, no result
+
+
+@pytest.mark.parametrize("mishap", ["stop", "hold", "send half"])
+def test_a_worker_that_hangs_is_replaced_and_its_shard_redone(tmp_path, counted, unbroken, mishap):
+    """It is stopped; or one call of C holds the interpreter; or it is stopped halfway in a message."""
+    plan = toy_worker.plan(6, mishap=mishap)
+    execute(plan, tmp_path / "run", workers=2, patience=SHORT)
+    assert files(tmp_path / "run") == unbroken(plan)
+    lost = Run(tmp_path / "run").manifest()["history"]["lost"]
+    why = "its worker hung: no sign of life for 2 s (--patience)"
+    assert {"shard": "toy-002", "why": why} in lost
+    stopped, *_ = (counted / "2").read_text().split()
+    assert not running(stopped)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_shard_that_takes_too_long_is_given_to_another(tmp_path, unbroken, workers):
+    """Signs of life still come. With a limit, one worker too has a process of its own."""
+    plan = toy_worker.plan(4, mishap="forget")
+    execute(plan, tmp_path / "run", workers=workers, shard_limit=SHORT)
+    assert files(tmp_path / "run") == unbroken(plan)
+    lost = Run(tmp_path / "run").manifest()["history"]["lost"]
+    why = "its worker took more than 2 s for it (--shard-limit)"
+    assert {"shard": "toy-002", "why": why} in lost
+
+
+def test_a_shard_that_always_hangs_ends_the_run(tmp_path):
+    plan = toy_worker.plan(1, mishap="forget always", at=0)
+    with pytest.raises(fs.RunError, match=r"lost 4 times: its worker took .*--patience.*--resume"):
+        execute(plan, tmp_path / "run", shard_limit=0.2)
+
+
+def test_only_time_in_which_the_driver_listened_counts():
+    limits, now = Limits(patience=60.0, shard=600.0), 0.0
+    awake, watch = Awake(limits, clock=lambda: now), Watch(limits)
+    watch.given()
+    for _ in range(22):
+        now += 5
+        assert watch.passed(awake.passed()) is None, "a new process has two minutes"
+    watch.began()
+    now += 3600  # it was itself stopped
+    assert watch.passed(awake.passed()) is None
+    for _ in range(10):
+        now += 5
+        assert watch.passed(awake.passed()) is None
+    now += 5
+    assert "no sign of life for 60 s" in watch.passed(awake.passed())
+    for _ in range(107):
+        watch.heard()
+        now += 5
+        assert watch.passed(awake.passed()) is None
+    watch.heard()
+    now += 5
+    assert "more than 600 s" in watch.passed(awake.passed())
+
+
 # Ray ----------------------------------------------------------------------------------------------
 
 
@@ -557,15 +643,26 @@ def test_the_rate_counts_only_this_run():
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """One Ray for the tests from here on; its workers count where this says, as it was started."""
+def machines():
+    """One Ray for the tests from here on, of which each machine is a set of processes here."""
+    imported()
+    from ray.cluster_utils import Cluster
+
+    yield (machines := Cluster())
+    machines.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster(machines, tmp_path_factory):
+    """Its workers count where this says, as it was started; the shards from 70 on wait for `lost`."""
     folder = tmp_path_factory.mktemp("ray")
-    ray = ray_engine._imported()
+    gates = {str(seed): "lost" for seed in (70, 71)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOY_COUNTS", str(folder))
-        ray.init(
-            address="local", num_cpus=4, num_gpus=3, include_dashboard=False, log_to_driver=False
-        )
+        patch.setenv("TOY_GATES", json.dumps(gates))
+        machines.add_node(num_cpus=4, num_gpus=3, include_dashboard=False)
+    ray = imported()
+    ray.init(address=machines.address, log_to_driver=False, configure_logging=False)
     yield folder
     ray.shutdown()
 
@@ -592,3 +689,61 @@ def test_ray_workers_do_not_wait_until_a_shard_is_stored(tmp_path, cluster):
     plan = toy_worker.plan(3)
     execute(plan, tmp_path / "run", engine="ray", workers=1, on_event=next_has_begun)
     assert "toy-001" in seen[0]
+
+
+def test_ray_replaces_a_worker_that_is_stopped(tmp_path, cluster, monkeypatch, unbroken):
+    plan = toy_worker.plan(3, mishap="stop", at=11, first=10)
+    execute(plan, tmp_path / "run", engine="ray", workers=2, patience=SHORT)
+    monkeypatch.setenv("TOY_COUNTS", str(cluster))  # where the mishap is over
+    assert files(tmp_path / "run") == unbroken(plan)
+    lost = Run(tmp_path / "run").manifest()["history"]["lost"]
+    why = "its worker hung: no sign of life for 2 s (--patience)"
+    assert {"shard": "toy-011", "why": why} in lost
+    stopped, *_ = (cluster / "11").read_text().split()
+    until(lambda: not running(stopped), "Ray has ended it")
+
+
+def test_ray_goes_on_without_a_machine_that_dies(
+    tmp_path, machines, cluster, monkeypatch, unbroken
+):
+    """Two GPUs a worker, so one on each machine: both have begun when one machine is gone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOY_COUNTS", str(cluster))
+        patch.setenv("TOY_GATES", json.dumps({"70": "lost", "71": "lost"}))
+        second = [machines.add_node(num_cpus=1, num_gpus=2)]
+    plan = toy_worker.plan(4, first=70)
+
+    def pull_the_plug(progress):
+        if second and {"toy-070", "toy-071"} <= progress.fractions.keys():
+            machines.remove_node(second.pop(), allow_graceful=False)
+
+    def open_gate(event):
+        if event["event"] == "lost":
+            (cluster / "lost").touch()
+
+    execute(
+        plan, tmp_path / "run", engine="ray", workers=2, gpus=2, progress=pull_the_plug,
+        on_event=open_gate,
+    )  # fmt: skip
+    assert files(tmp_path / "run") == unbroken(plan)
+    (lost,) = Run(tmp_path / "run").manifest()["history"]["lost"]
+    assert lost["shard"] in ("toy-070", "toy-071") and "its Ray worker ended" in lost["why"]
+
+
+def test_without_a_cluster_a_run_ends_and_says_how_to_go_on(
+    tmp_path, machines, cluster, monkeypatch
+):
+    """The last test of this Ray: its head is killed while a shard is in hand."""
+    monkeypatch.setattr("floatscope.engine.ray_cluster._CHECK_SECONDS", 0.5)
+    monkeypatch.setattr("floatscope.engine.ray_cluster._HEAD_SECONDS", 2.0)
+    plan = toy_worker.plan(2, mishap="forget", at=80, first=80)
+
+    def behead(progress):
+        if "toy-080" in progress.fractions:
+            machines.head_node.kill_gcs_server(check_alive=False)
+
+    with pytest.raises(
+        fs.RunError, match="Ray cluster is lost: its head no longer answers.*--resume"
+    ):
+        execute(plan, tmp_path / "run", engine="ray", workers=1, progress=behead)
+    assert names_of(Run(tmp_path / "run"))[-1] == "stopped"

@@ -9,23 +9,26 @@ run a plan into a directory, for others to kill.
 
 import json
 import os
+import re
 import signal
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 from waiting import until
 
 from floatscope.engine import Output, Plan, Shard, execute
+from floatscope.engine.interrupt import once
 from floatscope.errors import ModelError
 
 
-def plan(shards=6, size=2000, mishap=None, at=2, **request):
-    """A plan of so many shards; `mishap` befalls the one with this number."""
+def plan(shards=6, size=2000, mishap=None, at=2, first=0, **request):
+    """A plan of so many shards from this number on; `mishap` befalls the one with that number."""
     return Plan(
         request={"size": size, "mishap": mishap, "at": at, **request},
         worker="toy_worker:make",
-        shards=tuple(Shard(f"toy-{i:03d}", {"seed": i}) for i in range(shards)),
+        shards=tuple(Shard(f"toy-{i:03d}", {"seed": i}) for i in range(first, first + shards)),
     )
 
 
@@ -42,7 +45,7 @@ def make(request):
         for i in range(4):
             tick(i + 1, 4)
         if seed == request["at"]:
-            befall(request["mishap"], folder / "happened")
+            befall(request["mishap"], folder)
         values = np.random.default_rng(seed).normal(size=request["size"]).astype(np.float32)
         meta = {"seed": seed, "text": "ü \ud800 漢"}  # a lone surrogate, as JSON data can have
         if seed == 1:
@@ -66,16 +69,38 @@ def placed(request):
     return work
 
 
-def befall(mishap, mark):
+def befall(mishap, folder):
+    mark = folder / f"happened: {mishap}"
     if mishap is None or (mark.exists() and not mishap.endswith("always")):
         return
     mark.touch()
     if mishap.startswith("die"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if mishap.startswith("stop"):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if mishap.startswith("send half"):
+        Connection._send = half
+    if mishap.startswith("hold"):
+        re.match(
+            "(a+)+$", "a" * 60 + "b"
+        )  # years in C, where no other thread of Python gets a turn
+    if mishap.startswith("forget"):
+        until((folder / "never").exists, "what never comes")
     if mishap.startswith("refuse"):
         raise ModelError("a weight is NaN", "Download it again.")
     if mishap.startswith("crash"):
         raise ZeroDivisionError("one by nought")
+
+
+def half(self, data, write=os.write):
+    """The beginning of a message; then the process stops."""
+    if len(data) < 10_000:
+        return Connection_send(self, data, write)
+    write(self.fileno(), bytes(data[:1000]))
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+Connection_send = Connection._send
 
 
 def counts(folder):
@@ -87,8 +112,9 @@ def counts(folder):
 if __name__ == "__main__":
     directory, shards, workers = sys.argv[1:]
     print("ready", flush=True)
-    try:
-        execute(plan(int(shards)), directory, workers=int(workers))
-    except KeyboardInterrupt as stopped:
-        print(stopped, file=sys.stderr)
-        sys.exit(130)
+    with once(to_the_end=True):  # as in the command line's main
+        try:
+            execute(plan(int(shards)), directory, workers=int(workers))
+        except KeyboardInterrupt as stopped:
+            print(stopped, file=sys.stderr)
+            sys.exit(130)

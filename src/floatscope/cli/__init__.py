@@ -9,18 +9,20 @@ import sys
 
 from rich.markup import escape
 
+from ..engine.interrupt import once
 from ..errors import FloatscopeError
 from . import evaluate, frequencies, lists, report, study, trace
-from .app import app, err
+from .app import Interrupted, app, err
 
 
 def main() -> None:
     """Run the command line; errors a user can mend are one line and an exit code."""
-    try:
-        app()
-    except FloatscopeError as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt as interrupt:
-        err.print(escape(str(interrupt) or "interrupted; nothing was left half-written"))
-        sys.exit(130)
+    with once(to_the_end=True):
+        try:
+            app()
+        except FloatscopeError as error:
+            err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+            sys.exit(error.exit_code)
+        except Interrupted as interrupt:
+            err.print(escape(str(interrupt)), soft_wrap=True)
+            sys.exit(130)

@@ -1,6 +1,6 @@
 """The command line's frame: the app, where it prints, and its options before any command."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,9 +12,25 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from typer.core import TyperGroup
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with what to say of it: Typer would end the program without a word."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            message = str(interrupt) or "interrupted; nothing was left half-written"
+            raise Interrupted(message) from None
+
 
 app = typer.Typer(
     name="floatscope",
+    cls=_Commands,
     help="An instrument for attention in masked diffusion language models.",
     no_args_is_help=True,
     add_completion=False,

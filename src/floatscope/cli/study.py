@@ -13,7 +13,7 @@ from ..errors import UsageError
 from .app import Plugins, app, err, out
 
 if TYPE_CHECKING:
-    from ..engine import RunProgress
+    from ..engine import Event, RunProgress
     from ..studies import Findings, Request
 
 _MARK = {"supported": "[green]✓[/]", "not supported": "[red]✗[/]", "mixed": "[yellow]≈[/]"}
@@ -22,6 +22,7 @@ Engine = Annotated[str, typer.Option(help="local, or ray for several GPUs or mac
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes. Default: one per CPU core, or one on a GPU.")
 ]
+Resume = Annotated[bool, typer.Option(help="Go on with the run that is there.")]
 Overwrite = Annotated[bool, typer.Option(help="Replace the run that is there.")]
 
 
@@ -93,7 +94,14 @@ def study(
         float | None,
         typer.Option(min=0, help="GPUs per Ray worker. Default: one where there are any."),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the run that is there.")] = True,
+    patience: Annotated[
+        float, typer.Option(help="Seconds without a sign of life; then a worker is replaced.")
+    ] = 120.0,
+    shard_limit: Annotated[
+        float | None,
+        typer.Option(help="Seconds for a shard; then its worker is replaced. Default: 6 hours."),
+    ] = None,
+    resume: Resume = True,
     overwrite: Overwrite = False,
     plugin: Plugins = None,
 ) -> None:
@@ -116,7 +124,16 @@ def study(
         raise UsageError("no model", "Name some with --model, or in the --config file.")
     request = request_of(fields, str(config or ""))
     _run(
-        request, out_dir, engine, workers, gpus, address=address, resume=resume, overwrite=overwrite
+        request,
+        out_dir,
+        engine,
+        workers,
+        gpus,
+        address=address,
+        patience=patience,
+        shard_limit=shard_limit,
+        resume=resume,
+        overwrite=overwrite,
     )
 
 
@@ -125,6 +142,7 @@ def demo(
     out_dir: Out = Path("demo"),
     engine: Engine = "local",
     workers: Workers = None,
+    resume: Resume = True,
     overwrite: Overwrite = False,
 ) -> None:
     """Every study on the embedded pair: no GPU, no download, a few minutes."""
@@ -132,10 +150,22 @@ def demo(
     from ..studies.run import DEMO
 
     request = request_of({"studies": tuple(STUDIES.own), **DEMO})
-    _run(request, out_dir, engine, workers, None, overwrite=overwrite)
+    _run(request, out_dir, engine, workers, None, resume=resume, overwrite=overwrite)
 
 
-def _run(
+def _run(request: "Request", directory: Path, *how: Any, **options: Any) -> None:
+    """The engine says how to go on, where a run was begun; before and after that it is said here."""
+    try:
+        _run_and_report(request, directory, *how, **options)
+    except KeyboardInterrupt as interrupt:
+        message = (
+            f"stopped: what is stored in {directory} is kept. Run it again with --resume, and "
+            "without --overwrite, to go on from there."
+        )
+        raise KeyboardInterrupt(str(interrupt) or message) from None
+
+
+def _run_and_report(
     request: "Request",
     directory: Path,
     engine: str,
@@ -176,6 +206,12 @@ def _run(
                 said=f"{state.done} of {state.total} shards, {_left(state.seconds_left)}",
             )
 
+        def tell(event: "Event") -> None:
+            """What goes on without the user, but should not go on unseen."""
+            if event["event"] in ("lost", "waiting"):
+                lost = f"shard {event['shard']} was lost: " if "shard" in event else ""
+                err.print(escape(f"{lost}{event['why']}"), soft_wrap=True)
+
         summary, findings = run(
             request,
             directory,
@@ -183,6 +219,7 @@ def _run(
             workers=count,
             gpus=gpus,
             progress=show,
+            on_event=tell,
             **options,
         )
         bar.update(task, description="writing the report", said="")

@@ -14,11 +14,13 @@ from typing import Any
 from ..errors import FloatscopeError, RunError, UsageError
 from . import atomic, manifest
 from .directory import Event, Run
+from .interrupt import once
 from .jobs import Done, Engine, Failed, Job, Lost, Queue, Report
 from .local import Spawned, in_process
 from .plan import Plan
 from .progress import Meter, RunProgress
 from .ray_engine import RayCrew
+from .watch import PATIENCE, SHARD_LIMIT, Limits
 from .work import revived
 
 
@@ -43,6 +45,8 @@ def execute(
     workers: int = 1,
     address: str | None = None,
     gpus: float | None = 0,
+    patience: float = PATIENCE,
+    shard_limit: float | None = None,
     resume: bool = True,
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
@@ -54,12 +58,16 @@ def execute(
     `about` (versions, seeds, model fingerprints) is written to run.json; what must make another run
     of it belongs in the request. `gpus` and `address` are Ray's: GPUs per worker (None: one where the
     cluster has any), and a cluster.
+
+    A worker that is silent for `patience` seconds, or takes `shard_limit` for one shard (None: six
+    hours), is replaced and the shard tried again. A single local worker is this process, which nobody
+    watches; with a `shard_limit` it gets a process of its own.
     """
-    crew = _engine(engine, workers, address, gpus)
+    crew = _engine(engine, workers, address, gpus, patience, shard_limit)
     started = time.monotonic()
     run = Run(directory)
     run.listener = on_event
-    with run.claim(plan, resume=resume, overwrite=overwrite, about=about or {}):
+    with once(), run.claim(plan, resume=resume, overwrite=overwrite, about=about or {}):
         done, redo = run.survey(plan)
         kept = len(done)
         driver = _Driver(run, plan, done, progress)
@@ -88,16 +96,25 @@ def execute(
     )
 
 
-def _engine(engine: str, workers: int, address: str | None, gpus: float | None) -> Engine:
+def _engine(
+    engine: str,
+    workers: int,
+    address: str | None,
+    gpus: float | None,
+    patience: float,
+    shard_limit: float | None,
+) -> Engine:
+    limits = Limits(patience, SHARD_LIMIT if shard_limit is None else shard_limit)
     if workers < 1:
         raise UsageError(f"workers = {workers}", "Use at least one.")
     if engine == "ray":
-        return RayCrew(workers, address, gpus)
+        return RayCrew(workers, address, gpus, limits=limits)
     if engine != "local":
         raise UsageError(f"no engine {engine!r}", "Use local or ray.")
     if address is not None or gpus:
         raise UsageError("address and gpus are for Ray", "Use --engine ray, or leave them out.")
-    return in_process if workers == 1 else Spawned(workers)
+    alone = workers == 1 and shard_limit is None
+    return in_process if alone else Spawned(workers, limits)
 
 
 class _Driver:
@@ -128,7 +145,8 @@ class _Driver:
         except KeyboardInterrupt:
             message = (
                 f"stopped: {len(self.done)} of {len(self.plan.shards)} shards are stored in "
-                f"{self.run.directory}. Run it again with --resume to go on from there."
+                f"{self.run.directory}. Run it again with --resume, and without --overwrite, to go on "
+                "from there."
             )
             self._note_if_possible("interrupted", message=message)
             raise KeyboardInterrupt(message) from None
@@ -161,8 +179,9 @@ class _Driver:
                 self._fail(
                     RunError(
                         f"shard {report.shard} was lost {report.times} times: {report.why}",
-                        "Its workers were killed or ran out of memory: give it fewer workers or "
-                        "smaller shards, then run it again with --resume.",
+                        "Its workers were killed, ran out of memory or hung: give it fewer workers, "
+                        "smaller shards or more time (--patience, --shard-limit), then run it again "
+                        "with --resume.",
                     )
                 )
         else:

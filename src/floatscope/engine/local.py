@@ -1,22 +1,31 @@
 """The local engine: in this process, or in several spawned ones that pull jobs.
 
 Processes are spawned, not forked: a forked child of a process that uses threads or a GPU is broken.
-A worker that dies is noticed by the end of its pipe, and replaced. Workers die with their parent.
+A worker that dies is noticed by the end of its pipe, one that hangs by its silence; both are replaced.
+Workers die with their parent.
 """
 
 import os
 import signal
 import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from multiprocessing import connection, get_context, parent_process, resource_tracker
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports
 from .plan import Plan
+from .watch import Awake, Limits, Watch
 from .work import WorkerHost
 
 _SPAWN = get_context("spawn")
+_BEAT, _BEGUN, _ENDED = "beat", "begun", "ended"  # messages; the last is put by who hears no more
+_DYING_SECONDS = (
+    10.0  # a process the kernel cannot end, in a driver or on a dead disk, is left alone
+)
 
 
 def in_process(plan: Plan, queue: Queue, listener: Listener) -> Reports:
@@ -29,83 +38,119 @@ def in_process(plan: Plan, queue: Queue, listener: Listener) -> Reports:
 class Spawned:
     """The same by so many processes."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, workers: int, limits: Limits) -> None:
+        self.workers, self.limits = workers, limits
 
     def __call__(self, plan: Plan, queue: Queue, listener: Listener) -> Reports:
         crew: list[_Process] = []
+        inbox: SimpleQueue[tuple[_Process, Any]] = SimpleQueue()
+        awake = Awake(self.limits)
         try:
             while True:
                 while len(crew) < self.workers and len(queue) > sum(w.job is None for w in crew):
-                    crew.append(_Process(plan))
+                    crew.append(_Process(plan, self.limits))
+                    crew[-1].start(inbox)
                 for worker in crew:
                     if worker.job is None and (job := queue.take()):
                         worker.give(job)
-                busy = {worker.pipe: worker for worker in crew if worker.job}
-                if not busy:
+                if not any(worker.job for worker in crew):
                     return
-                for pipe in connection.wait(list(busy)):
-                    worker = busy[pipe]  # type: ignore[index]
-                    report = worker.hear(queue, listener)
+                for worker, message in _arrived(inbox, self.limits.beat):
+                    if worker not in crew:  # it was given up, whatever it still said
+                        continue
+                    report = worker.hear(message, queue, listener)
                     if worker.dead:
                         crew.remove(worker)
                         worker.end()
                     if report:
                         yield report
+                passed = awake.passed()  # all that was said until now has been heard
+                for worker in [worker for worker in crew if worker.job]:
+                    if why := worker.watch.passed(passed):
+                        crew.remove(worker)
+                        worker.end()
+                        assert worker.job is not None
+                        yield queue.lose(worker.job, why)
         finally:
             for worker in crew:
                 worker.end()
 
 
-class _Process:
-    """A worker process as its parent sees it."""
+def _arrived(inbox: SimpleQueue[Any], seconds: float) -> Iterator[Any]:
+    """What the workers said: all that is there, as soon as something is."""
+    with suppress(Empty):
+        yield inbox.get(timeout=seconds)
+        while True:
+            yield inbox.get_nowait()
 
-    def __init__(self, plan: Plan) -> None:
-        self.pipe, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(
-            target=_serve, args=(theirs, plan.worker, plan.request), daemon=True
-        )
+
+class _Process:
+    """A worker process as its parent sees it. A thread reads its pipe: a message may stop halfway."""
+
+    def __init__(self, plan: Plan, limits: Limits) -> None:
+        self.pipe, self._theirs = _SPAWN.Pipe()
+        args = (self._theirs, plan.worker, plan.request, limits.beat)
+        self.process = _SPAWN.Process(target=_serve, args=args, daemon=True)
+        self.watch = Watch(limits)
+        self.job: Job | None = None
+        self.dead = False
+        self._reader: threading.Thread | None = None
+
+    def start(self, inbox: "SimpleQueue[tuple[_Process, Any]]") -> None:
         # Ctrl-C reaches every process of a terminal. The child inherits the blocked signal and
         # leaves the interrupt to the driver; the driver gets it as soon as the block is lifted.
         resource_tracker.ensure_running()  # its own start, at the first process, lifts the block
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.process.start()
+            self._theirs.close()  # so that the pipe ends when the child does
+            self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
+            self._reader.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()  # so that the pipe ends when the child does
-        self.job: Job | None = None
-        self.dead = False
+
+    def _read(self, inbox: "SimpleQueue[tuple[_Process, Any]]") -> None:
+        try:
+            while True:
+                inbox.put((self, self.pipe.recv()))
+        except (EOFError, OSError):
+            inbox.put((self, _ENDED))
 
     def give(self, job: Job) -> None:
         self.job = job
+        self.watch.given()
         with suppress(OSError):  # if it died idle, its pipe has ended, which `hear` will find
             self.pipe.send(job)
 
-    def hear(self, queue: Queue, listener: Listener) -> Report | None:
+    def hear(self, message: Any, queue: Queue, listener: Listener) -> Report | None:
         """One message; the end of the pipe is the end of the worker."""
         job = self.job
-        assert job is not None
-        try:
-            message: Any = self.pipe.recv()
-        except (EOFError, OSError):
+        if message == _ENDED:
             self.dead, self.job = True, None
-            self.process.join(10)
-            return queue.lose(job, _epitaph(self.process.exitcode))
+            self.process.join(_DYING_SECONDS)
+            return queue.lose(job, _epitaph(self.process.exitcode)) if job else None
+        self.watch.heard()
         if isinstance(message, Done | Failed):
             self.job = None
             return message
-        if message is None:
-            listener.begin(job.shard)
-        else:
-            listener.tick(job.shard, *message)
+        if message != _BEAT and job is not None:
+            if message == _BEGUN:
+                self.watch.began()
+                listener.begin(job.shard)
+            else:
+                listener.tick(job.shard, *message)
         return None
 
     def end(self) -> None:
-        self.process.kill()  # it writes no file, so there is nothing it could leave half done
-        self.process.join()
-        self.pipe.close()
-        self.process.close()
+        """Also of one that is stopped: it writes no file, so there is nothing to leave half done."""
+        if self._reader is None:
+            return
+        self.process.kill()
+        self.process.join(_DYING_SECONDS)
+        self._reader.join(_DYING_SECONDS)
+        if self.process.exitcode is not None and not self._reader.is_alive():
+            self.pipe.close()
+            self.process.close()
 
 
 def _epitaph(code: int | None) -> str:
@@ -115,16 +160,31 @@ def _epitaph(code: int | None) -> str:
     return f"its worker ended with exit code {code}{hint}"
 
 
-def _serve(pipe: connection.Connection, worker: str, request: dict[str, Any]) -> None:
-    """A worker process: jobs in; `None` at a beginning, (done, of), and Done or Failed out."""
+def _serve(pipe: connection.Connection, worker: str, request: dict[str, Any], beat: float) -> None:
+    """A worker process: jobs in; signs of life, a beginning, (done, of), Done and Failed out."""
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    one_at_a_time = threading.Lock()
+
+    def send(message: Any) -> None:
+        with one_at_a_time:
+            pipe.send(message)
+
+    threading.Thread(target=_live, args=(send, beat), daemon=True).start()
     host = WorkerHost(worker, request)
     while True:
         try:
             job = pipe.recv()
         except EOFError:
             return
-        pipe.send(host.do(job, lambda: pipe.send(None), lambda done, of: pipe.send((done, of))))
+        send(host.do(job, lambda: send(_BEGUN), lambda done, of: send((done, of))))
+
+
+def _live(send: Callable[[Any], None], beat: float) -> None:
+    """Signs of life: none comes from a process that is stopped, or in which one call holds all."""
+    with suppress(OSError):  # nobody listens any more
+        while True:
+            send(_BEAT)
+            time.sleep(beat)
 
 
 def _die_with_parent() -> None:

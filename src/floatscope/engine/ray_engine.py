@@ -1,11 +1,11 @@
 """The Ray engine: one actor per worker, on this machine or on a cluster.
 
-Actors send bytes back and the driver writes them: no shared disk is needed. An actor that dies, or
-whose machine does, is replaced and its shard redone. Ray is imported when it is used.
+Actors send bytes back and the driver writes them: no shared disk is needed, and an actor that was given
+up and wakes again harms nothing. One that dies, or whose machine does, or that no longer answers is
+replaced and its shard redone; without a cluster the run ends. Ray is imported when it is used.
 """
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -14,10 +14,12 @@ from typing import Any
 from ..errors import RunError
 from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports, Waiting
 from .plan import Plan
+from .ray_cluster import Cluster, gone, imported, knock, leave
+from .watch import Awake, Limits, Watch
 from .work import WorkerHost
 
 _POLL_SECONDS = 0.5
-_PATIENCE_SECONDS = 30.0
+_QUIET_SECONDS = 30.0  # without a worker at work, before a word is said
 _STARTS_LOST = 3  # actors that die before they are given anything, one after the other
 _HELD_BYTES = 2**28  # of results held back while workers are given their next job
 
@@ -30,23 +32,28 @@ class RayCrew:
     """
 
     def __init__(
-        self, workers: int, address: str | None = None, gpus: float | None = 0, cpus: float = 1
+        self,
+        workers: int,
+        address: str | None = None,
+        gpus: float | None = 0,
+        cpus: float = 1,
+        limits: Limits = Limits(),  # noqa: B008 (it cannot change)
     ) -> None:
         self.workers, self.address, self.gpus, self.cpus = workers, address, gpus, cpus
+        self.limits = limits
 
     def __call__(self, plan: Plan, queue: Queue, listener: Listener) -> Reports:
-        ray = _imported()
+        ray = imported()
         ours = not ray.is_initialized()
         if ours:
             self._connect(ray)
         crew: list[_Actor] = []
         try:
             yield from self._run(ray, plan, queue, listener, crew)
+        except ConnectionError as error:
+            raise gone(str(error)) from error
         finally:
-            for worker in crew:
-                worker.end()
-            if ours:
-                ray.shutdown()
+            leave(ray, [worker.end for worker in crew] + [ray.shutdown] * ours)
 
     def _connect(self, ray: Any) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
@@ -58,7 +65,7 @@ class RayCrew:
             options |= {"address": "local", "num_cpus": count, "include_dashboard": False}
         try:
             if self.address:
-                _knock(self.address)
+                knock(self.address)
             ray.init(**options)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise RunError(
@@ -78,10 +85,12 @@ class RayCrew:
         # On this machine a worker finds what the driver finds, as a spawned process would.
         path = [] if self.address else list(sys.path)
         stillborn, quiet_since = 0, time.monotonic()
+        awake, cluster = Awake(self.limits), Cluster(ray)
         while True:
+            cluster.check()
             waiting = sum(worker.job is None for worker in crew)
             while len(crew) < self.workers and len(queue) > waiting:
-                crew.append(_Actor(ray, remote, plan, path))
+                crew.append(_Actor(ray, remote, plan, path, self.limits))
                 waiting += 1
             for worker in crew:
                 if worker.ready and worker.job is None and (job := queue.take()):
@@ -91,9 +100,10 @@ class RayCrew:
             for worker in crew:
                 worker.ask()
             here = _arrived(ray, crew)
+            passed = awake.passed()
             landed: list[Report] = []
             for worker in list(crew):
-                for report in worker.hear(here, queue, listener):
+                for report in worker.hear(here, queue, listener, passed):
                     landed.append(report)
                     # First its next job, then the disk: none waits for the others' shards. After
                     # a failure the driver has the word.
@@ -116,11 +126,11 @@ class RayCrew:
                 elif worker.job:
                     quiet_since = time.monotonic()
             yield from landed
-            if time.monotonic() - quiet_since > _PATIENCE_SECONDS:
+            if time.monotonic() - quiet_since > _QUIET_SECONDS:
                 quiet_since = time.monotonic()
                 yield Waiting(
                     f"no worker has started: each needs {self.cpus:g} CPUs and {gpus:g} GPUs, "
-                    f"free now are {_free(ray)}"
+                    f"free now are {cluster.free()}"
                 )
 
 
@@ -149,13 +159,14 @@ class _Remote:
 class _Actor:
     """An actor as the driver sees it: at most one job and one question in flight."""
 
-    def __init__(self, ray: Any, remote: Any, plan: Plan, path: list[str]) -> None:
+    def __init__(self, ray: Any, remote: Any, plan: Plan, path: list[str], limits: Limits) -> None:
         self._ray, self._handle = ray, remote.remote(plan.worker, plan.request, path)
         self._starting: Any = self._handle.ready.remote()
         self._doing: Any = None
         self._asked: Any = None
         self._asked_at = 0.0
         self._begun = False
+        self._watch = Watch(limits)
         self.job: Job | None = None
         self.ready = self.dead = False
         self.why = ""
@@ -170,23 +181,29 @@ class _Actor:
 
     def give(self, job: Job) -> None:
         self.job, self._begun = job, False
+        self._watch.given()
         self._doing = self._handle.do.remote(job)
 
     def ask(self) -> None:
         if self.job and self._asked is None and time.monotonic() - self._asked_at > _POLL_SECONDS:
             self._asked, self._asked_at = self._handle.come.remote(), time.monotonic()
 
-    def hear(self, here: set[Any], queue: Queue, listener: Listener) -> Iterator[Report]:
-        """What has arrived, without waiting for anything."""
+    def hear(
+        self, here: set[Any], queue: Queue, listener: Listener, passed: float
+    ) -> Iterator[Report]:
+        """What has arrived, without waiting for anything; `passed` seconds after the last time."""
         try:
             if self._starting in here:
                 self._ray.get(self._starting)
                 self._starting, self.ready = None, True
+                self._watch.heard()
             if self._asked in here:
                 come, self._asked = self._ray.get(self._asked), None
+                self._watch.heard()
                 if self.job is not None and come is not None and come[0] == self.job.shard:
                     if not self._begun:
                         self._begun = True
+                        self._watch.began()
                         listener.begin(self.job.shard)
                     listener.tick(*come)
             if self._doing in here:
@@ -194,11 +211,17 @@ class _Actor:
                 self._doing = self._asked = self.job = None
                 yield report
         except self._ray.exceptions.RayError as error:
-            self.dead, self.why = True, str(error)
-            job, self.job = self.job, None
-            self.end()
-            if job is not None:
-                yield queue.lose(job, f"its Ray worker ended ({_short(error)})")
+            yield from self._lose(queue, f"its Ray worker ended ({_short(error)})", str(error))
+        else:
+            if self.job is not None and (why := self._watch.passed(passed)):
+                yield from self._lose(queue, why)
+
+    def _lose(self, queue: Queue, why: str, whole: str = "") -> Iterator[Report]:
+        self.dead, self.why = True, whole or why
+        job, self.job = self.job, None
+        self.end()
+        if job is not None:
+            yield queue.lose(job, why)
 
     def end(self) -> None:
         self._ray.kill(self._handle)
@@ -216,32 +239,7 @@ def _weight(reports: list[Report]) -> int:
     return sum(len(report.data) for report in reports if isinstance(report, Done))
 
 
-def _imported() -> Any:
-    # Ray reports its use to its makers unless told not to; a measurement has nothing to report.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise RunError(
-            "the Ray engine needs Ray, which is not installed",
-            "pip install 'floatscope[ray]', or use --engine local.",
-        ) from error
-    return ray
-
-
-def _knock(address: str) -> None:
-    """Ray tries an address where nobody answers for minutes; "auto" and client URLs are its own."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-
-
 def _short(error: Exception) -> str:
     """A task's own exception where there is one; the rest is Ray's advice, a screen of it."""
     cause = getattr(error, "cause", None) or error
     return f"{type(cause).__name__}: {str(cause).splitlines()[0]}"
-
-
-def _free(ray: Any) -> str:
-    free = ray.available_resources()
-    return f"{free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs"

@@ -5,6 +5,7 @@ example are not independent and never count as n. One example has no interval: i
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
@@ -27,9 +28,8 @@ def bootstrap(
         if n < 2:
             low = high = np.full(flat.shape[1], np.nan)
         else:
-            # How often each example is drawn, (draws, n): one matrix product does all cells at once.
-            weight = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
-            drawn = (weight @ filled) / (weight @ there)
+            weight = _times_drawn(n, seed, draws)  # one matrix product does all cells at once
+            drawn = (weight @ filled) / (n if there.all() else weight @ there.astype(np.float64))
             low, high = _quantiles(drawn)
             low, high = (np.where(count > 1, x, np.nan) for x in (low, high))
     return mean.reshape(rest), low.reshape(rest), high.reshape(rest)
@@ -42,11 +42,21 @@ def difference(
     return bootstrap(np.asarray(a, float) - np.asarray(b, float), seed=seed)
 
 
+@lru_cache(maxsize=4)
+def _times_drawn(n: int, seed: int, draws: int) -> Float[np.ndarray, "draws n"]:
+    """How often each example is drawn: floats, since products of integers are slow."""
+    weight = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
+    return weight.astype(np.float64)
+
+
 def _quantiles(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     low, high = np.full(drawn.shape[1], np.nan), np.full(drawn.shape[1], np.nan)
-    some = ~np.isnan(drawn).all(0)
-    if some.any():
-        low[some], high[some] = np.nanquantile(drawn[:, some], [0.025, 0.975], axis=0)
+    absent = np.isnan(drawn)
+    whole, some = ~absent.any(0), absent.any(0) & ~absent.all(0)
+    # nanquantile goes column by column: where nothing is absent, quantile gives the same at once.
+    for these, quantile in ((whole, np.quantile), (some, np.nanquantile)):
+        if these.any():
+            low[these], high[these] = quantile(drawn[:, these], [0.025, 0.975], axis=0)
     return low, high
 
 

@@ -107,7 +107,7 @@ class Model:
         cache: DynamicCache | None = None,
     ) -> Float[Tensor, "b r v"]:
         """Logits of the given rows, as the network computes them (not shifted)."""
-        with seam.engaged(self.net):
+        with seam.alone(self.net), seam.evaluating(self.net), seam.engaged(self.net):
             output = self.net(
                 input_ids=ids,
                 attention_mask=visible.mask,

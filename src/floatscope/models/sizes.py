@@ -1,0 +1,100 @@
+"""Whether a network's sizes can be what its config says, before anything is built or allocated.
+
+The numbers are whole and fit each other; and the files hold about as many weights as the network
+would have, so that no checkpoint makes a machine allocate more than it brings. Which tensors are
+there, by name and shape, is for loading to say.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from transformers import PretrainedConfig
+
+from ..errors import ModelError
+from .family import Family
+
+_REMEDY = "Copy the checkpoint again, or correct the number."
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a checkpoint's files hold."""
+
+    tensors: int
+    weights: int
+
+
+def whole(value: Any, name: str) -> int:
+    """A whole number above 0, as JSON may give it (4 or 4.0)."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value != int(value) or not 0 < value <= _LARGEST:
+        raise ModelError(f"{name} = {value!r:.80}: expected a whole number above 0", _REMEDY)
+    return int(value)
+
+
+def require_sound(config: PretrainedConfig, where: Path) -> None:
+    """Every size is a number, and heads divide what they share."""
+    size: dict[str, int] = {}
+    for name in _SIZES:
+        value = getattr(config, name, None)
+        if value is not None:
+            size[name] = whole(value, f"{where}: {name}")
+    heads = size["num_attention_heads"]
+    for name, parts in (
+        ("num_attention_heads", size.get("num_key_value_heads", heads)),
+        ("hidden_size", 1 if "head_dim" in size else heads),
+    ):
+        if size[name] % parts:
+            raise ModelError(
+                f"{where}: {name} = {size[name]} cannot be divided into {parts} heads", _REMEDY
+            )
+    dim = size.get("head_dim", size["hidden_size"] // heads)
+    if dim % 2:
+        raise ModelError(
+            f"{where}: heads of {dim} numbers, and a rotation turns pairs of them", _REMEDY
+        )
+
+
+def in_safetensors(path: Path) -> Held:
+    """From the headers alone; a quantised tensor may pack several weights into a number."""
+    tensors = weights = 0
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as content:
+            for name in content.keys():  # noqa: SIM118
+                tensors += 1
+                weights += math.prod(content.get_slice(name).get_shape())
+    return Held(tensors, weights)
+
+
+def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held) -> None:
+    """Refuses a network far larger than its files. A few tensors short is told by name, later."""
+    layers = int(config.num_hidden_layers)
+    if layers > held.tensors:
+        raise ModelError(
+            f"{where}: {layers} layers by its config, and {held.tensors} tensors in its files",
+            "The config belongs to another checkpoint, or files are missing: copy it again.",
+        )
+    with torch.device("meta"):
+        wanted = sum(p.numel() for p in kind.network(config).parameters())
+    packed = 32 if getattr(config, "quantization_config", None) else 2
+    if wanted > packed * held.weights + 1_000_000:
+        raise ModelError(
+            f"{where}: a network of {wanted:,} weights by its config, and {held.weights:,} numbers "
+            "in its files",
+            "The config belongs to another checkpoint, or files are missing: copy it again.",
+        )

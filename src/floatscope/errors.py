@@ -62,6 +62,9 @@ def foreign(kind: type[FloatscopeError], what: str, remedy: str) -> Iterator[Non
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        found = f"{type(error).__name__}: {said}"[:300].encode("utf-8", "replace").decode()
+        found = (
+            f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+            .encode("utf-8", "replace")
+            .decode()
+        )
         raise kind(f"{what} ({found.removesuffix(': ')})", remedy) from error

@@ -260,25 +260,30 @@ def _template(draw, folder):
     return f"chat template {template[:50]!r}"
 
 
-def _regex(draw, folder):
-    """A pattern that the tokenizer's regex engine refuses, or chews on."""
+def _tokenizer_part(draw, folder):
+    """What the tokenizers library refuses, chews on, or panics at."""
     file = folder / "tokenizer.json"
     try:
         content = dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError, RecursionError):
-        return "no tokenizer.json"
-    pattern = draw.choice(["(", "(a+)+$", "\\", "(?<=a+)b", "[", "(?P<x>", "a{99999999}"])
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
+        return _template(draw, folder)
+    pattern = {
+        "Regex": draw.choice(["(", "(a+)+$", "\\", "(?<=a+)b", "[", "(?P<x>", "a{99999999}"])
     }
-    kind = draw.choice(["pre_tokenizer", "normalizer"])
-    other = {"type": "Replace", "pattern": {"Regex": pattern}, "content": "a"}
-    content[kind] = split if kind == "pre_tokenizer" else other
+    name, part = draw.choice(
+        [
+            ("pre_tokenizer", {"type": "Split", "pattern": pattern, "behavior": "Isolated"}),
+            ("normalizer", {"type": "Replace", "pattern": pattern, "content": "a"}),
+            ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "/////w=="}),
+            ("pre_tokenizer", {"type": "FixedLength", "length": 0}),
+            ("truncation", {"strategy": "LongestFirst", "max_length": 1, "stride": 5}),
+            ("normalizer", {"type": "Lowercase"}),
+        ]
+    )
+    extra = {"Split": {"invert": False}, "LongestFirst": {"direction": "Right"}}
+    content[name] = part | extra.get(part.get("type") or part.get("strategy"), {})
     file.write_text(json.dumps(content))
-    return f"tokenizer.json: {kind} {pattern!r}"
+    return f"tokenizer.json: {name} {part!r:.90}"
 
 
 def _gguf_field(draw, folder):
@@ -302,7 +307,16 @@ def _gguf_field(draw, folder):
 
 
 CHANGES = (
-    *(_truncated, _flipped, _replaced, _linked, _made_a_folder, _removed, _template, _regex),
+    *(
+        _truncated,
+        _flipped,
+        _replaced,
+        _linked,
+        _made_a_folder,
+        _removed,
+        _template,
+        _tokenizer_part,
+    ),
     *(_json, _json, _json, _json, _new_field, _new_field, _gguf_field),
 )
 

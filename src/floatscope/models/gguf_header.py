@@ -21,7 +21,8 @@ _REMEDY = "The file is damaged or incomplete: fetch or copy it again."
 def read(path: Path) -> Held:
     """What the file holds; ModelError where it does not hold what its header says."""
     with (
-        foreign(ModelError, f"{path}: the GGUF header cannot be read", _REMEDY), path.open("rb") as file,
+        foreign(ModelError, f"{path}: the GGUF header cannot be read", _REMEDY),
+        path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
         return _Walk(path, content).held()

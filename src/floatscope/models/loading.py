@@ -140,6 +140,7 @@ def _from_directory(
     file = path / "config.json"
     with foreign(ModelError, f"{file} describes no {kind.name} network", _COPY_CONFIG):
         try:
+            sizes.require_numbers(kind.translate(raw), file)
             config = kind.config(raw)
         except KeyError as error:
             raise ModelError(

@@ -6,6 +6,7 @@ there, by name and shape, is for loading to say.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,13 +48,15 @@ def whole(value: Any, name: str) -> int:
     return int(value)
 
 
+def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
+    """Every size that is given is a number."""
+    given = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
+    return {name: whole(value, f"{where}: {name}") for name, value in given.items()}
+
+
 def require_sound(config: PretrainedConfig, where: Path) -> None:
-    """Every size is a number, and heads divide what they share."""
-    size: dict[str, int] = {}
-    for name in _SIZES:
-        value = getattr(config, name, None)
-        if value is not None:
-            size[name] = whole(value, f"{where}: {name}")
+    """And heads divide what they share."""
+    size = require_numbers({name: getattr(config, name, None) for name in _SIZES}, where)
     heads = size["num_attention_heads"]
     for name, parts in (
         ("num_attention_heads", size.get("num_key_value_heads", heads)),

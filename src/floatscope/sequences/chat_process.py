@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-SECONDS = 3  # of processor time for a template; a real one takes milliseconds
+SECONDS = 2  # of processor time for a template; a real one takes milliseconds
 MEMORY = 512_000_000  # bytes more than at the start
 LENGTH = 1_000_000  # characters of a rendered chat beside its messages
 

@@ -103,8 +103,8 @@ class Encoded:
 PromptLike = str | Prompt | Encoded | Sequence[int]
 
 
-def encode(model: Vocabulary, prompt: PromptLike) -> Encoded:
-    """The tokens of a prompt; ids are taken as they are."""
+def encode(model: Vocabulary, prompt: Any) -> Encoded:
+    """The tokens of a PromptLike; ids are taken as they are, and anything else is refused."""
     if isinstance(prompt, Encoded):
         encoded = prompt
     elif isinstance(prompt, str | Prompt):

@@ -260,6 +260,17 @@ def test_a_gguf_header_with_flipped_bits(gguf, tmp_path):
         refuse(expected, file)
 
 
+def test_a_gguf_file_whose_tensors_do_not_fit(gguf, tmp_path):
+    """Two heads by its tensors, one by its header: transformers loads it without a word."""
+    content = bytearray(gguf.read_bytes())
+    name = b"llama.attention.head_count"
+    place = content.index(name) + len(name) + 4
+    content[place : place + 4] = struct.pack("<I", 1)
+    file = tmp_path / "other.gguf"
+    file.write_bytes(content)
+    assert "expected (16, 16)" in refuse("4 tensors mis-shaped: .*k_proj.weight is .8, 16.", file)
+
+
 # Canaries: the ways in that are not a directory's tokenizer or model (those are in test_checkpoints)
 
 

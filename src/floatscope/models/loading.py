@@ -185,6 +185,8 @@ def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]
             output_loading_info=True,
             **source.NO_CODE,
         )
+        # transformers takes a GGUF file's tensors in whatever shape they come.
+        info["mismatched_keys"] = sizes.mismatched(kind, config, net)
     require_complete(path, info)
     return kind, net
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ..errors import ModelError
 from .family import Family
@@ -92,8 +92,7 @@ def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held
             f"{where}: {layers} layers by its config, and {held.tensors} tensors in its files",
             "The config belongs to another checkpoint, or files are missing: copy it again.",
         )
-    with torch.device("meta"):
-        wanted = sum(p.numel() for p in kind.network(config).parameters())
+    wanted = sum(p.numel() for p in _empty(kind, config).parameters())
     packed = 32 if getattr(config, "quantization_config", None) else 2
     if wanted > packed * held.weights + 1_000_000:
         raise ModelError(
@@ -101,3 +100,21 @@ def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held
             "in its files",
             "The config belongs to another checkpoint, or files are missing: copy it again.",
         )
+
+
+def mismatched(
+    kind: Family, config: PretrainedConfig, net: PreTrainedModel
+) -> list[tuple[str, torch.Size, torch.Size]]:
+    """Tensors of another shape than the config's: name, shape, expected shape."""
+    expected = dict(_empty(kind, config).named_parameters())
+    return [
+        (name, tensor.shape, expected[name].shape)
+        for name, tensor in net.named_parameters()
+        if tensor.shape != expected[name].shape
+    ]
+
+
+def _empty(kind: Family, config: PretrainedConfig) -> PreTrainedModel:
+    """The network without its weights: it takes no memory."""
+    with torch.device("meta"):
+        return kind.network(config)

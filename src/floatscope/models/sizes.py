@@ -74,7 +74,7 @@ def require_sound(config: PretrainedConfig, where: Path) -> None:
 
 
 def in_safetensors(path: Path) -> Held:
-    """From the headers alone; a quantised tensor may pack several weights into a number."""
+    """From the headers alone."""
     tensors = weights = 0
     for file in path.glob("*.safetensors"):
         with safe_open(file, framework="pt") as content:
@@ -93,11 +93,10 @@ def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held
             "The config belongs to another checkpoint, or files are missing: copy it again.",
         )
     wanted = sum(p.numel() for p in _empty(kind, config).parameters())
-    packed = 32 if getattr(config, "quantization_config", None) else 2
-    if wanted > packed * held.weights + 1_000_000:
+    if wanted > 2 * held.weights + 1_000_000:
         raise ModelError(
-            f"{where}: a network of {wanted:,} weights by its config, and {held.weights:,} numbers "
-            "in its files",
+            f"{where}: a network of {wanted:,} weights by its config, and {held.weights:,} in "
+            "its files",
             "The config belongs to another checkpoint, or files are missing: copy it again.",
         )
 

@@ -28,7 +28,7 @@ def same(one, other):
 
 def test_many_threads_on_one_model(llada):
     """64 traces from 8 threads are the traces of one thread."""
-    sampler = fs.Confidence(length=2, steps=2)
+    sampler = fs.Confidence(length=1)
 
     def trace(n):
         return llada.trace(PROMPTS[n % 4], sampler, keep=["mass"])

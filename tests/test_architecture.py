@@ -17,13 +17,14 @@ ROOMS = """
     errors _lazy registry sequences stats models decode attention interventions trace recording
     instrument measures tasks engine studies report harness cli
 """.split()
-# Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, and
-# a registry has its library offer what it holds.
+# Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
+# one applies chat templates, and a registry has its library offer what it holds.
 BY_NAME = {
     "decode/samplers/base.py": {"floatscope.decode.samplers"},
     "interventions/base.py": {"floatscope.interventions.library"},
     "measures/base.py": {"floatscope.measures.library"},
     "models/family.py": {"floatscope.models.families"},
+    "sequences/chat.py": {"floatscope.sequences.chat_process"},
     "studies/study.py": {"floatscope.studies.library"},
     "trace/trace.py": {"floatscope.report.embed"},
     "studies/planning.py": {"floatscope.studies.worker"},

@@ -4,6 +4,9 @@ Every error that a user can cause is a FloatscopeError; the command line prints 
 traceback and ends with the class's exit code. Anything else that escapes is a bug of ours.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class FloatscopeError(Exception):
     """Something a user can act on: what is wrong, then the remedy."""
@@ -43,3 +46,25 @@ class RunError(FloatscopeError):
     """A run that cannot start, write or go on; what it finished is kept."""
 
     exit_code = 6
+
+
+@contextmanager
+def foreign(kind: type[FloatscopeError], what: str, remedy: str) -> Iterator[None]:
+    """Around a library that reads what others wrote: whatever it raises is an error of `kind`.
+
+    Such libraries promise no classes of exceptions, and those written in Rust end a panic with one
+    that is not even an Exception. What this process itself is asked to do (Ctrl-C) passes through.
+    """
+    try:
+        yield
+    except FloatscopeError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        found = (
+            f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+            .encode("utf-8", "replace")
+            .decode()
+        )
+        raise kind(f"{what} ({found.removesuffix(': ')})", remedy) from error

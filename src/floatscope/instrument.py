@@ -63,11 +63,12 @@ class Model(models.Model):
         progress: Progress | None = None,
     ) -> Decoding | list[Decoding]:
         """Decode without looking: the same tokens as `trace`. A list of prompts gives a list."""
-        job = self._job(prompts, sampler, batch_size, progress)
-        decodings: list[Decoding] = []
-        for batch, tick in job.batches():
-            decodings += decode(self, batch, job.sampler, progress=tick)
-        return decodings if job.several else decodings[0]
+        with models.seam.alone(self.net):
+            job = self._job(prompts, sampler, batch_size, progress)
+            decodings: list[Decoding] = []
+            for batch, tick in job.batches():
+                decodings += decode(self, batch, job.sampler, progress=tick)
+            return decodings if job.several else decodings[0]
 
     @overload
     def trace(
@@ -99,15 +100,16 @@ class Model(models.Model):
             batch_size: prompts decoded together; the tokens do not depend on it.
             progress: called with (steps done, steps in all).
         """
-        job = self._job(prompts, sampler, batch_size, progress)
-        kept = TraceOptions(**options)
-        traces: list[Trace] = []
-        for batch, tick in job.batches():
-            recorder = Recorder(self, batch, job.sampler, kept)
-            with recorder:
-                decodings = decode(self, batch, job.sampler, recorder, tick)
-            traces += recorder.traces(decodings)
-        return traces if job.several else traces[0]
+        with models.seam.alone(self.net):
+            job = self._job(prompts, sampler, batch_size, progress)
+            kept = TraceOptions(**options)
+            traces: list[Trace] = []
+            for batch, tick in job.batches():
+                recorder = Recorder(self, batch, job.sampler, kept)
+                with recorder:
+                    decodings = decode(self, batch, job.sampler, recorder, tick)
+                traces += recorder.traces(decodings)
+            return traces if job.several else traces[0]
 
     def read(
         self, finished: Trace | Decoding | PromptLike, **options: Unpack[TraceKeywords]
@@ -136,16 +138,15 @@ class Model(models.Model):
     def _job(
         self, prompts: Any, sampler: AnySampler | None, batch_size: int, progress: Progress | None
     ) -> "_Job":
-        if batch_size < 1:
-            raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise UsageError(f"batch_size = {batch_size}", "Use a whole number, 1 or more.")
         ids = isinstance(prompts, list | tuple) and all(isinstance(i, Integral) for i in prompts)
         several = isinstance(prompts, list | tuple) and not ids
         if isinstance(prompts, list | tuple) and not prompts:
             raise UsageError("no prompts", "Give at least one.")
         chosen = sampler or default_sampler(self)
         chosen.check(self)
-        single = [[int(i) for i in prompts]] if ids else [prompts]
-        encoded = [prepared(self, encode(self, p)) for p in (prompts if several else single)]
+        encoded = [prepared(self, encode(self, p)) for p in (prompts if several else [prompts])]
         return _Job(encoded, chosen, several, batch_size, progress)
 
 

@@ -142,6 +142,7 @@ class Capture:
 
     def __enter__(self) -> "Capture":
         net = self.model.net
+        self._open.enter_context(seam.alone(net))
         self._open.enter_context(seam.attached(net, self._look, innermost=True))
         if "residual_norm" in self.keep:
             for layer, block in enumerate(net.model.layers):

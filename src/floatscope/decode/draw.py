@@ -1,10 +1,19 @@
 """Randomness: a stream of its own for each prompt, so that a batch draws what each would draw alone."""
 
 import hashlib
+from numbers import Integral
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from ..errors import UsageError
+
+
+def check_seed(seed: object) -> None:
+    """Refuses what only looks like a seed: 1, 1.0, True and "1" would each draw something else."""
+    if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 2**63:
+        raise UsageError(f"seed = {seed!r:.40}", "Use a whole number from 0 to 2^63 − 1.")
 
 
 def stream(seed: int, ids: tuple[int, ...]) -> torch.Generator:

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from ..models import Model
+from ..models import Model, seam
 from ..sequences.decoding import Progress
 from ..sequences.prompt import Encoded, encode
 from .bound import bound
-from .draw import stream
+from .draw import check_seed, stream
 from .loop import decode
 from .samplers.confidence import Confidence
 from .score import log_p, look
@@ -72,6 +72,20 @@ def log_likelihoods(
         raise UsageError(f"samples = {samples}", "Use 2 or more.")
     if batch_size < 1:
         raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
+    check_seed(seed)
+    with seam.alone(model.net):
+        return _scored(model, pairs, samples, batch_size, seed, check_greedy, progress)
+
+
+def _scored(
+    model: Model,
+    pairs: Sequence[Pair],
+    samples: int,
+    batch_size: int,
+    seed: int,
+    check_greedy: bool,
+    progress: Progress | None,
+) -> list[Likelihood]:
     contexts = [_checked(model, context, target) for context, target in pairs]
     tick = progress or (lambda done, total: None)
     if not model.is_diffusion:

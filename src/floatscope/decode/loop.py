@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..models import Model
+from ..models import Model, seam
 from ..sequences.decoding import Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
 from .autoregressive import continue_text
@@ -36,9 +36,10 @@ def decode(
     for prompt in prompts:
         check_fits(model, len(prompt.ids), sampler.length)
     watcher, progress = watcher or Watcher(), progress or (lambda done, total: None)
-    if isinstance(sampler, Autoregressive):
-        return continue_text(model, prompts, sampler, watcher, progress)
-    return denoise(model, prompts, sampler, watcher, progress)
+    with seam.alone(model.net):
+        if isinstance(sampler, Autoregressive):
+            return continue_text(model, prompts, sampler, watcher, progress)
+        return denoise(model, prompts, sampler, watcher, progress)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..errors import UsageError
+from ..models import seam
 from ..models.model import Model
 from ..models.visibility import Visibility
 from ..sequences.prompt import Encoded
@@ -128,7 +129,7 @@ def prepared(model: Model, prompt: Encoded) -> Encoded:
 @contextmanager
 def notify_edits(model: Model, state: State) -> Iterator[None]:
     """Around a forward: the interventions in force know which step it is."""
-    with ExitStack() as stack:
+    with seam.alone(model.net), ExitStack() as stack:
         for edit in model.edits:
             stack.enter_context(edit.forward(state))
         yield

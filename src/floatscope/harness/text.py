@@ -10,6 +10,7 @@ from lm_eval.api.model import TemplateLM
 
 from ..errors import UsageError
 from ..instrument import Model
+from ..sequences.chat import rendered
 from ..sequences.prompt import leading
 
 
@@ -78,12 +79,7 @@ class TextLM(TemplateLM):
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
         self._check_chat()
-        text: str = self.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
+        text = rendered(self.tokenizer, chat_history, self.model.name, answer=add_generation_prompt)
         self._rendered.add(text)
         return text
 
@@ -103,6 +99,6 @@ class TextLM(TemplateLM):
         if not self.model.chat:
             return ""
         turn = [{"role": "user", "content": "a"}]
-        text = self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+        text = rendered(self.tokenizer, turn, self.model.name)
         names = [self.tokenizer.decode([i]) for i in self.model.special_ids]
         return max((name for name in names if name and text.startswith(name)), key=len, default="")

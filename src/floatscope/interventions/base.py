@@ -66,9 +66,16 @@ class Intervention:
     @contextmanager
     def __call__(self, model: Model) -> Iterator[Model]:
         self.check(model)
-        self.prove(model)
-        with self.in_force(model):
-            yield model
+        with ExitStack() as stack:
+            # Not in the middle of another thread's decoding; then it is in force for all of them.
+            with seam.alone(model.net):
+                self.prove(model)
+                stack.enter_context(self.in_force(model))
+            try:
+                yield model
+            finally:
+                with seam.alone(model.net):
+                    stack.close()
 
     @property
     def adds(self) -> int:

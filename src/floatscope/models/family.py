@@ -46,19 +46,18 @@ class Family:
 
     def config(self, raw: dict[str, Any]) -> PretrainedConfig:
         """The network's own configuration, from the checkpoint's config.json."""
-        fields = self.translate(raw)
-        # Remote code and a foreign model_type must not reach transformers.
-        for key in (
-            "auto_map",
-            "model_type",
-            "architectures",
-            "transformers_version",
-            "torch_dtype",
-            "dtype",
-        ):
-            fields.pop(key, None)
+        # A checkpoint says what its network is. How transformers works, from remote code and a foreign
+        # model_type to the methods of its config, is none of its business.
+        fields = {k: v for k, v in self.translate(raw).items() if not _is_transformers_own(k)}
         config: PretrainedConfig = self.network.config_class(**fields)
         return config
+
+
+def _is_transformers_own(field: str) -> bool:
+    if field in ("auto_map", "attn_implementation", "experts_implementation"):
+        return True
+    own = field.startswith("_") or hasattr(PretrainedConfig, field)
+    return own and field != "rope_scaling"
 
 
 def rope(theta: float, scaling: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
-from ..errors import ModelError
-from . import seam, source, special
+from ..errors import ModelError, foreign
+from . import gguf_header, seam, sizes, source, special
 from .family import Direction, Family
 from .model import Model
-from .registry import family_by_name, family_of
+from .registry import family_by_name, family_of, family_of_config
 
 M = TypeVar("M", bound=Model)
 
@@ -51,7 +51,6 @@ def load(
                 "dtype, device and revision are for loading, and this network is loaded",
                 "Leave them out; use network.to(...) before.",
             )
-        net.eval()
     else:
         path = source.locate(where, revision)
         name = str(where)
@@ -134,18 +133,22 @@ def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
 def _from_directory(
     path: Path, dtype: torch.dtype, family: str | None
 ) -> tuple[Family, PreTrainedModel]:
+    source.require_files(path)
     raw = source.read_config(path)
-    architecture = next(iter(raw.get("architectures") or ()), None)
-    kind = family_by_name(family) if family else family_of(architecture, path)
+    kind = family_by_name(family) if family else family_of(source.architecture(raw, path), path)
     source.require_safetensors(path)
-    try:
-        config = kind.config(raw)
-    except KeyError as error:
-        raise ModelError(
-            f"{path}/config.json has no field {error}, which {kind.name} needs",
-            "Copy the checkpoint's config.json again.",
-        ) from error
-    try:
+    file = path / "config.json"
+    with foreign(ModelError, f"{file} describes no {kind.name} network", _COPY_CONFIG):
+        try:
+            sizes.require_numbers(kind.translate(raw), file)
+            config = kind.config(raw)
+        except KeyError as error:
+            raise ModelError(
+                f"{file} has no field {error}, which {kind.name} needs", _COPY_CONFIG
+            ) from error
+        sizes.require_sound(config, file)
+    with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
+        sizes.require_held(kind, config, path, sizes.in_safetensors(path))
         net, info = kind.network.from_pretrained(
             path,
             config=config,
@@ -157,41 +160,35 @@ def _from_directory(
             output_loading_info=True,
             **source.NO_CODE,
         )
-    except (OSError, RuntimeError, ValueError) as error:
-        raise _broken(path, error) from error
-    except Exception as error:
-        # safetensors raises its own class, which is not exported under a stable name.
-        if "safetensor" in type(error).__name__.lower():
-            raise _broken(path, error) from error
-        raise
     require_complete(path, info)
     return kind, net
 
 
-def _broken(path: Path, error: Exception) -> ModelError:
-    return ModelError(
-        f"{path}: the weights cannot be read ({str(error).splitlines()[0]})",
-        "The files are damaged or incomplete: fetch or copy them again.",
-    )
+_COPY_CONFIG = "Copy the checkpoint's config.json again."
+_COPY_WEIGHTS = "The files are damaged or incomplete: fetch or copy them again."
 
 
 def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]:
     source.require_gguf()
-    from transformers import AutoModelForCausalLM
-
-    try:
-        net, info = AutoModelForCausalLM.from_pretrained(
+    held = gguf_header.read(path)
+    with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
+        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, **source.NO_CODE)
+        kind = family_of_config(config, path)
+        sizes.require_sound(config, path)
+        sizes.require_held(kind, config, path, held)
+        net, info = kind.network.from_pretrained(
             path.parent,
+            config=config,
             gguf_file=path.name,
             dtype=dtype,
             attn_implementation="sdpa",
             output_loading_info=True,
             **source.NO_CODE,
         )
-    except (OSError, ValueError, RuntimeError, KeyError, IndexError) as error:
-        raise _broken(path, error) from error
+        # transformers takes a GGUF file's tensors in whatever shape they come.
+        info["mismatched_keys"] = sizes.mismatched(kind, config, net)
     require_complete(path, info)
-    return family_of(type(net).__name__, path), net
+    return kind, net
 
 
 def require_complete(path: Path, info: dict[str, Any]) -> None:

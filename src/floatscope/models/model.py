@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from ..errors import ModelError, foreign
 from . import seam
 from .family import Direction, Family
 from .fingerprint import fingerprint
@@ -107,7 +108,7 @@ class Model:
         cache: DynamicCache | None = None,
     ) -> Float[Tensor, "b r v"]:
         """Logits of the given rows, as the network computes them (not shifted)."""
-        with seam.engaged(self.net):
+        with seam.alone(self.net), seam.evaluating(self.net), seam.engaged(self.net):
             output = self.net(
                 input_ids=ids,
                 attention_mask=visible.mask,
@@ -137,7 +138,8 @@ class Model:
         """Each token as a person reads it; its id in angle brackets where there is no tokenizer."""
         if self.tokenizer is None:
             return [f"<{i}>" for i in ids]
-        return [self.tokenizer.decode([i]) if i >= 0 else "" for i in ids]
+        with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):
+            return [self.tokenizer.decode([i]) if i >= 0 else "" for i in ids]
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of an answer: up to its end token, without special tokens."""
@@ -148,5 +150,6 @@ class Model:
             kept.append(i)
         if self.tokenizer is None:
             return " ".join(map(str, kept))
-        text: str = self.tokenizer.decode([i for i in kept if i not in self.special_ids])
+        with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):
+            text: str = self.tokenizer.decode([i for i in kept if i not in self.special_ids])
         return text

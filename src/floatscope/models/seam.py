@@ -7,10 +7,12 @@ A handler may change the call (an intervention) or look at it (a capture). This 
 measures nor edits anything.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float
@@ -43,6 +45,34 @@ Handler = Callable[[Call, Proceed], Float[Tensor, "b q h d"]]
 
 # Keyed by the attention module, so that two networks traced in one process never meet.
 _handlers: dict[nn.Module, list[Handler]] = {}
+_locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+_locks_lock = threading.Lock()
+
+
+@contextmanager
+def alone(net: nn.Module) -> Iterator[None]:
+    """This thread has the network to itself; others wait. The same thread may enter again.
+
+    Handlers, the attention that is set and the training flags belong to the network, not to a
+    thread: without this, one thread's capture sees another's forward.
+    """
+    with _locks_lock:
+        lock = _locks.setdefault(net, threading.RLock())
+    with lock:
+        yield
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Without dropout; afterwards every module is in the mode in which it was."""
+    training = [module for module in net.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def allowed(call: Call) -> Bool[Tensor, "#b #h q k"]:

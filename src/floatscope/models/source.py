@@ -8,7 +8,7 @@ from typing import Any
 
 import transformers
 
-from ..errors import ModelError
+from ..errors import ModelError, foreign
 from . import pair
 from .family import Family
 from .pair import PAIR
@@ -17,6 +17,7 @@ from .pair import PAIR
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+_CONFIG_LIMIT = 10_000_000  # bytes of a config.json; real ones have a few thousand
 
 
 def locate(where: str | Path, revision: str | None) -> Path:
@@ -70,19 +71,45 @@ def _from_hub(repo: str, revision: str | None) -> Path:
         raise
 
 
+def require_files(path: Path) -> None:
+    """What will be read is files: no folders, links to nowhere, or devices that never end."""
+    for pattern in _WANTED:
+        for file in path.glob(pattern):
+            if not file.is_file():
+                raise ModelError(
+                    f"{file} is not a file: expected one, or a link to one",
+                    "The checkpoint is damaged or incomplete: fetch or copy it again.",
+                )
+
+
 def read_config(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     try:
+        if file.stat().st_size > _CONFIG_LIMIT:
+            raise ModelError(f"{file} is larger than any config.json", "Copy it again.")
         raw = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelError(
             f"{path} has no config.json", "Give the directory that holds the checkpoint."
         ) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} is not JSON: {error}", "Copy it again.") from error
     if not isinstance(raw, dict):
-        raise ModelError(f"{file} holds no JSON object", "Copy it again.")
+        raise ModelError(
+            f"{file} holds a {type(raw).__name__}: expected a JSON object", "Copy it again."
+        )
     return raw
+
+
+def architecture(raw: dict[str, Any], path: Path) -> str | None:
+    """The first that config.json names; None where it is silent."""
+    named = raw.get("architectures") or [None]
+    if not isinstance(named, list) or not isinstance(named[0], str | None):
+        raise ModelError(
+            f"{path / 'config.json'}: architectures = {named!r:.80}, expected a list of names",
+            "Correct it, or pass family=... to load.",
+        )
+    return named[0]
 
 
 def require_safetensors(path: Path) -> None:
@@ -143,21 +170,23 @@ def require_gguf() -> None:
 
 def tokenizer(path: Path, family: Family) -> Any:
     """The checkpoint's tokenizer through transformers' own classes; None if it brings none."""
+    remedy = "Copy its files again, or pass tokenizer=... to load."
+    with foreign(ModelError, f"{path}: the tokenizer cannot be read", remedy):
+        found = _tokenizer(path, family)
+        if found is not None:  # some damage shows when it is first used
+            found.decode(found("a b", add_special_tokens=False)["input_ids"])
+        return found
+
+
+def _tokenizer(path: Path, family: Family) -> Any:
     if path.suffix == ".gguf":
         return transformers.AutoTokenizer.from_pretrained(
             path.parent, gguf_file=path.name, **NO_CODE
         )
-    try:
-        if (path / "tokenizer.json").exists():
-            return transformers.PreTrainedTokenizerFast.from_pretrained(path, **NO_CODE)
-        if family.tokenizer and (path / "vocab.json").exists():
-            cls = getattr(transformers, family.tokenizer)
-            return cls.from_pretrained(path, **NO_CODE)
-        if (path / "tokenizer.model").exists() or (path / "vocab.json").exists():
-            return transformers.AutoTokenizer.from_pretrained(path, **NO_CODE)
-    except Exception as error:
-        raise ModelError(
-            f"{path}: the tokenizer cannot be read ({str(error).splitlines()[0]})",
-            "Copy its files again, or pass tokenizer=... to load.",
-        ) from error
+    if (path / "tokenizer.json").exists():
+        return transformers.PreTrainedTokenizerFast.from_pretrained(path, **NO_CODE)
+    if family.tokenizer and (path / "vocab.json").exists():
+        return getattr(transformers, family.tokenizer).from_pretrained(path, **NO_CODE)
+    if (path / "tokenizer.model").exists() or (path / "vocab.json").exists():
+        return transformers.AutoTokenizer.from_pretrained(path, **NO_CODE)
     return None

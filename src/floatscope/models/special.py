@@ -36,9 +36,11 @@ def mask_id(
             (m for m in (from_config, from_tokenizer, family.mask_id) if m is not None), None
         )
     vocab = config.vocab_size
-    if given is None or not 0 <= given < vocab:
+    if given is None or not _is_id(given) or not 0 <= given < vocab:
         problem = (
-            "no mask id" if given is None else f"mask id {given} outside the vocabulary of {vocab}"
+            "no mask id"
+            if given is None
+            else f"mask id {given!r:.40} outside the vocabulary of {vocab}"
         )
         raise ModelError(
             f"{problem} for a {family.name} model",
@@ -49,7 +51,9 @@ def mask_id(
 
 def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenizer: Any) -> None:
     """A causal architecture that brings a mask token and other modelling code is something else."""
-    classes = {str(c) for k, c in (raw.get("auto_map") or {}).items() if k.startswith("AutoModel")}
+    named = raw.get("auto_map")
+    named = named if isinstance(named, dict) else {}
+    classes = {str(c) for k, c in named.items() if k.startswith("AutoModel")}
     own = [c for c in classes if c.rpartition(".")[2] not in family.architectures]
     mask = raw.get("mask_token_id")
     mask = mask if mask is not None else getattr(tokenizer, "mask_token_id", None)
@@ -65,8 +69,22 @@ def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenize
 def end_ids(config: Any, generation: Any, tokenizer: Any) -> tuple[int, ...]:
     """Every id that ends an answer."""
     ids: list[int] = []
-    for source in (config, generation, tokenizer):
+    for source, where in (
+        (config, "config.json"),
+        (generation, "generation_config.json"),
+        (tokenizer, "the tokenizer"),
+    ):
         value = getattr(source, "eos_token_id", None)
-        ids += value if isinstance(value, list) else [] if value is None else [value]
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(map(_is_id, values)):
+            raise ModelError(
+                f"eos_token_id of {where} is {value!r:.80}: expected a token id or a list of them",
+                "Correct it, or copy the checkpoint's files again.",
+            )
+        ids += values
     ids += _named(tokenizer, END_NAMES)
-    return tuple(dict.fromkeys(int(v) for v in ids if v < config.vocab_size))
+    return tuple(dict.fromkeys(int(v) for v in ids if 0 <= v < config.vocab_size))
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -4,11 +4,12 @@ Every part is tokenised once and on its own, so a part's span is exact: no token
 Text that comes from a user or a data set never turns into special tokens; only templates may.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import ModelError, UsageError, foreign
+from .chat import rendered
 from .vocabulary import Vocabulary
 
 TEMPLATE = "template"
@@ -102,14 +103,15 @@ class Encoded:
 PromptLike = str | Prompt | Encoded | Sequence[int]
 
 
-def encode(model: Vocabulary, prompt: PromptLike) -> Encoded:
-    """The tokens of a prompt; ids are taken as they are."""
+def encode(model: Vocabulary, prompt: Any) -> Encoded:
+    """The tokens of a PromptLike; ids are taken as they are, and anything else is refused."""
     if isinstance(prompt, Encoded):
         encoded = prompt
     elif isinstance(prompt, str | Prompt):
         encoded = _tokenise(model, Prompt.plain(prompt) if isinstance(prompt, str) else prompt)
     else:
-        encoded = Encoded(tuple(int(i) for i in prompt), ("prompt",) * len(prompt))
+        ids = _ids(prompt)
+        encoded = Encoded(ids, ("prompt",) * len(ids))
     if not encoded.ids:
         raise UsageError("the prompt is empty", "Give at least one token.")
     wrong = [i for i in encoded.ids if not 0 <= i < model.vocab_size]
@@ -121,6 +123,22 @@ def encode(model: Vocabulary, prompt: PromptLike) -> Encoded:
     return encoded
 
 
+def _ids(prompt: Any) -> tuple[int, ...]:
+    """Token ids as Python numbers; whatever holds whole numbers will do, an array or a tensor too."""
+    if isinstance(prompt, Iterable) and not isinstance(prompt, bytes | bytearray | Mapping):
+        ids = [getattr(i, "item", lambda i=i: i)() for i in _plain(prompt)]
+        if all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
+            return tuple(ids)
+    raise UsageError(
+        f"a prompt is {prompt!r:.80}: expected text, a Prompt or a list of token ids",
+        "Decode bytes first; several prompts are a list of texts, or of lists of ids.",
+    )
+
+
+def _plain(prompt: Iterable[Any]) -> list[Any]:
+    return prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
+
+
 def _tokenise(model: Vocabulary, prompt: Prompt) -> Encoded:
     tokenizer = model.tokenizer
     if tokenizer is None:
@@ -129,26 +147,52 @@ def _tokenise(model: Vocabulary, prompt: Prompt) -> Encoded:
         )
     if not prompt.text.strip():
         raise UsageError("the prompt is empty", "Give some text.")
+    for part in prompt.parts:
+        _require_text(part)
     chat = model.chat if prompt.chat is None else prompt.chat
     if chat and not model.chat:
         raise UsageError(f"{model.name} has no chat template", "Use chat=False.")
     if chat:
-        turn = [{"role": "user", "content": _SENTINEL}]
-        rendered = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-        before, after = rendered.split(_SENTINEL)
+        before, after = _around(model)
         lead, parts = [], (Part(TEMPLATE, before), *prompt.parts, Part(TEMPLATE, after))
     else:
         lead, parts = leading(tokenizer), prompt.parts
     ids, regions = list(lead), [TEMPLATE] * len(lead)
-    for part in parts:
-        new = tokenizer(
-            part.text,
-            add_special_tokens=False,
-            split_special_tokens=part.name != TEMPLATE,
-        )["input_ids"]
-        ids += new
-        regions += [part.name] * len(new)
+    with foreign(ModelError, f"the tokenizer of {model.name} fails", "Copy its files again."):
+        for part in parts:
+            new = tokenizer(
+                part.text,
+                add_special_tokens=False,
+                split_special_tokens=part.name != TEMPLATE,
+            )["input_ids"]
+            ids += new
+            regions += [part.name] * len(new)
     return Encoded(tuple(ids), tuple(regions), prompt.gold)
+
+
+def _require_text(part: Part) -> None:
+    """Half of a surrogate pair is no character: no tokenizer and no file can hold it."""
+    try:
+        part.text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{part.name}: character {error.start} is a lone surrogate ({part.text[error.start]!r}), "
+            "which is half of a character",
+            "Read the text as UTF-8, or replace it: text.encode('utf-8', 'replace').decode().",
+        ) from error
+
+
+def _around(model: Vocabulary) -> tuple[str, str]:
+    """What the chat template puts before and after a user's text."""
+    chat = rendered(model.tokenizer, [{"role": "user", "content": _SENTINEL}], model.name)
+    pieces = chat.split(_SENTINEL)
+    if len(pieces) != 2:
+        raise ModelError(
+            f"the chat template of {model.name} shows a message {len(pieces) - 1} times: "
+            "expected once, unchanged",
+            "Correct the template, or use chat=False.",
+        )
+    return pieces[0], pieces[1]
 
 
 def leading(tokenizer: Any) -> list[int]:

@@ -13,7 +13,7 @@ from ..decode import AnySampler, Autoregressive, Decoding, check_fits, decode, d
 from ..decode.state import prepared
 from ..errors import UsageError
 from ..interventions import Intervention
-from ..models import Model
+from ..models import Model, seam
 from ..sequences.decoding import Progress
 from ..sequences.prompt import Encoded, encode
 from .bad import Bad
@@ -73,8 +73,9 @@ def ask(
     with intervention(model) if intervention else nullcontext():
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            prompts = [prepared(model, asked[i][1]) for i in batch]
-            decoded.update(zip(batch, decode(model, prompts, chosen), strict=True))
+            with seam.alone(model.net):
+                prompts = [prepared(model, asked[i][1]) for i in batch]
+                decoded.update(zip(batch, decode(model, prompts, chosen), strict=True))
             if progress:
                 progress(len(decoded), len(asked))
     decodings = [decoded[i] for i in range(len(asked))]

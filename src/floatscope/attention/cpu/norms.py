@@ -13,8 +13,9 @@ _factors: "WeakKeyDictionary[nn.Module, tuple[int, Tensor]]" = WeakKeyDictionary
 def _factor(module: nn.Module, head_dim: int) -> Float[Tensor, "h r d"]:
     """R of W_O^h = QR: ‖W_O^h v‖ = ‖R v‖ with d×d instead of d_model×d."""
     weight: Tensor = module.o_proj.weight  # type: ignore[union-attr,assignment]
-    version = weight._version
-    known = _factors.get(module)
+    # A weight made in inference mode counts no changes: nothing can be kept of it.
+    version = -1 if weight.is_inference() else weight._version
+    known = _factors.get(module) if version >= 0 else None
     if known is not None and known[0] == version and known[1].device == weight.device:
         return known[1]
     by_head = weight.detach().float().unflatten(1, (-1, head_dim)).transpose(0, 1)  # (h, out, d)

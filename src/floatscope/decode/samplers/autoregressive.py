@@ -1,11 +1,13 @@
 """Autoregressive: how a causal model continues a text. Its loop is `decode/autoregressive.py`."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ...errors import UsageError
 from ...models import Direction, Model
 from ...registry import Registry, described
+from ..draw import check_seed
 from .base import SAMPLERS
 
 
@@ -36,5 +38,6 @@ class Autoregressive:
             raise UsageError(
                 f"Autoregressive: length = {self.length}", "Generate at least one token."
             )
-        if self.temperature < 0:
+        if self.temperature < 0 or not math.isfinite(self.temperature):
             raise UsageError(f"Autoregressive: temperature = {self.temperature}", "Use 0 or more.")
+        check_seed(self.seed)

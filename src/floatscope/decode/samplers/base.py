@@ -17,6 +17,7 @@ from torch import Tensor
 from ...errors import UsageError
 from ...models import Model
 from ...registry import Registry, described
+from ..draw import check_seed
 
 SAMPLERS: Registry[type] = Registry("sampler", "floatscope.decode.samplers")
 
@@ -94,6 +95,7 @@ class Sampler:
             raise UsageError(f"{name}: temperature = {self.temperature}", "Use 0 or more.")
         if self.cfg < 0 or not math.isfinite(self.cfg):
             raise UsageError(f"{name}: cfg = {self.cfg}", "Use 0 (off) or more.")
+        check_seed(self.seed)
 
     @property
     def takes_back(self) -> bool:

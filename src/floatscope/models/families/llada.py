@@ -11,6 +11,7 @@ from transformers import LlamaForCausalLM
 
 from ...errors import ModelError
 from ..family import Direction, Family, rope
+from ..sizes import whole
 
 
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +38,9 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "num_hidden_layers": raw["n_layers"],
         "num_attention_heads": raw["n_heads"],
         "num_key_value_heads": raw.get("n_kv_heads") or raw["n_heads"],
-        "intermediate_size": raw.get("mlp_hidden_size") or raw["mlp_ratio"] * raw["d_model"],
+        "intermediate_size": raw.get("mlp_hidden_size")
+        or whole(raw["mlp_ratio"], "config.json: mlp_ratio")
+        * whole(raw["d_model"], "config.json: d_model"),
         "max_position_embeddings": raw["max_sequence_length"],
         "rms_norm_eps": raw.get("rms_norm_eps", 1e-5),
         "rope_parameters": rope(raw.get("rope_theta", 10_000.0)),

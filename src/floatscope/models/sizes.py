@@ -1,0 +1,119 @@
+"""Whether a network's sizes can be what its config says, before anything is built or allocated.
+
+The numbers are whole and fit each other; and the files hold about as many weights as the network
+would have, so that no checkpoint makes a machine allocate more than it brings. Which tensors are
+there, by name and shape, is for loading to say.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from transformers import PretrainedConfig, PreTrainedModel
+
+from ..errors import ModelError
+from .family import Family
+
+_REMEDY = "Copy the checkpoint again, or correct the number."
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a checkpoint's files hold."""
+
+    tensors: int
+    weights: int
+
+
+def whole(value: Any, name: str) -> int:
+    """A whole number above 0, as JSON may give it (4 or 4.0)."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value != int(value) or not 0 < value <= _LARGEST:
+        raise ModelError(f"{name} = {value!r:.80}: expected a whole number above 0", _REMEDY)
+    return int(value)
+
+
+def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
+    """Every size that is given is a number."""
+    given = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
+    return {name: whole(value, f"{where}: {name}") for name, value in given.items()}
+
+
+def require_sound(config: PretrainedConfig, where: Path) -> None:
+    """And heads divide what they share."""
+    size = require_numbers({name: getattr(config, name, None) for name in _SIZES}, where)
+    heads = size["num_attention_heads"]
+    for name, parts in (
+        ("num_attention_heads", size.get("num_key_value_heads", heads)),
+        ("hidden_size", 1 if "head_dim" in size else heads),
+    ):
+        if size[name] % parts:
+            raise ModelError(
+                f"{where}: {name} = {size[name]} cannot be divided into {parts} heads", _REMEDY
+            )
+    dim = size.get("head_dim", size["hidden_size"] // heads)
+    if dim % 2:
+        raise ModelError(
+            f"{where}: heads of {dim} numbers, and a rotation turns pairs of them", _REMEDY
+        )
+
+
+def in_safetensors(path: Path) -> Held:
+    """From the headers alone."""
+    tensors = weights = 0
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as content:
+            for name in content.keys():  # noqa: SIM118
+                tensors += 1
+                weights += math.prod(content.get_slice(name).get_shape())
+    return Held(tensors, weights)
+
+
+def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held) -> None:
+    """Refuses a network far larger than its files. A few tensors short is told by name, later."""
+    layers = int(config.num_hidden_layers)
+    if layers > held.tensors:
+        raise ModelError(
+            f"{where}: {layers} layers by its config, and {held.tensors} tensors in its files",
+            "The config belongs to another checkpoint, or files are missing: copy it again.",
+        )
+    wanted = sum(p.numel() for p in _empty(kind, config).parameters())
+    if wanted > 2 * held.weights + 1_000_000:
+        raise ModelError(
+            f"{where}: a network of {wanted:,} weights by its config, and {held.weights:,} in "
+            "its files",
+            "The config belongs to another checkpoint, or files are missing: copy it again.",
+        )
+
+
+def mismatched(
+    kind: Family, config: PretrainedConfig, net: PreTrainedModel
+) -> list[tuple[str, torch.Size, torch.Size]]:
+    """Tensors of another shape than the config's: name, shape, expected shape."""
+    expected = dict(_empty(kind, config).named_parameters())
+    return [
+        (name, tensor.shape, expected[name].shape)
+        for name, tensor in net.named_parameters()
+        if tensor.shape != expected[name].shape
+    ]
+
+
+def _empty(kind: Family, config: PretrainedConfig) -> PreTrainedModel:
+    """The network without its weights: it takes no memory."""
+    with torch.device("meta"):
+        return kind.network(config)

@@ -1,0 +1,428 @@
+"""Hostile checkpoints from a seed: tiny valid ones of every family and of GGUF, then one to three changes.
+
+`checkpoint(seed, directory)` writes one and says what is wrong with it; `attempt(directory)` loads it and
+decodes two tokens. Either it works, or the error is one of Floatscope's own; no other exception, no more
+than LIMIT seconds of work, and no code of the checkpoint's runs (every one brings a canary). 25 of them
+are tried with the tests, more by
+
+    python -m tests.attacks.hostile_checkpoints --count 200
+
+It does not judge what a changed model answers: damaged weights that are still a model are a model.
+"""
+
+import argparse
+import atexit
+import json
+import math
+import os
+import pickle
+import random
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+LIMIT = 10  # seconds of this process's own work, whatever else the machine does
+SHAPE = {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "ffn": 24, "context": 64}
+FAMILIES = ("LLaDA", "Dream", "Llama", "Qwen2", "Qwen3")
+KINDS = (*FAMILIES, "sharded", "GGUF", "GGUF")
+CANARY = "ran"  # the file that evil.py and the pickles would leave
+VALUES = (
+    *(None, True, False, 0, 1, -1, 3, 2**31, 2**62, 10**6, 10**30, 0.5, math.nan, math.inf),
+    *("", "a", "16", "../x", "\ud800", "é" * 500, [], [1], [[]], {}, {"a": 1}),
+)
+TEMPLATES = (
+    "{{ messages[0]['content'] }}",  # as it should be
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ cycler.__init__.__globals__.os.system('touch ' ~ '@') }}",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% set n = namespace(x='a' * 9999) %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+    "{{ 'a'.ljust(9999999999) }}",
+    "{{ 9 ** 9 ** 9 }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{{ raise_exception('no') }}",
+    "{{ messages[0]['content'] * 3 }}",
+    "{% if",
+    "nothing of the prompt",
+    "{{ messages[7].x.y }}",
+)
+
+
+# What valid ones look like
+
+
+@cache
+def _valid():
+    """Every kind once, in a folder that is removed at the end."""
+    from floatscope.models import tiny
+
+    folder = Path(tempfile.mkdtemp(prefix="valid-"))
+    shape = tiny.Shape(**SHAPE)
+    for family in FAMILIES:
+        tiny.write(family, folder / family, shape)
+    tiny.write("Llama", folder / "sharded", shape, shards=2)
+    write_gguf(folder / "GGUF")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def write_gguf(folder):
+    """A tiny random Llama with a tokenizer of bytes, as llama.cpp would write it."""
+    import gguf
+    import numpy as np
+    from tokenizers import pre_tokenizers
+
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "model.gguf"
+    width, heads, kv_heads, ffn = (SHAPE[n] for n in ("width", "heads", "kv_heads", "ffn"))
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|begin|>", "<|end|>", "ab"]
+    out = gguf.GGUFWriter(file, "llama")
+    out.add_block_count(SHAPE["layers"])
+    out.add_context_length(SHAPE["context"])
+    out.add_embedding_length(width)
+    out.add_feed_forward_length(ffn)
+    out.add_head_count(heads)
+    out.add_head_count_kv(kv_heads)
+    out.add_layer_norm_rms_eps(1e-5)
+    out.add_rope_freq_base(10000.0)
+    out.add_vocab_size(len(tokens))
+    out.add_tokenizer_model("gpt2")
+    out.add_token_list(tokens)
+    out.add_token_types([1] * 256 + [3, 3, 1])
+    out.add_token_merges(["a b"])
+    out.add_bos_token_id(256)
+    out.add_eos_token_id(257)
+    kv = width // heads * kv_heads
+    shapes = {
+        "token_embd": (len(tokens), width),
+        "output": (len(tokens), width),
+        "output_norm": width,
+    }
+    for n in range(SHAPE["layers"]):
+        here = {"attn_q": (width, width), "attn_k": (kv, width), "attn_v": (kv, width)}
+        here |= {"attn_output": (width, width), "attn_norm": width, "ffn_norm": width}
+        here |= {"ffn_gate": (ffn, width), "ffn_up": (ffn, width), "ffn_down": (width, ffn)}
+        shapes |= {f"blk.{n}.{name}": shape for name, shape in here.items()}
+    draw = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        values = draw.normal(0, 0.2, shape) + ("norm" in name)
+        out.add_tensor(f"{name}.weight", values.astype(np.float32))
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+    return file
+
+
+# What is done to them
+
+
+def _files(folder):
+    return sorted(p for p in folder.iterdir() if p.is_file() and p.name != "evil.py")
+
+
+def _truncated(draw, folder):
+    file = draw.choice(_files(folder))
+    size = file.stat().st_size
+    keep = draw.choice([0, 1, 4, 8, 9, 24, size - 1, draw.randrange(size + 1)])
+    file.write_bytes(file.read_bytes()[:keep])
+    return f"{file.name} cut after {keep} of {size} bytes"
+
+
+def _flipped(draw, folder):
+    file = draw.choice(_files(folder))
+    content = bytearray(file.read_bytes())
+    if not content:
+        return f"{file.name} is empty already"
+    reach = min(len(content), draw.choice([32, 400, 4000, len(content)]))
+    at = [draw.randrange(reach) for _ in range(draw.choice([1, 1, 3, 30]))]
+    for place in at:
+        content[place] ^= 1 << draw.randrange(8)
+    file.write_bytes(content)
+    return f"{file.name} with {len(at)} bits flipped, the first at byte {at[0]}"
+
+
+def _replaced(draw, folder):
+    file = draw.choice(_files(folder))
+    mark = str(folder / CANARY)
+
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (Path(mark),)
+
+    empty = (b"", b"\x00" * 64, b"\xff\xfe" * 9, b"[]", b"{}", b"null", b"3", b'"a"', b"NaN")
+    deep = (b"[" * 1000 + b"]" * 1000, b'{"a":' * 100_000)
+    heads = (struct.pack("<Q", 2**62) + b"{}", b"GGUF" + b"\xff" * 40, b"GGUF\3\0\0\0" + bytes(16))
+    new = draw.choice([*empty, *deep, *heads, pickle.dumps(Evil())])
+    file.write_bytes(new)
+    return f"{file.name} is {new[:20]!r}, {len(new)} bytes"
+
+
+def _linked(draw, folder):
+    file = draw.choice(_files(folder))
+    to = draw.choice([file.name, "nowhere", ".", "/dev/null", "/dev/zero", "config.json"])
+    file.unlink()
+    file.symlink_to(to)
+    return f"{file.name} is a link to {to}"
+
+
+def _made_a_folder(draw, folder):
+    file = draw.choice(_files(folder))
+    file.unlink()
+    file.mkdir()
+    return f"{file.name} is a folder"
+
+
+def _removed(draw, folder):
+    file = draw.choice(_files(folder))
+    file.unlink()
+    return f"{file.name} is missing"
+
+
+def _json(draw, folder):
+    """A field somewhere in one of the JSON files: removed, or another value in its place."""
+    names = [p for p in _files(folder) if p.suffix == ".json"]
+    weighted = [p for p in names for _ in range(4 if p.name == "config.json" else 1)]
+    if not weighted:
+        return _gguf_field(draw, folder)
+    file = draw.choice(weighted)
+    try:
+        content = json.loads(file.read_text())
+        where, key = _place(draw, content)
+    except (ValueError, RecursionError, IndexError):
+        return f"{file.name} has no field to change"
+    if draw.random() < 0.2:
+        del where[key]
+        said = "removed"
+    else:
+        where[key] = value = _value(draw)
+        said = f"= {value!r:.40}"
+    file.write_text(json.dumps(content))
+    return f"{file.name}: {key!r:.40} {said}"
+
+
+def _place(draw, content):
+    """A container and a key in it, any depth; the outermost more often."""
+    key = draw.choice(list(content) if isinstance(content, dict) else range(len(content)))
+    inner = content[key]
+    if isinstance(inner, dict | list) and inner and draw.random() < 0.7:
+        return _place(draw, inner)
+    return content, key
+
+
+def _value(draw):
+    if draw.random() < 0.1:
+        deep = []
+        for _ in range(draw.choice([5, 900])):
+            deep = [deep]
+        return deep
+    return draw.choice(VALUES)
+
+
+def _new_field(draw, folder):
+    """What transformers, not the architecture, would read."""
+    file = folder / "config.json"
+    if not file.is_file():
+        return _gguf_field(draw, folder)
+    name = draw.choice(
+        "num_labels return_dict output_attentions quantization_config attn_implementation to_dict "
+        "_attn_implementation per_layer_config layer_types rope_scaling rope_parameters is_causal "
+        "is_encoder_decoder torch_dtype sub_configs head_dim hidden_act pretraining_tp use_cache "
+        "sliding_window use_sliding_window id2label __class__ name_or_path attention_bias "
+        "partial_rotary_factor eos_token_id mask_token_id tie_word_embeddings".split()
+    )
+    try:
+        content = dict(json.loads(file.read_text()))
+    except (ValueError, TypeError, RecursionError):
+        return "config.json is none already"
+    content[name] = value = _value(draw)
+    file.write_text(json.dumps(content))
+    return f"config.json: {name} = {value!r:.40}"
+
+
+def _template(draw, folder):
+    template = draw.choice(TEMPLATES).replace("@", str(folder / CANARY))
+    file = folder / "tokenizer_config.json"
+    if draw.random() < 0.5 or not file.is_file():
+        (folder / "chat_template.jinja").write_text(template)
+    else:
+        try:
+            content = dict(json.loads(file.read_text()))
+        except (ValueError, TypeError, RecursionError):
+            content = {}
+        file.write_text(json.dumps({**content, "chat_template": template}))
+    return f"chat template {template[:50]!r}"
+
+
+def _tokenizer_part(draw, folder):
+    """What the tokenizers library refuses, chews on, or panics at."""
+    file = folder / "tokenizer.json"
+    try:
+        content = dict(json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return _template(draw, folder)
+    pattern = {
+        "Regex": draw.choice(["(", "(a+)+$", "\\", "(?<=a+)b", "[", "(?P<x>", "a{99999999}"])
+    }
+    name, part = draw.choice(
+        [
+            ("pre_tokenizer", {"type": "Split", "pattern": pattern, "behavior": "Isolated"}),
+            ("normalizer", {"type": "Replace", "pattern": pattern, "content": "a"}),
+            ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "/////w=="}),
+            ("pre_tokenizer", {"type": "FixedLength", "length": 0}),
+            ("truncation", {"strategy": "LongestFirst", "max_length": 1, "stride": 5}),
+            ("normalizer", {"type": "Lowercase"}),
+        ]
+    )
+    extra = {"Split": {"invert": False}, "LongestFirst": {"direction": "Right"}}
+    content[name] = part | extra.get(part.get("type") or part.get("strategy"), {})
+    file.write_text(json.dumps(content))
+    return f"tokenizer.json: {name} {part!r:.90}"
+
+
+def _gguf_field(draw, folder):
+    """A number in the header of a GGUF file, found by its name."""
+    files = sorted(p for p in folder.glob("*.gguf") if p.is_file())
+    if not files:
+        return _truncated(draw, folder)
+    content = bytearray(files[0].read_bytes())
+    name = draw.choice(
+        "llama.block_count llama.embedding_length llama.attention.head_count llama.context_length "
+        "llama.attention.head_count_kv llama.feed_forward_length llama.vocab_size "
+        "tokenizer.ggml.tokens tokenizer.ggml.eos_token_id general.architecture "
+        "llama.rope.freq_base token_embd.weight".split()
+    )
+    at = content.find(name.encode()) + len(name)
+    offset = draw.choice([0, 4, 4, 4, 8, 12])
+    value = draw.choice([0, 1, 3, 10**6, 2**31, 2**32 - 1])
+    content[at + offset : at + offset + 4] = struct.pack("<I", value)
+    files[0].write_bytes(content)
+    return f"GGUF: {value} at {name} + {offset}"
+
+
+CHANGES = (
+    *(
+        _truncated,
+        _flipped,
+        _replaced,
+        _linked,
+        _made_a_folder,
+        _removed,
+        _template,
+        _tokenizer_part,
+    ),
+    *(_json, _json, _json, _json, _new_field, _new_field, _gguf_field),
+)
+
+
+def checkpoint(seed, directory):
+    """Write the hostile checkpoint of this seed; what is wrong with it, in words."""
+    draw = random.Random(seed)
+    kind = draw.choice(KINDS)
+    folder = Path(shutil.copytree(_valid() / kind, directory))
+    mark = folder / CANARY
+    (folder / "evil.py").write_text(
+        f"from pathlib import Path\nPath({str(mark)!r}).touch()\nclass Evil:\n    pass\n"
+    )
+    if draw.random() < 0.3:  # in the file's own words, where transformers would look
+        names = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoTokenizer")
+        for name in ("config.json", "tokenizer_config.json"):
+            if (folder / name).is_file() or kind == "GGUF":
+                known = folder / name
+                content = json.loads(known.read_text()) if known.is_file() else {}
+                content["auto_map"] = dict.fromkeys(names, "evil.Evil")
+                known.write_text(json.dumps(content))
+    said = []
+    for _ in range(draw.choice([1, 1, 1, 2, 3])):
+        if _files(folder):
+            said.append(draw.choice(CHANGES)(draw, folder))
+    return f"{kind}: {'; '.join(said)}"
+
+
+# What must come of it
+
+
+class Hung(BaseException):
+    """Too much work; not an Exception, so that nothing on the way takes it for its own."""
+
+
+def attempt(directory):
+    """("works" | the error's class, its text); raises whatever is not Floatscope's own error."""
+    import floatscope as fs
+
+    directory = Path(directory)
+    files = sorted(directory.glob("*.gguf"))
+    where = files[0] if files else directory
+
+    def stop(*_):
+        raise Hung(f"more than {LIMIT} seconds")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other libraries' words about a damaged file
+            model = fs.load(where)
+            sampler = (
+                fs.Confidence(length=2, steps=2)
+                if model.is_diffusion
+                else fs.Autoregressive(length=2)
+            )
+            prompt = "Hello" if model.tokenizer is not None else [5, 6, 7]
+            model.generate(prompt, sampler)
+        outcome = "works", ""
+    except fs.FloatscopeError as error:
+        outcome = type(error).__name__, str(error)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    assert not (directory / CANARY).exists(), "code of the checkpoint ran"
+    return outcome
+
+
+def main(count=200, seed=0, *, verbose=False):
+    """Counts by outcome, and what went wrong: a list of (seed, description, traceback)."""
+    counts, failures = Counter(), []
+    for n in range(seed, seed + count):
+        with tempfile.TemporaryDirectory() as folder:
+            said = checkpoint(n, Path(folder) / "model")
+            try:
+                kind, text = attempt(Path(folder) / "model")
+            except BaseException as error:  # a panic of a Rust library is not an Exception
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                kind, text = "FAILURE", repr(error)
+                failures.append((n, said, traceback.format_exc()))
+        counts[said.split(":")[0], kind] += 1
+        if verbose:
+            print(f"{n:5d}  {kind:12s} {said}\n       {text[:300]}", flush=True)
+    return counts, failures
+
+
+def _command():
+    given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    given.add_argument("--count", type=int, default=200)
+    given.add_argument("--seed", type=int, default=0)
+    given.add_argument("--verbose", action="store_true")
+    options = given.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    counts, failures = main(options.count, options.seed, verbose=options.verbose)
+    outcomes = sorted({outcome for _, outcome in counts})
+    print("".join(f"{name:>14s}" for name in ("checkpoint", *outcomes)))
+    for kind in dict.fromkeys(KINDS):
+        numbers = [counts[kind, outcome] for outcome in outcomes]
+        print(f"{kind:>14s}" + "".join(f"{number:14d}" for number in numbers))
+    for n, said, trace in failures:
+        print(f"\nseed {n}, {said}\n{trace}")
+    print(f"{options.count} hostile checkpoints, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_command())

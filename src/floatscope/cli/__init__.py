@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ..errors import FloatscopeError
 from . import evaluate, frequencies, lists, report, study, trace
-from .app import app, err
+from .app import app, err, say_interrupted
 
 
 def main() -> None:
@@ -22,5 +22,5 @@ def main() -> None:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt as interrupt:
-        err.print(escape(str(interrupt) or "interrupted; nothing was left half-written"))
+        say_interrupted(interrupt)
         sys.exit(130)

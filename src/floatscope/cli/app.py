@@ -1,9 +1,12 @@
 """The command line's frame: the app, where it prints, and its options before any command."""
 
-from typing import Annotated
+import signal
+import threading
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -12,16 +15,43 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from typer.core import TyperGroup
+
+out, err = Console(), Console(stderr=True)
+
+
+def say_interrupted(interrupt: KeyboardInterrupt) -> None:
+    """What was kept and how to go on, if whoever was interrupted knows; a second one changes nothing."""
+    alone = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if alone else None
+    try:
+        text = str(interrupt) or "interrupted; nothing was left half-written"
+        err.print(escape(text), soft_wrap=True)
+    finally:
+        if alone:
+            signal.signal(signal.SIGINT, before)
+
+
+class _Commands(TyperGroup):
+    """typer would end an interrupted command without a word of what it says."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            say_interrupted(interrupt)
+            raise typer.Exit(130) from interrupt
+
 
 app = typer.Typer(
     name="floatscope",
+    cls=_Commands,
     help="An instrument for attention in masked diffusion language models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-out, err = Console(), Console(stderr=True)
 
 
 def _version(wanted: bool) -> bool:

@@ -59,7 +59,7 @@ class Kept:
         shard = f"{self.part}-{number:05d}"
         tokens = [[prompt.ids, prompt.regions, prompt.gold] for prompt in prompts]
         asked = as_json({**asked, "prompts": fingerprint(tokens)}, "what is asked")
-        if shard in self.run.shards.ids():
+        if self.run.shards.path(shard).exists():
             try:
                 return self._stored(shard, asked, prompts)
             except Damaged as damage:

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from waiting import LIMIT
 
 import floatscope as fs
 from floatscope.models import tiny
@@ -266,27 +267,36 @@ def test_a_model_that_cannot_be_loaded_costs_no_answer_of_the_first(
 
 
 def test_a_second_ctrl_c_changes_nothing(ended, small, batches, monkeypatch, tmp_path):
-    """It comes while the first is cleaned up, and again while that is said."""
+    """It comes while the first is cleaned up after, and again while that is said."""
     from rich.progress import Progress
 
     from floatscope.cli.app import err
 
-    stop, say = Progress.stop, err.print
+    stop, say, pressed = Progress.stop, err.print, []
+
+    def press():
+        pressed.append("Ctrl-C")
+        os.kill(os.getpid(), signal.SIGINT)
 
     def stopped(bar):
+        press()
         stop(bar)
-        raise KeyboardInterrupt
 
     def said(*texts, **options):
         if "stopped" in str(texts):
-            os.kill(os.getpid(), signal.SIGINT)
+            press()
         say(*texts, **options)
 
     monkeypatch.setattr(Progress, "stop", stopped)
     monkeypatch.setattr(err, "print", said)
-    batches.before(1, interrupt)
+    monkeypatch.setattr(
+        sys.modules["floatscope.cli.app"], "_AT_ONCE", LIMIT
+    )  # however long it takes here
+    batches.before(1, press)
     done = ended(*small, "--out", tmp_path / "a.csv")
     assert done.returncode == 130 and "stopped: 2 answers are kept in" in done.stderr
+    assert len(pressed) == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_what_is_printed_comes_after_what_is_saved(ended, small, monkeypatch, tmp_path):

@@ -2,6 +2,9 @@
 
 import signal
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -20,27 +23,50 @@ from typer.core import TyperGroup
 out, err = Console(), Console(stderr=True)
 
 
+_AT_ONCE = (
+    2.0  # seconds in which a second Ctrl-C is the first, which is still being cleaned up after
+)
+
+
 def say_interrupted(interrupt: KeyboardInterrupt) -> None:
-    """What was kept and how to go on, if whoever was interrupted knows; a second one changes nothing."""
+    """What was kept and how to go on, if whoever was interrupted knows."""
+    said = str(interrupt) or "interrupted; nothing was left half-written"
+    err.print(escape(said), soft_wrap=True)
+
+
+@contextmanager
+def _one_interrupt() -> Iterator[None]:
+    """Impatience must not cost the message; what hangs can still be interrupted, a little later."""
+    last = float("-inf")
+
+    def heard(number: int, frame: object) -> None:
+        nonlocal last
+        if time.monotonic() - last > _AT_ONCE:
+            last = time.monotonic()
+            raise KeyboardInterrupt
+
     alone = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if alone else None
+    # Where another handler is set, or none (in the background, after nohup), it stays.
+    if not alone or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, heard)
     try:
-        text = str(interrupt) or "interrupted; nothing was left half-written"
-        err.print(escape(text), soft_wrap=True)
+        yield
     finally:
-        if alone:
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Commands(TyperGroup):
     """typer would end an interrupted command without a word of what it says."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as interrupt:
-            say_interrupted(interrupt)
-            raise typer.Exit(130) from interrupt
+        with _one_interrupt():
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt as interrupt:
+                say_interrupted(interrupt)
+                raise typer.Exit(130) from interrupt
 
 
 app = typer.Typer(

@@ -42,25 +42,24 @@ def keeping(
     with kept(folder, request, resume=resume, overwrite=overwrite) as keep:
         atomic.sweep(save.parent, literally(save.name))  # what a kill left of the file itself
         if keep.answers:
-            err.print(f"going on: {_there(keep)}", soft_wrap=True)
+            err.print(escape(f"going on: {_there(keep)}"), soft_wrap=True)
         try:
             yield keep
         except KeyboardInterrupt:
             if not keep.answers:
                 raise
-            raise KeyboardInterrupt(f"stopped: {_there(keep)}. {_GO_ON}") from None
+            go_on = "Run the same command again to go on from there."
+            raise KeyboardInterrupt(f"stopped: {_there(keep)}. {go_on}") from None
         except Exception:
             if keep.answers:
-                err.print(f"{escape(_there(keep))}. {_GO_ON}", soft_wrap=True)
+                mended = "once this is mended, the same command goes on from there"
+                err.print(escape(f"{_there(keep)}: {mended}"), soft_wrap=True)
             raise
         finally:
             for batch, why in keep.redone.items():
                 err.print(f"asked again: {escape(batch)}: {escape(why)}", soft_wrap=True)
             if not keep.answers:
                 keep.remove()
-
-
-_GO_ON = "Run the same command again to go on from there."
 
 
 def _there(keep: "Kept") -> str:

@@ -90,6 +90,7 @@ def ended(monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["floatscope", *map(str, args)])
         with pytest.raises(SystemExit) as ending:
             cli.main()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what ends does not listen again
         printed = capsys.readouterr()
         return SimpleNamespace(
             returncode=ending.value.code or 0, stdout=printed.out, stderr=printed.err

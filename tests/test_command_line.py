@@ -55,11 +55,15 @@ def test_an_existing_trace_is_not_overwritten(checkpoints, tmp_path, ended):
 
 
 def test_an_interrupt_is_130(checkpoints, ended, monkeypatch):
-    def interrupted(*args, **options):
-        raise KeyboardInterrupt
+    for said in ("", "stopped: 2 of 3 [shards] are stored"):
 
-    monkeypatch.setattr("floatscope.instrument.load", interrupted)
-    assert ended("trace", "--model", "unused", "--prompt", "x").returncode == 130
+        def interrupted(*args, said=said, **options):
+            raise KeyboardInterrupt(said) if said else KeyboardInterrupt
+
+        monkeypatch.setattr("floatscope.instrument.load", interrupted)
+        done = ended("trace", "--model", "unused", "--prompt", "x")
+        assert done.returncode == 130
+        assert (said or "interrupted; nothing was left half-written") in done.stderr
 
 
 @pytest.mark.parametrize(

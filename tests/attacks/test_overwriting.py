@@ -85,6 +85,14 @@ def test_the_old_run_stays_until_the_new_one_is_complete(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_a_run_that_stored_nothing_may_be_asked_something_else(tmp_path):
+    with pytest.raises(fs.FloatscopeError):
+        execute(plan(2, mishap="crash always", at=0), tmp_path / "run")
+    assert execute(plan(2, mishap=None), tmp_path / "run").computed == 2
+    with pytest.raises(fs.RunError, match="holds another run"):
+        execute(plan(2, size=70), tmp_path / "run")
+
+
 def test_a_run_is_not_moved_from_under_the_program(tmp_path, monkeypatch):
     execute(plan(2), tmp_path / "run")
     monkeypatch.chdir(tmp_path / "run")

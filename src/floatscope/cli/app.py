@@ -14,6 +14,8 @@ from rich.progress import (
 )
 from typer.core import TyperGroup
 
+out, err = Console(), Console(stderr=True)
+
 
 class Interrupted(Exception):
     """Ctrl-C, with what to say of it: Typer would end the program without a word."""
@@ -37,7 +39,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-out, err = Console(), Console(stderr=True)
 
 
 def _version(wanted: bool) -> bool:

@@ -5,6 +5,8 @@ A name that ends in `.partial` is never read; what a killed run left of them is 
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,36 @@ _PARTIAL = ".partial"
 
 def write(path: Path, data: bytes) -> None:
     """Put the bytes at the path, or nothing, or leave what was there."""
+    with _beside(path, data) as partial:
+        os.replace(partial, path)
+        _sync_folder(path.parent)
+
+
+def rehearse(path: Path) -> None:
+    """What `write` will need, before the work whose result it is to write; nothing stays."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+    with _beside(path, b"\n"):
+        pass
+
+
+@contextmanager
+def _beside(path: Path, data: bytes) -> Iterator[Path]:
+    """The bytes on disk, under a name that is never read, and gone afterwards."""
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:
         with partial.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
-        _sync_folder(path.parent)
+        yield partial
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a name too long for a file is too long to be removed
+            partial.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -109,7 +109,8 @@ class Run:
         except Unreadable as damage:
             self._require_shards_of(plan, damage)
             there = None
-        if there is None:
+        # Nothing is stored before the first shard, so there is nothing to go on with or to mix.
+        if there is None or not self.shards.ids():
             atomic.write_json(self.directory / "run.json", {**asked, "about": about})
             return
         if not resume:

@@ -5,6 +5,7 @@ What could not be asked is listed, never dropped in silence.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from ..stats.intervals import bootstrap, difference
 from .asking import ask
 from .bad import Bad
 from .conditions import Condition
+from .keeping import Kept, kept
 from .pool import Pool
 from .record import Record
 from .templates import Template
@@ -93,6 +95,7 @@ def evaluate(
     batch_size: int = 8,
     skip_bad: bool = False,
     progress: Progress | None = None,
+    keep: Kept | Path | str | None = None,
 ) -> Answers:
     """Ask `model` every record under a condition, with an intervention in force if one is given.
 
@@ -105,7 +108,13 @@ def evaluate(
         batch_size: questions decoded together, shortest first; the answers do not depend on it.
         skip_bad: leave out questions that cannot be asked (too long, no passages) and list them.
         progress: called with (questions done, questions in all).
+        keep: a directory that keeps each batch of answers as it comes; the same call, made again
+            after a stop, asks the rest alone. Answers to another question there are an error.
     """
+    if isinstance(keep, Path | str):
+        call = dict(locals())
+        with kept(keep) as answers:
+            return evaluate(**call | {"keep": answers})
     asked = ask(**locals())
     return Answers(
         model=model.name,

@@ -7,6 +7,7 @@ is compared. Here questions become rows; Answers (in answers.py) makes means and
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..decode import AnySampler, Autoregressive, Decoding, check_fits, decode, default_sampler
@@ -18,6 +19,7 @@ from ..sequences.decoding import Progress
 from ..sequences.prompt import Encoded, encode
 from .bad import Bad
 from .conditions import Condition
+from .keeping import Kept, asked_of
 from .pool import Pool
 from .record import Record
 from .scores import score
@@ -57,6 +59,7 @@ def ask(
     batch_size: int = 8,
     skip_bad: bool = False,
     progress: Progress | None = None,
+    keep: Kept | None = None,
 ) -> Asked:
     """Decode and score every record; `evaluate` says what the options mean."""
     if not records:
@@ -70,12 +73,16 @@ def ask(
     asked, left_out = _prompts(model, records, chosen, condition, template, pool, skip_bad, extra)
     order = sorted(range(len(asked)), key=lambda i: (len(asked[i][1].ids), i))
     decoded: dict[int, Decoding] = {}
+    edit = intervention.describe() if intervention else ""
+    facts = asked_of(model, chosen, condition.name, edit, batch_size) if keep else {}
     with intervention(model) if intervention else nullcontext():
-        for start in range(0, len(order), batch_size):
+        for number, start in enumerate(range(0, len(order), batch_size)):
             batch = order[start : start + batch_size]
             with seam.alone(model.net):
                 prompts = [prepared(model, asked[i][1]) for i in batch]
-                decoded.update(zip(batch, decode(model, prompts, chosen), strict=True))
+                now = partial(decode, model, prompts, chosen)
+                answers = keep.batch(number, facts, prompts, now) if keep else now()
+            decoded.update(zip(batch, answers, strict=True))
             if progress:
                 progress(len(decoded), len(asked))
     decodings = [decoded[i] for i in range(len(asked))]

@@ -1,0 +1,71 @@
+"""Answers as `floatscope evaluate` prints them: a table of scores, and what was left out."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from .app import err
+
+if TYPE_CHECKING:
+    from ..tasks import Answers, Bad
+
+
+def table(every: "list[Answers]") -> Table:
+    table = Table(title="Answers (%)", title_justify="left", caption_justify="left")
+    say = {
+        "model": lambda a: a.model,
+        "condition": lambda a: a.condition.name,
+        "intervention": lambda a: a.intervention or "none",
+        "sampler": lambda a: a.sampler.partition("(")[0],
+    }
+    # What is the same in every line needs no column.
+    shown = [n for n, of in say.items() if n == "model" or len({of(a) for a in every}) > 1]
+    table.add_column(", ".join(shown), overflow="fold", min_width=20)
+    for column in ("contains", "difference", "exact", "F1"):
+        table.add_column(column, justify="right", no_wrap=True)
+    first: dict[str, Answers] = {}
+    for answers in every:
+        base = first.setdefault(answers.model, answers)
+        table.add_row(
+            escape("\n  ".join(say[column](answers) for column in shown)),
+            _percent(answers.mean()),
+            "" if base is answers else _percent(answers.minus(base), sign=True),
+            *(f"{100 * answers.mean(what)[0]:.1f}" for what in ("exact_match", "f1")),
+        )
+    steps = ", ".join(f"{a.table['steps'].mean():.1f}" for a in first.values())
+    table.caption = (
+        f"{_counts(every)} questions; {steps} steps on average\n"
+        "contains: a right answer is in what was said, with its 95 % interval over questions\n"
+        "difference: from the model's first line, paired by question"
+    )
+    return table
+
+
+def _counts(every: "list[Answers]") -> str:
+    counts = sorted({answers.n for answers in every})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:
+    mean, low, high = (100 * x for x in interval)
+    return f"{mean:{'+' if sign else ''}.3g} [{low:.3g}, {high:.3g}]".replace("[", "\\[")
+
+
+def unasked(every: "list[Answers]") -> "Iterator[Bad]":
+    seen: set[str] = set()
+    for answers in every:
+        for one in answers.left_out:
+            if str(one) not in seen:
+                seen.add(str(one))
+                yield one
+
+
+def list_left_out(bad: "list[Bad]", skip_bad: bool) -> None:
+    if bad:
+        err.print(f"left out {len(bad)}:")
+        for one in bad:
+            err.print(f"  {escape(str(one))}", soft_wrap=True)
+    elif skip_bad:
+        err.print("nothing was left out")

@@ -1,0 +1,66 @@
+"""Where `floatscope evaluate` keeps answers until their file is complete, and what it says of that."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from glob import escape as literally
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from ..engine import atomic
+from ..engine.plan import fingerprint
+from ..registry import placed
+from .app import err
+
+if TYPE_CHECKING:
+    from ..tasks import Record
+    from ..tasks.keeping import Kept
+
+
+@contextmanager
+def keeping(
+    save: Path | None,
+    given: dict[str, Any],
+    records: "tuple[Record, ...]",
+    resume: bool,
+    overwrite: bool,
+) -> "Iterator[Kept | None]":
+    """A directory beside the file; whatever ends the command, it says how to go on."""
+    if save is None:
+        yield None
+        return
+    from ..tasks.keeping import kept
+
+    request = {
+        **given,
+        "plugin": [placed(one) for one in given["plugin"] or []],
+        "records": fingerprint([asdict(record) for record in records]),
+    }
+    folder = save.with_name(f".{save.name}.answers")
+    with kept(folder, request, resume=resume, overwrite=overwrite) as keep:
+        atomic.sweep(save.parent, literally(save.name))  # what a kill left of the file itself
+        if keep.answers:
+            err.print(escape(f"going on: {_there(keep)}"), soft_wrap=True)
+        try:
+            yield keep
+        except KeyboardInterrupt:
+            if not keep.answers:
+                raise
+            go_on = "Run the same command again to go on from there."
+            raise KeyboardInterrupt(f"stopped: {_there(keep)}. {go_on}") from None
+        except Exception:
+            if keep.answers:
+                mended = "once this is mended, the same command goes on from there"
+                err.print(escape(f"{_there(keep)}: {mended}"), soft_wrap=True)
+            raise
+        finally:
+            for batch, why in keep.redone.items():
+                err.print(f"asked again: {escape(batch)}: {escape(why)}", soft_wrap=True)
+            if not keep.answers:
+                keep.remove()
+
+
+def _there(keep: "Kept") -> str:
+    return f"{keep.answers} answers are kept in {keep.run.directory}"

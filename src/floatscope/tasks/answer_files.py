@@ -1,0 +1,76 @@
+"""Files of answers: .csv, .parquet or .jsonl, a row per answer. Whole or absent, and told from others'."""
+
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ..engine import atomic
+from ..errors import UsageError
+from .answers import Answers
+
+ENDINGS = (".csv", ".parquet", ".jsonl")
+# What every row begins with, in every version that wrote such files.
+_FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "question"]
+
+
+def require_free(path: Path, overwrite: bool) -> None:
+    """A file of answers can be written here, and takes no place but another one's that may go."""
+    if path.suffix not in ENDINGS:
+        raise UsageError(f"{path} ends in none of {', '.join(ENDINGS)}", "Choose one.")
+    if os.path.lexists(path):
+        kind = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
+        ours = kind == "a file" and path.is_file() and is_answers(path)  # a pipe would make us wait
+        if not overwrite:
+            remedy = "Choose another --out" + (", or pass --overwrite." if ours else ".")
+            raise UsageError(f"{path} exists{'' if ours else f': {kind}'}", remedy)
+        if not ours:
+            raise UsageError(
+                f"{path} is {kind}, and not answers that Floatscope wrote: it is not overwritten",
+                "Choose another --out, or remove it yourself.",
+            )
+    atomic.rehearse(path)
+
+
+def is_answers(path: Path) -> bool:
+    """Whether a file begins as ours do."""
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            names = pq.read_schema(path).names
+        else:
+            with path.open(encoding="utf-8") as file:
+                line = file.readline(1 << 20)
+            names = list(json.loads(line)) if path.suffix == ".jsonl" else line.split(",")
+    except Exception:  # pyarrow's own for what is no parquet file are of many kinds
+        return False
+    return names[: len(_FIRST)] == _FIRST
+
+
+def write(every: Sequence[Answers], path: Path) -> None:
+    """All answers, in order, in one piece."""
+    frames = []
+    for answers in every:
+        frame = answers.table.copy()
+        for place, key in enumerate(("model", "intervention", "sampler", "template")):
+            frame.insert(place, key, _unicode(getattr(answers, key)))
+        frame.insert(1, "condition", answers.condition.name)
+        frames.append(frame)
+    whole = pd.concat(frames, ignore_index=True)
+    buffer = io.BytesIO()
+    if path.suffix == ".csv":
+        whole.to_csv(buffer, index=False)
+    elif path.suffix == ".jsonl":
+        whole.to_json(buffer, orient="records", lines=True, force_ascii=False)
+    else:
+        whole.to_parquet(buffer, index=False)
+    atomic.write(path, buffer.getvalue())
+
+
+def _unicode(text: str) -> str:
+    """A path may hold bytes that are no text, which no such file can."""
+    return text.encode("utf-8", "backslashreplace").decode()

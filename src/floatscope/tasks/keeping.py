@@ -1,0 +1,204 @@
+"""Answers kept as they come: each batch is a shard of a run directory, so that a stop costs one batch.
+
+The directory, its lock, shards and checksums are the engine's; its driver is not used, because the
+model is here already and only it can tell which questions make a batch. Kept is what was decoded;
+scores are worked out again from it.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..decode import AnySampler
+from ..engine import Output, Plan, Run, atomic
+from ..engine.plan import as_json, differences, fingerprint
+from ..engine.shards import Damaged, encode
+from ..errors import RunError, UsageError
+from ..models import Model
+from ..sequences.decoding import Change, Decoding
+from ..sequences.prompt import Encoded
+
+_ASKER = "floatscope evaluate"  # where a run of the engine names its worker
+_VERSIONS = ("floatscope", "torch", "transformers")
+_SHOWN = 5  # differences named in an error
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A directory of answers that is ours for now. `part` is the setting whose batches are meant."""
+
+    run: Run
+    question: str
+    replace: bool = False  # answers to another question make room; otherwise they are an error
+    part: str = "answers"
+    counts: dict[str, int] = field(default_factory=dict)  # answers stored, by batch
+    redone: dict[str, str] = field(default_factory=dict)  # batch → why what was there did not count
+
+    def of(self, part: str) -> "Kept":
+        return replace(self, part=part)
+
+    @property
+    def answers(self) -> int:
+        return sum(self.counts.values())
+
+    def batch(
+        self,
+        number: int,
+        asked: dict[str, Any],
+        prompts: Sequence[Encoded],
+        decode: Callable[[], list[Decoding]],
+    ) -> list[Decoding]:
+        """What is stored of this batch; otherwise it is decoded, and stored before it is returned."""
+        shard = f"{self.part}-{number:05d}"
+        tokens = [[prompt.ids, prompt.regions, prompt.gold] for prompt in prompts]
+        asked = as_json({**asked, "prompts": fingerprint(tokens)}, "what is asked")
+        if self.run.shards.path(shard).exists():
+            try:
+                return self._stored(shard, asked, prompts)
+            except Damaged as damage:
+                self.redone[shard] = str(damage)
+                self.counts.pop(shard, None)
+        decodings = decode()
+        key = fingerprint([self.question, shard, asked])
+        try:
+            self.run.shards.write(shard, encode(shard, key, _output(asked, decodings)))
+        except OSError as error:
+            raise atomic.unwritable(self.run.shards.path(shard), error) from error
+        self.counts[shard] = len(decodings)
+        return decodings
+
+    def _stored(
+        self, shard: str, asked: dict[str, Any], prompts: Sequence[Encoded]
+    ) -> list[Decoding]:
+        self.run.shards.verify(shard)
+        output = self.run.read(shard)
+        differing = list(differences(output.meta["asked"], asked, "asked"))
+        if differing and self.replace:
+            raise Damaged("; ".join(differing[:_SHOWN]))
+        if differing:
+            raise RunError(
+                f"{self.run.directory} holds answers to another question: "
+                + "; ".join(differing[:_SHOWN]),
+                "Ask what was asked before, choose another place, or replace them (--overwrite; "
+                "from Python, remove the directory).",
+            )
+        return [_decoding(output, i, prompt) for i, prompt in enumerate(prompts)]
+
+    def count(self) -> None:
+        """What lies there from before, as far as it is whole."""
+        for shard in self.run.shards.ids():
+            try:
+                self.run.shards.verify(shard)
+                self.counts[shard] = len(self.run.read(shard, ()).meta["answers"])
+            except (Damaged, RunError, OSError, KeyError):
+                continue  # asked again when its turn comes, and named then
+
+    def remove(self) -> None:
+        """They are elsewhere now, or there are none."""
+        self.counts.clear()
+        shutil.rmtree(self.run.directory, ignore_errors=True)
+
+
+@contextmanager
+def kept(
+    directory: Path | str,
+    request: dict[str, Any] | None = None,
+    *,
+    resume: bool = True,
+    overwrite: bool = False,
+) -> Iterator[Kept]:
+    """Lock the directory for this request, or say whose answers it holds.
+
+    With `overwrite`, answers to another request are moved aside; those to this one are still used.
+    """
+    run, plan = Run(directory), Plan(request or {}, _ASKER, ())
+    anew = overwrite and not (resume and _asks(run, plan))
+    about = {name: version(name) for name in _VERSIONS}
+    with run.claim(plan, resume=resume, overwrite=anew, about=about):
+        answers = Kept(run, plan.question, replace=overwrite)
+        answers.count()
+        yield answers
+
+
+def _asks(run: Run, plan: Plan) -> bool:
+    try:
+        there = run.asked()
+    except RunError:
+        return False
+    return there is None or there.get("fingerprint") == plan.fingerprint
+
+
+def asked_of(
+    model: Model, sampler: AnySampler, condition: str, intervention: str, batch_size: int
+) -> dict[str, Any]:
+    """All that an answer depends on, beside the tokens of the prompts."""
+    if model.edits:
+        raise UsageError(
+            "an intervention is in force that the kept answers would not know of",
+            "Give it as intervention=.",
+        )
+    facts = {
+        "fingerprint": model.fingerprint,
+        "family": model.family.name,
+        "direction": str(model.direction),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": model.device.type,
+        **{name: getattr(model, name) for name in ("block", "shift", "mask_id", "end_ids")},
+    }
+    return {
+        "model": facts,
+        "sampler": sampler.describe(),
+        "files": _files(sampler),
+        "condition": condition,
+        "intervention": intervention,
+        "batch_size": batch_size,
+    }
+
+
+def _files(sampler: AnySampler) -> dict[str, str]:
+    """Checksums of the files that a sampler reads."""
+    given = {one.name: getattr(sampler, one.name) for one in fields(sampler)}
+    return {
+        name: hashlib.sha256(Path(value).read_bytes()).hexdigest()
+        for name, value in given.items()
+        if isinstance(value, str | Path) and Path(value).is_file()
+    }
+
+
+def _output(asked: dict[str, Any], decodings: list[Decoding]) -> Output:
+    """Without the prompts' columns, in which nothing happens."""
+    arrays: dict[str, np.ndarray] = {}
+    for i, one in enumerate(decodings):
+        start = len(one.prompt.ids)
+        arrays[f"{i}/canvas"] = one.canvas[:, start:]
+        arrays[f"{i}/change"] = one.change[:, start:]
+        arrays[f"{i}/confidence"] = one.confidence[:, start:]
+        arrays[f"{i}/block"] = one.block
+    answers = [{"text": one.text, "ended": one.ended} for one in decodings]
+    return Output(arrays, {"asked": asked, "answers": answers})
+
+
+def _decoding(output: Output, i: int, prompt: Encoded) -> Decoding:
+    answer = output.meta["answers"][i]
+
+    def whole(name: str, before: Any) -> np.ndarray:
+        part = output.arrays[f"{i}/{name}"]
+        front = np.full((len(part), len(prompt.ids)), before, dtype=part.dtype)
+        return np.concatenate([front, part], axis=1)
+
+    return Decoding(
+        prompt=prompt,
+        canvas=whole("canvas", prompt.ids),
+        change=whole("change", Change.NONE),
+        confidence=whole("confidence", np.nan),
+        block=output.arrays[f"{i}/block"],
+        ended=answer["ended"],
+        text=answer["text"],
+    )

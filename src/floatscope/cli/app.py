@@ -3,7 +3,6 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -13,6 +12,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from .console import SafeConsole
+
 app = typer.Typer(
     name="floatscope",
     help="An instrument for attention in masked diffusion language models.",
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-out, err = Console(), Console(stderr=True)
+out, err = SafeConsole(), SafeConsole(stderr=True)
 
 
 def _version(wanted: bool) -> bool:

@@ -17,5 +17,7 @@ class Bad:
     def __str__(self) -> str:
         return f"{self.where}: {f'field {self.field} ' if self.field else ''}{self.what}"
 
-    def error(self) -> UsageError:
-        return UsageError(str(self), f"{self.remedy} Or skip bad records.")
+    def error(self, *, skippable: bool = False) -> UsageError:
+        """As an error; `skippable` where leaving it out would help, and was not asked for."""
+        others = " Or leave such records out with skip_bad (--skip-bad)." if skippable else ""
+        return UsageError(str(self), f"{self.remedy}{others}")

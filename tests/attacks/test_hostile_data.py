@@ -80,7 +80,7 @@ def test_skipping_is_not_advised_where_it_cannot_help(tmp_path):
         path.write_bytes(content)
         with pytest.raises(fs.UsageError) as caught:
             read_records(path, skip_bad=True)
-        assert "skip" not in str(caught.value)
+        assert "skip" not in caught.value.remedy
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\u200b", "\ufeff\u2060", "\xa0\u2003", "\u3164\u2800"])
@@ -189,6 +189,7 @@ def test_a_corpus_line_that_cannot_be_read_is_named(tmp_path):
 # What is printed
 
 COMMANDS = "\x1b[2J\x1b]0;mine\x07\r\x08\x9b31m\u202e\u2066\ud800"
+DANGEROUS = {one for one in COMMANDS if not one.isprintable()}
 
 
 def test_printed_text_commands_nothing(tmp_path, ended, capsys):
@@ -196,8 +197,7 @@ def test_printed_text_commands_nothing(tmp_path, ended, capsys):
     path.write_text('{"question": "Who?", "answers": ["me"], "gol\\u001b[2Jd": 1}\n{')
     done = ended("evaluate", "--model", "unused", "--data", path)
     assert done.returncode == 2 and "\\x1b[2J" in done.stderr and "\\u202e" in done.stderr
-    for one in COMMANDS:
-        assert one not in done.stderr + done.stdout
+    assert not DANGEROUS & set(done.stderr + done.stdout)
 
 
 def test_every_way_to_print_spells_them_out(capsys):
@@ -210,7 +210,7 @@ def test_every_way_to_print_spells_them_out(capsys):
     for shown in (COMMANDS, Text(f"a{COMMANDS}"), table):
         console.print(shown, soft_wrap=True)
     printed = capsys.readouterr().out
-    assert not set(COMMANDS) - set("[2J]0;mine31m") & set(printed)
+    assert not DANGEROUS & set(printed)
     assert printed.count("\\x1b") == 6
     assert spelled("é 👍 ‘a’\tb\n") == "é 👍 ‘a’\tb\n"
     console.print("a :bomb: b")

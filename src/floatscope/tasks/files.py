@@ -32,23 +32,30 @@ def items(path: Path) -> Iterator[Item]:
     """The objects of a file in order, read as they are asked for."""
     with stream.opened(path) as source:
         # A document may stand on one line, and its name says so.
-        longest = stream.DOCUMENT if ".json" in path.suffixes else stream.RECORD
-        lines = stream.lines(source, longest)
+        whole = ".json" in path.suffixes
+        lines = stream.lines(source, stream.DOCUMENT if whole else stream.RECORD)
         number, first = next(lines, (0, b""))
         if not number:
             raise UsageError(f"{path} is empty", "Give a file with at least one record.")
         if first is None or not _begins_document(path, first):
-            first = None if first is None or len(first) > stream.RECORD else first
+            if whole and first is None:
+                raise _too_long(path)
+            if first is not None and len(first) > stream.RECORD:
+                first = None
             yield from _lines(path, chain([(number, first)], lines))
             return
         # The blank lines before it count, where an error names its line.
         raw = b"\n" * (number - 1) + first + source.read(stream.DOCUMENT)
     if len(raw) > stream.DOCUMENT:
-        raise UsageError(
-            f"{path} is one JSON document of more than {stream.DOCUMENT >> 20} MB",
-            "Write it as JSON lines, which are read one at a time.",
-        )
+        raise _too_long(path)
     yield from _document(path, raw)
+
+
+def _too_long(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} is one JSON document of more than {stream.DOCUMENT >> 20} MB",
+        "Write it as JSON lines, which are read one at a time.",
+    )
 
 
 def _begins_document(path: Path, first: bytes) -> bool:

@@ -74,6 +74,15 @@ def test_a_part_that_was_put_there_is_not_read(saved, trace):
     assert np.isfinite(lazy.data["column_sum"].values).any()
 
 
+def test_a_file_that_someone_added_is_not_of_the_trace(saved, trace):
+    (saved / ".DS_Store").write_text("theirs")
+    (saved / "notes").mkdir()
+    (saved / "canvas" / "notes.txt").write_text("theirs")
+    for lazy in (False, True):
+        again = fs.Trace.load(saved, lazy=lazy)  # without a warning, which would be an error here
+        assert set(again.data.variables) == set(trace.data.variables)
+
+
 @pytest.mark.parametrize("name", ["text", "prompt_length", "model"])
 @pytest.mark.parametrize("value", [None, [], {"a": 1}, 1.5])
 def test_attributes_of_another_type(saved, name, value):

@@ -6,7 +6,7 @@ for zeros, and numbers that were flipped for numbers.
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 
 from zarr.abc.store import (
@@ -38,6 +38,13 @@ class CheckedStore(LocalStore):
         if not read_only:
             raise ValueError("a checked store is read only")
         return self
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """What was written there: a file that someone added, such as .DS_Store, is not of the trace."""
+        inside = f"{prefix.rstrip('/')}/" if prefix else ""
+        names = (name[len(inside) :] for name in (ROOT, *self.files) if name.startswith(inside))
+        for name in dict.fromkeys(name.split("/")[0] for name in names):
+            yield name
 
     async def get(
         self,

@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from floatscope.tasks.pool import Pool
 from floatscope.tasks.readers import Records, read_records
 from floatscope.tasks.templates import PlainTemplate
 
-LIMIT = 10  # seconds for one file
+LIMIT = 10  # seconds of computing for one file
 CONDITIONS = [
     Condition.parse(text)
     for text in (
@@ -38,15 +39,96 @@ CONDITIONS = [
     )
 ]
 PLACE = re.compile(r", (line \d+|item \d+|data\[\d+\].*|the one record)$", re.DOTALL)
-PASSAGES = ("passages", "ctxs", "passage", "distractors", "knowledge", "ordered_kv_records", "context")
+PASSAGES = (
+    "passages",
+    "ctxs",
+    "passage",
+    "distractors",
+    "knowledge",
+    "ordered_kv_records",
+    "context",
+)
 
-TEXTS = ["", " ", "\u200b\ufeff", "\xa0\u3164", "\x1b[2J\x1b]0;x\x07", "a\rb", "\u202eabc\u2066", "\0", "e\u0301"]
-TEXTS += ["\ud800", "a\udfff", "x" * 20_000, "[bold]", "{0}", "%s", "<script>", "\u2028", "\x85", "\\", "(?i)("]
-TEXTS += ["the", "...", "ﬃ", "İ", "ß", "🏳️‍🌈", "\U000e0041", "<|endoftext|>", "[MASK]", "None", "\n\nQuestion:"]
-ODD: list[Any] = [None, True, 0, -1, 10**100, 1e308, float("inf"), float("nan"), [], {}, [[]], [None], {"a": {}}]
+TEXTS = [
+    "",
+    " ",
+    "\u200b\ufeff",
+    "\xa0\u3164",
+    "\x1b[2J\x1b]0;x\x07",
+    "a\rb",
+    "\u202eabc\u2066",
+    "\0",
+    "e\u0301",
+]
+TEXTS += [
+    "\ud800",
+    "a\udfff",
+    "x" * 20_000,
+    "[bold]",
+    "{0}",
+    "%s",
+    "<script>",
+    "\u2028",
+    "\x85",
+    "\\",
+    "(?i)(",
+]
+TEXTS += [
+    "the",
+    "...",
+    "ﬃ",
+    "İ",
+    "ß",
+    "🏳️‍🌈",
+    "\U000e0041",
+    "<|endoftext|>",
+    "[MASK]",
+    "None",
+    "\n\nQuestion:",
+]
+ODD: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    10**100,
+    1e308,
+    float("inf"),
+    float("nan"),
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": {}},
+]
 ODD += [[""], ["a", 1], {"text": "a"}, [{"text": "a"}], [{"segment": 1}], [["k", "v"]], *TEXTS]
-BYTES = [b"\0", b"\xff", b"\xef\xbb\xbf", b"\xc0\x80", b"\xed\xa0\x80", b"\r", b"\t", b"\x1b", b"\xf4\x90\x80\x80"]
-BYTES += [b'"', b"\\", b"{", b"}", b"[", b",", b":", b"\\ud83d", b"\\u0000", b"NaN", b"-", b"1e999", b" ", b"//"]
+BYTES = [
+    b"\0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"\xc0\x80",
+    b"\xed\xa0\x80",
+    b"\r",
+    b"\t",
+    b"\x1b",
+    b"\xf4\x90\x80\x80",
+]
+BYTES += [
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b",",
+    b":",
+    b"\\ud83d",
+    b"\\u0000",
+    b"NaN",
+    b"-",
+    b"1e999",
+    b" ",
+    b"//",
+]
 
 
 def _bases(rng: random.Random, id: str) -> list[tuple[str, dict[str, Any]]]:
@@ -57,9 +139,18 @@ def _bases(rng: random.Random, id: str) -> list[tuple[str, dict[str, Any]]]:
     kv = [["a", f"{id}-1"], ["b", f"{id}-2"]]
     return [
         ("ctxs", {**asked, "answers": [answer], "ctxs": ctxs}),
-        ("apart", {**asked, "answers": [answer], "gold": ctxs[0], "distractors": [{"text": other}]}),
-        ("segments", {"id": id, "input": question, "output": answer, "passage": [{"segment": text}]}),
-        ("halueval", {**asked, "knowledge": text, "right_answer": answer, "hallucinated_answer": "x"}),
+        (
+            "apart",
+            {**asked, "answers": [answer], "gold": ctxs[0], "distractors": [{"text": other}]},
+        ),
+        (
+            "segments",
+            {"id": id, "input": question, "output": answer, "passage": [{"segment": text}]},
+        ),
+        (
+            "halueval",
+            {**asked, "knowledge": text, "right_answer": answer, "hallucinated_answer": "x"},
+        ),
         ("key-value", {"id": id, "ordered_kv_records": kv, "key": "b", "value": f"{id}-2"}),
         ("plain", {**asked, "answers": [answer], "passages": [other, text], "gold": 1}),
         ("squad", {**asked, "answers": [{"text": answer, "answer_start": 7}]}),
@@ -105,7 +196,16 @@ def _change(rng: random.Random, data: Any) -> None:
     elif isinstance(data, list):
         data.insert(rng.randint(0, len(data)), data[key])
     elif how == "rename":
-        others = [*PASSAGES, f"{key}s", str(key)[:-1], str(key).upper(), "answer", "", "\x1b[2J", "a" * 999]
+        others = [
+            *PASSAGES,
+            f"{key}s",
+            str(key)[:-1],
+            str(key).upper(),
+            "answer",
+            "",
+            "\x1b[2J",
+            "a" * 999,
+        ]
         data[rng.choice(others)] = data.pop(key)
     else:
         name = rng.choice([*PASSAGES, "x", "id", "data", "gold"])
@@ -145,7 +245,9 @@ def file(seed: int) -> tuple[str, bytes, int | None]:
         raw, expected = _squad(rng, n)
     else:
         counts = [rng.choice([0, 0, 1, 2]) for _ in range(n)]
-        lines = [_line(rng, one, f"{seed}-{i}", c) for i, (one, c) in enumerate(zip(schemas, counts))]
+        lines = [
+            _line(rng, one, f"{seed}-{i}", c) for i, (one, c) in enumerate(zip(schemas, counts))
+        ]
         if rng.random() < 0.1:
             lines.append(lines[0])  # an id twice
         if kind == "array":
@@ -209,7 +311,10 @@ def _read(path: Path, raw: bytes, expected: int | None) -> tuple[str, str]:
         return "refused", wrong
     total = len(found.records) + len(found.bad)
     if expected is not None and total != expected:
-        return "lost", f"{expected} records in the file, {len(found.records)} read, {len(found.bad)} bad"
+        return (
+            "lost",
+            f"{expected} records in the file, {len(found.records)} read, {len(found.bad)} bad",
+        )
     for bad in found.bad:
         if not PLACE.search(re.sub(r", question .*", "", bad.where, flags=re.DOTALL)):
             return "read", f"a bad record without a place: {bad.where!r}"
@@ -229,7 +334,11 @@ def _unclear(path: Path, text: str, remedy: str) -> str:
 
 def _dropped(path: Path, raw: bytes, found: Records) -> str:
     """Passages that stand in a line and are neither read nor said to be bad."""
-    lines = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    lines = (
+        (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        .removeprefix(b"\xef\xbb\xbf")
+        .split(b"\n")
+    )
     for one in found.records:
         at = re.search(r"line (\d+)$", one.where)
         if at and not one.passages:
@@ -252,7 +361,8 @@ def _strictly(path: Path, found: Records) -> str:
 def _prompts(found: Records) -> str:
     pool = Pool(found.records)
     for one in found.records:
-        for condition in CONDITIONS:
+        drawn = CONDITIONS[1 + zlib.crc32(one.id.encode()) % (len(CONDITIONS) - 1)]
+        for condition in (CONDITIONS[0], drawn):
             try:
                 prompt = PlainTemplate().prompt(condition.apply(one, pool), condition)
             except UsageError:
@@ -265,7 +375,7 @@ def _prompts(found: Records) -> str:
 
 @contextmanager
 def _in_time() -> Iterator[None]:
-    """An error after LIMIT seconds, where signals can be had."""
+    """An error after LIMIT seconds of this process' own time, where signals can be had."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -273,13 +383,13 @@ def _in_time() -> Iterator[None]:
     def late(*_: object) -> None:
         raise TimeoutError(f"not done in {LIMIT} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(LIMIT)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def attack(count: int, seed: int = 0) -> tuple[Counter[str], list[str]]:

@@ -36,22 +36,58 @@ NOWHERE = """scene/t9 scene/t0/heads/999999 scene/t0/heads/-1 scene/t0/heads/1e9
 scene/../../secret.txt scene/..%2f..%2fsecret.txt scene/t0%00 scene/t0%2f..%2f..%2fsecret.txt
 t.zarr/zarr.json t.zarr/secret.txt /etc/passwd //etc/passwd file:///etc/passwd index/ INDEX index%20
 scene/t0/heads/٣ scene/%74%30 ?key= #index index;a=b index\\..\\secret.txt""".split()
-METHODS = "POST PUT HEAD DELETE OPTIONS TRACE CONNECT PATCH get G PROPFIND GET\x00 \x01 GÉT".split(" ")
-VERSIONS = "HTTP/1.0 HTTP/0.9 HTTP/2.0 HTTP/1.2 HTTP/9.9 HTTP/1 HTTP/1.1.1 HTTP/²  http/1.1 FTP/1.1".split(" ")
+METHODS = "POST PUT HEAD DELETE OPTIONS TRACE CONNECT PATCH get G PROPFIND GET\x00 \x01 GÉT".split(
+    " "
+)
+VERSIONS = (
+    "HTTP/1.0 HTTP/0.9 HTTP/2.0 HTTP/1.2 HTTP/9.9 HTTP/1 HTTP/1.1.1 HTTP/²  http/1.1 FTP/1.1".split(
+        " "
+    )
+)
 VERSIONS += [f"HTTP/{'9' * 5000}.1"]
 HOSTS = ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost:99999", "[::1]:{port}", "", "\xff"]
-HOSTS += ["127.0.0.1:{port}\r\nHost: evil.example", "evil@127.0.0.1:{port}", "127.0.0.1.evil:{port}"]
+HOSTS += [
+    "127.0.0.1:{port}\r\nHost: evil.example",
+    "evil@127.0.0.1:{port}",
+    "127.0.0.1.evil:{port}",
+]
 HEADERS = [
     *("Range: bytes=0-0", "Range: bytes=-1", "Range: bytes=9-1,0-,-" + "9" * 99, "Range: lines=1"),
-    *("Content-Length: 5", "Content-Length: -1", "Content-Length: 99999999999", "Content-Length: x"),
+    *(
+        "Content-Length: 5",
+        "Content-Length: -1",
+        "Content-Length: 99999999999",
+        "Content-Length: x",
+    ),
     *("Transfer-Encoding: chunked", "Transfer-Encoding: gzip, chunked", "Expect: 100-continue"),
     *("Connection: upgrade\r\nUpgrade: websocket", "Upgrade: h2c", "Connection: keep-alive"),
     *("Origin: http://evil.example", "Cookie: " + "a=b; " * 2000, "Accept-Encoding: gzip;q=9"),
-    *("X: " + "x" * 70_000, "X" * 70_000, "X: é\x00\x1b[2J", " folded: yes", ":", "no colon", "\tX: 1"),
+    *(
+        "X: " + "x" * 70_000,
+        "X" * 70_000,
+        "X: é\x00\x1b[2J",
+        " folded: yes",
+        ":",
+        "no colon",
+        "\tX: 1",
+    ),
     *("\r\n".join(f"X{i}: 1" for i in range(150)), "X: a\rb: c", "If-Range: *\r\nIf-Match: *"),
 ]
-GARBAGE = [b"", b"\r\n" * 50, b"\0" * 100, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET", b"\n"]
-GARBAGE += [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /\r\n", b"GET / HTTP/1.1", b"A" * 200_000, b"\xff\xfe"]
+GARBAGE = [
+    b"",
+    b"\r\n" * 50,
+    b"\0" * 100,
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET",
+    b"\n",
+]
+GARBAGE += [
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET /\r\n",
+    b"GET / HTTP/1.1",
+    b"A" * 200_000,
+    b"\xff\xfe",
+]
 
 
 def request(seed: int, key: str = "0" * 32, port: int = 1) -> bytes:
@@ -66,11 +102,22 @@ def request(seed: int, key: str = "0" * 32, port: int = 1) -> bytes:
 def _one(rng: random.Random, key: str, port: int) -> bytes:
     method, path, version = "GET", f"/{key}/" + rng.choice(GOOD), "HTTP/1.1"
     host, headers = f"127.0.0.1:{port}", []
-    kind = rng.choice("good path key method version host header header cut flip garbage long".split())
+    kind = rng.choice(
+        "good path key method version host header header cut flip garbage long".split()
+    )
     if kind == "path":
         path = f"/{key}/" + rng.choice(NOWHERE)
     elif kind == "key":
-        wrong = [key[:-1], key + "0", key.upper() + "x", "", "é" * 32, "%30" * 32, "/" + key, f"{key}%2f"]
+        wrong = [
+            key[:-1],
+            key + "0",
+            key.upper() + "x",
+            "",
+            "é" * 32,
+            "%30" * 32,
+            "/" + key,
+            f"{key}%2f",
+        ]
         path = f"/{rng.choice(wrong)}/" + rng.choice([*GOOD, *NOWHERE])
         if rng.random() < 0.2:
             path = rng.choice(["*", f"http://127.0.0.1:{port}/{key}/index", "index", "//", "/../"])
@@ -103,7 +150,9 @@ def send(seed: int, key: str, port: int) -> tuple[str, str]:
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
         try:
-            pieces = [raw[i : i + 7] for i in range(0, len(raw), 7)] if ending == "pieces" else [raw]
+            pieces = (
+                [raw[i : i + 7] for i in range(0, len(raw), 7)] if ending == "pieces" else [raw]
+            )
             for piece in pieces[:500]:
                 connection.sendall(piece)
             if ending == "goes":  # away, with a reset, in the middle of the answer
@@ -179,7 +228,9 @@ def attack(count: int, seed: int = 0, patience: float = 1.0) -> tuple[Counter[st
 
 
 def _still_works(server) -> list[str]:
-    raw = f"GET /{server.key}/index HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode()
+    raw = (
+        f"GET /{server.key}/index HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode()
+    )
     received, last = b"", time.monotonic() + LIMIT
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=LIMIT) as connection:
         connection.sendall(raw)

@@ -29,9 +29,18 @@ LINES = {
     "no number": ('{"question": "Who?", "answers": ["me"], "id": NaN}', "is nan, where"),
     "infinity": ('{"question": 1e999, "answers": ["me"]}', "is inf, where"),
     "a mark": ("\ufeff{" + BODY + "}", "is not JSON: Unexpected UTF-8 BOM"),
-    "nothing to see": ('{"question": "\u200b\u2060\xa0\u3164\ufe0f", "answers": ["me"]}', "is empty"),
-    "no answer to see": ('{"question": "Who?", "answers": ["\u200d\ufeff"]}', r"answers\[0\] is em"),
-    "of another schema": ('{"question": "Who?", "answers": ["I"], "ctxs": [{"text": "I."}]}', "ctxs"),
+    "nothing to see": (
+        '{"question": "\u200b\u2060\xa0\u3164\ufe0f", "answers": ["me"]}',
+        "is empty",
+    ),
+    "no answer to see": (
+        '{"question": "Who?", "answers": ["\u200d\ufeff"]}',
+        r"answers\[0\] is em",
+    ),
+    "of another schema": (
+        '{"question": "Who?", "answers": ["I"], "ctxs": [{"text": "I."}]}',
+        "ctxs",
+    ),
     "another's name": ('{"question": "Who?", "answers": ["I"], "context": "I."}', "context is not"),
 }
 
@@ -83,7 +92,9 @@ def test_skipping_is_not_advised_where_it_cannot_help(tmp_path):
         assert "skip" not in caught.value.remedy
 
 
-@pytest.mark.parametrize("text", ["", " \n", "\u200b", "\ufeff\u2060", "\xa0\u2003", "\u3164\u2800"])
+@pytest.mark.parametrize(
+    "text", ["", " \n", "\u200b", "\ufeff\u2060", "\xa0\u2003", "\u3164\u2800"]
+)
 def test_what_cannot_be_seen_is_empty(text):
     with pytest.raises(fs.UsageError, match="passage is empty"):
         Passage(text)

@@ -92,7 +92,9 @@ class LoopbackHandler(BaseHTTPRequestHandler):
             self.request_version = self.default_request_version
             self.send_error(505)
             return False
-        if understood and {"content-length", "transfer-encoding"} & set(map(str.lower, self.headers)):
+        if understood and {"content-length", "transfer-encoding"} & set(
+            map(str.lower, self.headers)
+        ):
             self.close_connection = True  # a body is not read, and is no next request
         return understood
 

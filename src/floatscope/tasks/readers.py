@@ -7,7 +7,6 @@ The schema is recognised from the fields. Every record is validated; an error na
 line, the field and what to do. With `skip_bad` errors are collected instead, and never lost.
 """
 
-import reprlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +17,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..errors import UsageError
-from .files import Bad, Item, items
+from .bad import Bad, shown
+from .files import Item, items
 from .record import Record
 from .schemas import ALL, BY_LINE, Plain, Problem, Schema, Squad
 
 _SAMPLE = 100  # objects looked at to recognise a file's schema,
 _LOOKED_AT = 10_000  # and lines looked at to find them
-_SHOWN = 20  # names of fields in a message
+_SHOWN = 20  # fields in a message, and characters of each
 # Where other data sets keep passages, beside the fields by which our schemas are recognised.
 _ELSEWHERE = frozenset("passages passage context contexts ctxs documents docs paragraphs".split())
 
@@ -55,7 +55,7 @@ def read_records(path: str | Path, *, limit: int | None = None, skip_bad: bool =
     for number, item in enumerate(chain(sample, objects), 1):
         result = _record(schema, item, f"{_stem(path)}:{number}")
         if isinstance(result, Record) and result.id in first_use:
-            what = f"{result.id!r} is already the id of {first_use[result.id]}"
+            what = f"{shown(result.id)} is already the id of {first_use[result.id]}"
             result = Bad(item.where, "id", what, "Give every record an id of its own.")
         if isinstance(result, Bad):
             if not skip_bad:
@@ -101,7 +101,9 @@ def _recognise(path: Path, sample: list[Item]) -> type[Schema]:
     if all(item.bad for item in sample):
         raise sample[0].bad.error() if sample[0].bad else AssertionError(sample[0])
     fields = sorted({key for data in objects for key in data})
-    there = ", ".join(fields[:_SHOWN]) + (", …" if len(fields) > _SHOWN else "")
+    there = ", ".join(name[:_SHOWN] for name in fields[:_SHOWN]) + (
+        ", …" if len(fields) > _SHOWN else ""
+    )
     raise UsageError(
         f"{path}: no known schema; it has {there or 'no fields: its lines are not JSON objects'}",
         f"Known are {'; '.join(f'{s.title}: {s.looks}' for s in ALL)}.",
@@ -147,7 +149,9 @@ def _refuse_misspellings(data: dict[str, Any]) -> None:
 
 def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:
     """Passages under another schema's name must not be dropped without a word."""
-    foreign = _ELSEWHERE.union(*(mark for other in BY_LINE for mark in other.marks if len(mark) == 1))
+    foreign = _ELSEWHERE.union(
+        *(mark for other in BY_LINE for mark in other.marks if len(mark) == 1)
+    )
     for name in sorted(foreign & data.keys() - schema.model_fields.keys()):
         if data[name]:
             raise Problem(
@@ -168,17 +172,9 @@ def _explain(schema: type[Schema], where: str, error: ValidationError) -> Bad:
         what, remedy = "is missing", f"{schema.title} records are {schema.looks}."
     elif first["type"].endswith("_type"):
         kind = first["type"].removesuffix("_type").replace("model", "object")
-        what = f"is {_shown(first['input'])}, where a {kind} is expected"
+        what = f"is {shown(first['input'])}, where a {kind} is expected"
         remedy = f"{schema.title} records are {schema.looks}."
     else:
         what, remedy = f"is wrong: {first['msg']}", f"{schema.title} records are {schema.looks}."
     more = f" (and {len(others)} more)" if others else ""
     return Bad(where, field, what + more, remedy)
-
-
-def _shown(value: Any) -> str:
-    """A value in a message: neither its length nor its depth is ours."""
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = short.maxlong = 40
-    text = short.repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

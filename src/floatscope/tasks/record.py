@@ -10,8 +10,8 @@ from functools import cached_property
 from unicodedata import category
 
 from ..errors import UsageError
+from .bad import shown
 from .world import Example
-
 
 _UNSEEN = frozenset("Cc Cf Zs Zl Zp".split())
 # Characters that show nothing, though Unicode counts them among letters, marks and symbols.
@@ -76,7 +76,7 @@ class Record:
     @property
     def label(self) -> str:
         """How messages call it: its id, and where it was read."""
-        return f"{self.id!r} ({self.where})" if self.where else repr(self.id)
+        return f"{shown(self.id)} ({self.where})" if self.where else shown(self.id)
 
     def closed_book(self) -> "Record":
         """The same question without passages."""

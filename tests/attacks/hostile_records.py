@@ -20,6 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -39,121 +40,39 @@ CONDITIONS = [
     )
 ]
 PLACE = re.compile(r", (line \d+|item \d+|data\[\d+\].*|the one record)$", re.DOTALL)
-PASSAGES = (
-    "passages",
-    "ctxs",
-    "passage",
-    "distractors",
-    "knowledge",
-    "ordered_kv_records",
-    "context",
+PASSAGES = "passages ctxs passage distractors knowledge ordered_kv_records context".split()
+TEXTS = (
+    "| |\u200b\ufeff|\xa0\u3164|\x1b[2J\x1b]0;x\x07|a\rb|\u202eabc\u2066|\0|e\u0301|\ud800".split(
+        "|"
+    )
 )
-
-TEXTS = [
-    "",
-    " ",
-    "\u200b\ufeff",
-    "\xa0\u3164",
-    "\x1b[2J\x1b]0;x\x07",
-    "a\rb",
-    "\u202eabc\u2066",
-    "\0",
-    "e\u0301",
-]
-TEXTS += [
-    "\ud800",
-    "a\udfff",
-    "x" * 20_000,
-    "[bold]",
-    "{0}",
-    "%s",
-    "<script>",
-    "\u2028",
-    "\x85",
-    "\\",
-    "(?i)(",
-]
-TEXTS += [
-    "the",
-    "...",
-    "ﬃ",
-    "İ",
-    "ß",
-    "🏳️‍🌈",
-    "\U000e0041",
-    "<|endoftext|>",
-    "[MASK]",
-    "None",
-    "\n\nQuestion:",
-]
-ODD: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    10**100,
-    1e308,
-    float("inf"),
-    float("nan"),
-    [],
-    {},
-    [[]],
-    [None],
-    {"a": {}},
-]
-ODD += [[""], ["a", 1], {"text": "a"}, [{"text": "a"}], [{"segment": 1}], [["k", "v"]], *TEXTS]
-BYTES = [
-    b"\0",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b"\xc0\x80",
-    b"\xed\xa0\x80",
-    b"\r",
-    b"\t",
-    b"\x1b",
-    b"\xf4\x90\x80\x80",
-]
-BYTES += [
-    b'"',
-    b"\\",
-    b"{",
-    b"}",
-    b"[",
-    b",",
-    b":",
-    b"\\ud83d",
-    b"\\u0000",
-    b"NaN",
-    b"-",
-    b"1e999",
-    b" ",
-    b"//",
-]
+TEXTS += "a\udfff|[bold]|{0}|%s|<script>|\u2028|\x85|\\|(?i)(|the|...|ﬃ|İ|ß|🏳️‍🌈|\U000e0041".split(
+    "|"
+)
+TEXTS += ["<|endoftext|>", "[MASK]", "None", "\n\nQuestion:", "x" * 20_000]
+ODD = json.loads('[null, true, 0, -1, 1e308, 1e999, NaN, [], {}, [[]], [null], {"a": {}}, [""]]')
+ODD += json.loads('[["a", 1], {"text": "a"}, [{"text": "a"}], [{"segment": 1}], [["k", "v"]]]')
+ODD += [10**100, *TEXTS]
+BYTES = b"\0|\xff|\xef\xbb\xbf|\xc0\x80|\xed\xa0\x80|\r|\t|\x1b|\xf4\x90\x80\x80".split(b"|")
+BYTES += rb'"|\|{|}|[|,|:|\ud83d|\u0000|NaN|-|1e999| |//'.split(b"|")
 
 
-def _bases(rng: random.Random, id: str) -> list[tuple[str, dict[str, Any]]]:
+def _bases(rng: random.Random, id: str) -> list[dict[str, Any]]:
+    """A good record of every schema; the last is a question of SQuAD, without its paragraph."""
     question, answer = f"Who wrote book {id}?", rng.choice(["Ada Lovelace", "1815", "the Danube"])
     text, other = f"It was {answer} who did, they say of {id}.", f"A fair day in {id}."
     ctxs = [{"title": "T", "text": text, "isgold": True}, {"text": other, "hasanswer": False}]
-    asked = {"id": id, "question": question}
     kv = [["a", f"{id}-1"], ["b", f"{id}-2"]]
+    asked = {"id": id, "question": question}
+    right = {**asked, "answers": [answer]}
     return [
-        ("ctxs", {**asked, "answers": [answer], "ctxs": ctxs}),
-        (
-            "apart",
-            {**asked, "answers": [answer], "gold": ctxs[0], "distractors": [{"text": other}]},
-        ),
-        (
-            "segments",
-            {"id": id, "input": question, "output": answer, "passage": [{"segment": text}]},
-        ),
-        (
-            "halueval",
-            {**asked, "knowledge": text, "right_answer": answer, "hallucinated_answer": "x"},
-        ),
-        ("key-value", {"id": id, "ordered_kv_records": kv, "key": "b", "value": f"{id}-2"}),
-        ("plain", {**asked, "answers": [answer], "passages": [other, text], "gold": 1}),
-        ("squad", {**asked, "answers": [{"text": answer, "answer_start": 7}]}),
+        {**right, "ctxs": ctxs},
+        {**right, "gold": ctxs[0], "distractors": [{"text": other}]},
+        {"id": id, "input": question, "output": answer, "passage": [{"segment": text}]},
+        {**asked, "knowledge": text, "right_answer": answer, "hallucinated_answer": "x"},
+        {"id": id, "ordered_kv_records": kv, "key": "b", "value": f"{id}-2"},
+        {**right, "passages": [other, text], "gold": 1},
+        {**asked, "answers": [{"text": answer, "answer_start": 7}]},
     ]
 
 
@@ -165,7 +84,7 @@ def record(seed: int) -> bytes:
 
 
 def _line(rng: random.Random, schema: int, id: str, changes: int) -> bytes:
-    data = _bases(rng, id)[schema][1]
+    data = _bases(rng, id)[schema]
     in_bytes = rng.random() < 0.4
     for _ in range(0 if in_bytes else changes):
         _change(rng, data)
@@ -187,7 +106,7 @@ def _change(rng: random.Random, data: Any) -> None:
         data = data[key]
     how = rng.choice("odd odd odd drop rename add copy deep".split())
     if how == "odd":
-        data[key] = rng.choice(ODD)
+        data[key] = deepcopy(rng.choice(ODD))
     elif how == "drop":
         del data[key]
     elif how == "deep":
@@ -196,11 +115,12 @@ def _change(rng: random.Random, data: Any) -> None:
     elif isinstance(data, list):
         data.insert(rng.randint(0, len(data)), data[key])
     elif how == "rename":
+        name = str(key)
         others = [
             *PASSAGES,
-            f"{key}s",
-            str(key)[:-1],
-            str(key).upper(),
+            f"{name}s",
+            name[:-1],
+            name.upper(),
             "answer",
             "",
             "\x1b[2J",
@@ -209,7 +129,7 @@ def _change(rng: random.Random, data: Any) -> None:
         data[rng.choice(others)] = data.pop(key)
     else:
         name = rng.choice([*PASSAGES, "x", "id", "data", "gold"])
-        data[name] = data[key] if how == "copy" else rng.choice(ODD)
+        data[name] = deepcopy(data[key] if how == "copy" else rng.choice(ODD))
 
 
 def _break(rng: random.Random, raw: bytes) -> bytes:
@@ -246,7 +166,8 @@ def file(seed: int) -> tuple[str, bytes, int | None]:
     else:
         counts = [rng.choice([0, 0, 1, 2]) for _ in range(n)]
         lines = [
-            _line(rng, one, f"{seed}-{i}", c) for i, (one, c) in enumerate(zip(schemas, counts))
+            _line(rng, one, f"{seed}-{i}", c)
+            for i, (one, c) in enumerate(zip(schemas, counts, strict=True))
         ]
         if rng.random() < 0.1:
             lines.append(lines[0])  # an id twice
@@ -277,13 +198,13 @@ def _items(lines: list[bytes]) -> int | None:
 
 
 def _squad(rng: random.Random, n: int) -> tuple[bytes, int]:
-    questions = [_bases(rng, f"s{i}")[6][1] for i in range(n)]
+    questions = [_bases(rng, f"s{i}")[6] for i in range(n)]
     for question in questions:
         for _ in range(rng.choice([0, 0, 1, 2])):
             _change(rng, question)
     paragraph = {"context": "It was Ada Lovelace in 1815 at the Danube.", "qas": questions}
     if rng.random() < 0.2:
-        paragraph["context"] = rng.choice(ODD)
+        paragraph["context"] = deepcopy(rng.choice(ODD))
     document = {"data": [{"title": rng.choice(["A_%20b", *TEXTS]), "paragraphs": [paragraph]}]}
     text = json.dumps(document, indent=rng.choice([None, 1]))
     return text.encode("utf-8", "surrogatepass"), n

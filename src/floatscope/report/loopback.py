@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -44,10 +45,8 @@ class LoopbackServer(ThreadingHTTPServer):
             for connection in late:
                 del self._waiting[connection]
         for connection in late:
-            try:
+            with suppress(OSError):  # it may have gone by itself
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # it went by itself
-                pass
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ a line without an end, and a small gzip file that unpacks to more than a machine
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -30,14 +30,21 @@ class Source:
         self._given = 0
 
     def readline(self, most: int) -> bytes:
-        return self._counted(self._file.readline(most))
+        """A line with its end, or as much of it as `most` bytes."""
+        return self._pieces(self._file.readline, most, b"\n")
 
     def read(self, most: int) -> bytes:
         """All that is left, up to `most` bytes."""
+        return self._pieces(self._file.read, most, None)
+
+    def _pieces(self, take: Callable[[int], bytes], most: int, end: bytes | None) -> bytes:
+        """Piece by piece, so that a bomb is noticed before it has gone off."""
         pieces, left = [], most
-        while left and (piece := self._counted(self._file.read(min(left, _PIECE)))):
+        while left and (piece := self._counted(take(min(left, _PIECE)))):
             pieces.append(piece)
             left -= len(piece)
+            if end and piece.endswith(end):
+                break
         return b"".join(pieces)
 
     def _counted(self, piece: bytes) -> bytes:

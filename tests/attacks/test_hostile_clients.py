@@ -157,6 +157,19 @@ def test_a_body_is_not_the_next_request(server):
     assert received.count(b"HTTP/1.1 ") == 1 and received.startswith(b"HTTP/1.1 404")
 
 
+def test_an_answer_comes_whole_though_more_was_sent(server):
+    """A page, then what ends the connection, then more than is ever read."""
+    host = f"Host: 127.0.0.1:{server.server_port}\r\n"
+    page = f"GET /{server.key}/ HTTP/1.1\r\n{host}\r\n"
+    with connected(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall((page + "POST / HTTP/1.1\r\n\r\n" + "x" * 400_000).encode())
+        until(lambda: connection.recv(1, socket.MSG_PEEK), "an answer has begun")
+        connection.shutdown(socket.SHUT_WR)
+        received = rest_of(connection)
+    assert received.count(b"</html>") == 1 and received.endswith(b"('POST')")
+
+
 @pytest.mark.parametrize("version", ["HTTP/0.9", "HTTP/2.0", ""])
 def test_every_answer_has_a_status(server, version):
     with connected(server) as connection:

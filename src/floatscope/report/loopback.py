@@ -14,6 +14,7 @@ from typing import Any
 
 PATIENCE = 30.0  # seconds
 _MOST = 100  # connections; a browser opens six
+_LINGER = 2.0  # seconds, for a client that still sends after its answer
 _PIECE = 1 << 16
 
 
@@ -56,10 +57,17 @@ class LoopbackServer(ThreadingHTTPServer):
         if welcome:
             super().process_request(request, client_address)
         else:
-            self.shutdown_request(request)
+            super().shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
+        """Close it, once what the client still sends was read: otherwise TCP drops the answer's end."""
         self.has_read(request)
+        last = time.monotonic() + _LINGER
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_WR)
+            request.settimeout(_LINGER)
+            while request.recv(_PIECE) and time.monotonic() < last:
+                pass
         with self._lock:
             self._open.discard(request)
         super().shutdown_request(request)

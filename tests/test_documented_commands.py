@@ -243,7 +243,7 @@ def visited(monkeypatch):
 
         def visit():
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/") as answer:
+                with urllib.request.urlopen(server.url) as answer:
                     seen.append((answer.status, answer.read()))
             finally:
                 server.shutdown()

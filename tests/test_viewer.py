@@ -392,7 +392,7 @@ def server(traces, tmp_path):
     for i, trace in enumerate([*traces[::2], *hostile_traces()]):
         trace.save(tmp_path / f"shards/{i}.zarr")
     made = make_server(tmp_path)
-    made.RequestHandlerClass.source.budget = 200_000  # so that single heads are fetched on demand
+    made.source.budget = 200_000  # so that single heads are fetched on demand
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     yield made
@@ -402,8 +402,8 @@ def server(traces, tmp_path):
 
 
 def test_the_served_view_reads_scenes_and_heads_when_asked(browser, server, traces):
-    with Tab(browser, f"http://127.0.0.1:{server.server_port}/") as tab:
-        paths = [url.split("/", 3)[3] for url in tab.requests if url.startswith("http")]
+    with Tab(browser, server.url) as tab:
+        paths = [url.split("/", 4)[4] for url in tab.requests if url.startswith("http")]
         assert paths == ["", "index", "scene/t0", "scene/t1"]
         tab.page.get_by_label("Layer", exact=True).select_option("4")
         tab.page.get_by_label("Head", exact=True).select_option("6")
@@ -420,7 +420,7 @@ def test_the_served_view_reads_scenes_and_heads_when_asked(browser, server, trac
 
 def ask(server, path, host=None, method="GET"):
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=LIMIT)
-    connection.request(method, path, headers={"Host": host} if host else {})
+    connection.request(method, f"/{server.key}{path}", headers={"Host": host} if host else {})
     answer = connection.getresponse()
     body = answer.read().decode()
     connection.close()
@@ -454,7 +454,7 @@ def test_a_trace_that_cannot_be_shown_is_named(browser, tmp_path, llada):
     assert bare._repr_html_() is None
     made = make_server(tmp_path)
     threading.Thread(target=made.serve_forever, daemon=True).start()
-    with Tab(browser, f"http://127.0.0.1:{made.server_port}/") as tab:
+    with Tab(browser, made.url) as tab:
         said = tab.page.locator(".fsv-message").inner_text()
         assert "2 traces could not be read" in said and "b.zarr is damaged" in said
     made.shutdown()

@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,7 +13,9 @@ from rich.progress import (
 )
 from typer.core import TyperGroup
 
-out, err = Console(), Console(stderr=True)
+from .console import SafeConsole
+
+out, err = SafeConsole(), SafeConsole(stderr=True)
 
 
 class Interrupted(Exception):

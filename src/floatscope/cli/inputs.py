@@ -1,10 +1,10 @@
 """What a person types becomes what the library takes; what cannot is an error that names it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..tasks.files import items
 from ..trace.store import require_free
 
 
@@ -15,26 +15,21 @@ def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[s
         return [prompt]
     assert data is not None
     texts = []
-    try:
-        lines = data.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{data} cannot be read: {error}", "Check the path.") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            text = json.loads(line)["prompt"]
-        except (ValueError, KeyError, TypeError) as error:
+    for item in items(data):
+        if item.bad:
+            raise item.bad.error()
+        text = item.data.get("prompt") if isinstance(item.data, dict) else None
+        if not isinstance(text, str):
             raise UsageError(
-                f"{data}, line {number}: expected a JSON object with a `prompt` field",
+                f"{item.where}: expected a JSON object with a `prompt` field that is text",
                 "Correct the line.",
-            ) from error
-        if not isinstance(text, str) or not text.strip():
-            raise UsageError(f"{data}, line {number}: the prompt is empty", "Correct the line.")
+            )
+        if not text.strip():
+            raise UsageError(f"{item.where}: the prompt is empty", "Correct the line.")
         texts.append(text)
-    if not texts:
-        raise UsageError(f"{data} holds no prompts", "Give one JSON object per line.")
-    return texts[:limit]
+        if len(texts) == limit:
+            break
+    return texts
 
 
 def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:

@@ -46,4 +46,4 @@ def view(
     from ..report.build import source_of
     from ..report.serve import serve
 
-    serve(source_of(directory), port, say=lambda text: out.print(escape(str(text))))
+    serve(source_of(directory), port, say=lambda text: out.print(escape(text), soft_wrap=True))

@@ -6,6 +6,7 @@
 import gzip
 import json
 import lzma
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -65,7 +66,7 @@ def corpus_texts(paths: Iterable[str | Path]) -> Iterator[str]:
         try:
             with opener(path, "rt", encoding="utf-8") as file:
                 yield from _json_lines(path, file) if kind == ".jsonl" else _paragraphs(file)
-        except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
+        except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, zlib.error) as error:
             raise UsageError(f"{path} cannot be read ({error})", "Check the file.") from error
 
 
@@ -84,7 +85,8 @@ def _json_lines(path: Path, file: Iterable[str]) -> Iterator[str]:
     for number, line in enumerate(file, 1):
         try:
             text = json.loads(line)["text"] if line.strip() else ""
-        except (ValueError, KeyError, TypeError) as error:
+            str(text).encode("utf-8")  # half a surrogate pair is no text
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(
                 f"{path}, line {number}: expected a JSON object with a `text` field",
                 "Correct the line.",

@@ -1,19 +1,21 @@
 """A file as a sequence of JSON objects, each with the place it stands at.
 
-Handles gzip, JSON lines, one JSON array, and SQuAD's nested document. What the fields mean is not
-known here.
+Handles JSON lines, one JSON array, and SQuAD's nested document. How bytes are read is in `stream`,
+how they are parsed in `strict_json`; what the fields mean is not known here.
 """
 
-import gzip
-import json
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from . import stream
 from .bad import Bad
+from .strict_json import Twice, Unreadable, check, parse
+
+_NAME = 100  # characters of an id that a message may show
 
 
 @dataclass(frozen=True)
@@ -27,107 +29,84 @@ class Item:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """The objects of a file in order."""
-    raw = _bytes(path)
-    if not raw.strip():
-        raise UsageError(f"{path} is empty", "Give a file with at least one record.")
-    whole = _document(path, raw)
-    if isinstance(whole, dict):
-        yield from _squad(path, whole)
-    elif isinstance(whole, list):
-        for number, data in enumerate(whole, 1):
-            yield Item(f"{path}, item {number}", data)
-        if not whole:
-            raise UsageError(f"{path} is an empty list", "Give a file with at least one record.")
-    else:
-        yield from _lines(path, raw)
+    """The objects of a file in order, read as they are asked for."""
+    with stream.opened(path) as source:
+        # A document may stand on one line, and its name says so.
+        whole = ".json" in path.suffixes
+        lines = stream.lines(source, stream.DOCUMENT if whole else stream.RECORD)
+        number, first = next(lines, (0, b""))
+        if not number:
+            raise UsageError(f"{path} is empty", "Give a file with at least one record.")
+        if first is None or not _begins_document(path, first):
+            if whole and first is None:
+                raise _too_long(path)
+            if first is not None and len(first) > stream.RECORD:
+                first = None
+            yield from _lines(path, chain([(number, first)], lines))
+            return
+        # The blank lines before it count, where an error names its line.
+        raw = b"\n" * (number - 1) + first + source.read(stream.DOCUMENT)
+    if len(raw) > stream.DOCUMENT:
+        raise _too_long(path)
+    yield from _document(path, raw)
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        raw = path.read_bytes()
-        # By content, not by name: people rename files.
-        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except FileNotFoundError:
-        raise UsageError(f"{path} does not exist", "Check the path.") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UsageError(f"{path} is damaged: {error}", "Fetch or compress it again.") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", "Give a file.") from None
-    return raw.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark says nothing in UTF-8
-
-
-def _document(path: Path, raw: bytes) -> Any:
-    """A SQuAD document or an array of records; None where the file is lines."""
-    first = raw.lstrip().split(b"\n", 1)[0]
-    if not first.lstrip().startswith(b"["):
-        try:
-            if not _is_squad(json.loads(first)):
-                return None
-        except (ValueError, RecursionError):
-            if ".json" not in path.suffixes:
-                return None  # lines, the first of them broken
-    try:
-        whole = json.loads(raw.decode("utf-8"))
-        if b"\\ud" in raw.lower() and not _is_text(whole):
-            raise _no_text(str(path)).error()
-        return whole
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise _not_utf8(f"{path}, line {line}").error() from None
-    except json.JSONDecodeError as error:
-        raise _malformed(f"{path}, line {error.lineno}", error).error() from None
-    except UsageError:
-        raise
-    except ValueError as error:
-        raise UsageError(f"{path} cannot be read: {error}", "Shorten the number.") from None
-    except RecursionError:
-        raise UsageError(f"{path} is nested too deeply", "Flatten it.") from None
-
-
-def _lines(path: Path, raw: bytes) -> Iterator[Item]:
-    for number, line in enumerate(raw.split(b"\n"), 1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            data = json.loads(line.decode("utf-8"))
-            # A lone surrogate is JSON, but no text that could be asked or written down.
-            half = b"\\ud" in line.lower() and not _is_text(data)
-            yield Item(where, bad=_no_text(where)) if half else Item(where, data)
-        except UnicodeDecodeError:
-            yield Item(where, bad=_not_utf8(where))
-        except json.JSONDecodeError as error:
-            yield Item(where, bad=_malformed(where, error))
-        except ValueError as error:  # a whole number of thousands of digits
-            yield Item(where, bad=Bad(where, "", f"cannot be read: {error}", "Shorten it."))
-        except RecursionError:
-            yield Item(where, bad=Bad(where, "", "is nested too deeply", "Flatten it."))
-
-
-def _is_text(data: Any) -> bool:
-    try:
-        json.dumps(data, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _no_text(where: str) -> Bad:
-    return Bad(where, "", "holds half a surrogate pair", "Write whole characters.")
-
-
-def _malformed(where: str, error: json.JSONDecodeError) -> Bad:
-    return Bad(
-        where,
-        "",
-        f"is not JSON: {error.msg} at column {error.colno}",
-        "Repair it: one whole JSON object per line, or one JSON document per file.",
+def _too_long(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} is one JSON document of more than {stream.DOCUMENT >> 20} MB",
+        "Write it as JSON lines, which are read one at a time.",
     )
 
 
-def _not_utf8(where: str) -> Bad:
-    return Bad(where, "", "is not UTF-8", "Convert it: iconv -t utf-8.")
+def _begins_document(path: Path, first: bytes) -> bool:
+    """Whether the file is one array or one object, and not lines, from its first line."""
+    if first.lstrip().startswith(b"["):
+        return True
+    try:
+        return _is_squad(parse(first))
+    except Unreadable:
+        return ".json" in path.suffixes  # otherwise lines, the first of them broken
+
+
+def _document(path: Path, raw: bytes) -> Iterator[Item]:
+    try:
+        whole = parse(raw)
+    except Unreadable as error:
+        if "Extra data" in error.what and raw.lstrip().startswith(b"["):
+            # Lines after all: the first is an array, and others follow.
+            yield from _lines(path, enumerate(raw.split(b"\n"), 1))
+            return
+        raise UsageError(f"{path}, line {error.line}: {error.what}", error.remedy) from None
+    if isinstance(whole, dict):
+        yield from _squad(path, whole)
+        return
+    for number, data in enumerate(whole, 1):
+        yield _item(f"{path}, item {number}", data)
+    if not whole:
+        raise UsageError(f"{path} is an empty list", "Give a file with at least one record.")
+
+
+def _lines(path: Path, lines: Iterable[tuple[int, bytes | None]]) -> Iterator[Item]:
+    for number, line in lines:
+        where = f"{path}, line {number}"
+        if line is None:
+            what = f"is longer than {stream.RECORD >> 20} MB"
+            yield Item(where, bad=Bad(where, "", what, "Split it: no model reads so much."))
+        elif line.strip():
+            try:
+                data = parse(line)
+            except Unreadable as error:
+                yield Item(where, bad=Bad(where, "", error.what, error.remedy))
+            else:
+                yield _item(where, data)
+
+
+def _item(where: str, data: Any, *, squad: bool = False) -> Item:
+    try:
+        check(data)
+    except Unreadable as error:
+        return Item(where, bad=Bad(where, "", error.what, error.remedy), squad=squad)
+    return Item(where, data, squad=squad)
 
 
 def _is_squad(data: Any) -> bool:
@@ -137,8 +116,10 @@ def _is_squad(data: Any) -> bool:
 def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
     """Every question with its paragraph; a missing level is an error at its own path."""
     if not _is_squad(document):  # one object in a .json file, over several lines
-        yield Item(f"{path}, the one record", document)
+        yield _item(f"{path}, the one record", document)
         return
+    if isinstance(document, Twice):
+        raise UsageError(f"{path} has the field {document.field!r} twice", "Keep one of them.")
     empty = True
     for article, at in _children(document, "data", str(path)):
         for paragraph, inner in _children(article.data, "paragraphs", at, article):
@@ -153,8 +134,9 @@ def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
                 }
                 shared = {key: value for key, value in shared.items() if value is not None}
                 name = question.data.get("id")
-                where = f"{place}, question {name}" if name is not None else place
-                yield Item(where, {**question.data, **shared}, squad=True)
+                named = isinstance(name, str | int) and len(str(name)) <= _NAME
+                where = f"{place}, question {name}" if named else place
+                yield _item(where, {**question.data, **shared}, squad=True)
     if empty:
         raise UsageError(f"{path}, data: holds no question", "Give a SQuAD file with questions.")
 
@@ -173,7 +155,10 @@ def _children(
         return
     for number, data in enumerate(children):
         place = f"{at}{', ' if item is None else '.'}{field}[{number}]"
-        if isinstance(data, dict):
+        if isinstance(data, Twice):
+            what = f"has the field {data.field!r} twice"
+            yield Item(place, bad=Bad(place, "", what, "Keep one of them."), squad=True), place
+        elif isinstance(data, dict):
             yield Item(place, data), place
         else:
             bad = Bad(place, "", "is not an object", "See SQuAD's format.")

@@ -10,18 +10,23 @@ line, the field and what to do. With `skip_bad` errors are collected instead, an
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from ..errors import UsageError
-from .files import Bad, Item, items
+from .bad import Bad, shown
+from .files import Item, items
 from .record import Record
 from .schemas import ALL, BY_LINE, Plain, Problem, Schema, Squad
 
-_SAMPLE = 100  # objects looked at to recognise a file's schema
+_SAMPLE = 100  # objects looked at to recognise a file's schema,
+_LOOKED_AT = 10_000  # and lines looked at to find them
+_SHOWN = 20  # fields in a message, and characters of each
+# Where other data sets keep passages, beside the fields by which our schemas are recognised.
+_ELSEWHERE = frozenset("passages passage context contexts ctxs documents docs paragraphs".split())
 
 
 @dataclass(frozen=True)
@@ -41,19 +46,20 @@ def read_records(path: str | Path, *, limit: int | None = None, skip_bad: bool =
     path = Path(path)
     if limit is not None and limit < 1:
         raise UsageError(f"limit = {limit}", "Give a whole number from 1 up, or None.")
-    lines = list(items(path))
-    schema = _recognise(path, lines)
+    objects = items(path)
+    sample = _sample(objects)
+    schema = _recognise(path, sample)
     records: list[Record] = []
     bad: list[Bad] = []
     first_use: dict[str, str] = {}
-    for number, item in enumerate(lines, 1):
+    for number, item in enumerate(chain(sample, objects), 1):
         result = _record(schema, item, f"{_stem(path)}:{number}")
         if isinstance(result, Record) and result.id in first_use:
-            what = f"{result.id!r} is already the id of {first_use[result.id]}"
+            what = f"{shown(result.id)} is already the id of {first_use[result.id]}"
             result = Bad(item.where, "id", what, "Give every record an id of its own.")
         if isinstance(result, Bad):
             if not skip_bad:
-                raise result.error()
+                raise result.error(skippable=True)
             bad.append(result)
             continue
         first_use[result.id] = item.where
@@ -72,25 +78,36 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
 
 
-def _recognise(path: Path, lines: list[Item]) -> type[Schema]:
+def _sample(objects: Iterator[Item]) -> list[Item]:
+    """The first of a file, enough to recognise its schema: not all, which may be more than fits."""
+    sample: list[Item] = []
+    n_objects = 0
+    for item in islice(objects, _LOOKED_AT):
+        sample.append(item)
+        n_objects += isinstance(item.data, dict)
+        if n_objects == _SAMPLE:
+            break
+    return sample
+
+
+def _recognise(path: Path, sample: list[Item]) -> type[Schema]:
     """The schema most of the first objects look like: one broken line must not decide it."""
-    if any(item.squad for item in lines):
+    if any(item.squad for item in sample):
         return Squad
-    votes = Counter(schema for item in _sample(lines) if (schema := _looks_like(item.data)))
+    objects = [item.data for item in sample if isinstance(item.data, dict)]
+    votes = Counter(schema for data in objects if (schema := _looks_like(data)))
     if votes:
         return max(votes, key=lambda schema: (votes[schema], -BY_LINE.index(schema)))
-    if all(item.bad for item in lines):
-        raise lines[0].bad.error() if lines[0].bad else AssertionError(lines[0])
-    fields = sorted({key for item in _sample(lines) for key in item.data})
-    there = ", ".join(fields) if fields else "no fields: its lines are not JSON objects"
+    if all(item.bad for item in sample):
+        raise sample[0].bad.error() if sample[0].bad else AssertionError(sample[0])
+    fields = sorted({key for data in objects for key in data})
+    there = ", ".join(name[:_SHOWN] for name in fields[:_SHOWN]) + (
+        ", …" if len(fields) > _SHOWN else ""
+    )
     raise UsageError(
-        f"{path}: no known schema; it has {there}",
+        f"{path}: no known schema; it has {there or 'no fields: its lines are not JSON objects'}",
         f"Known are {'; '.join(f'{s.title}: {s.looks}' for s in ALL)}.",
     )
-
-
-def _sample(lines: list[Item]) -> Iterator[Item]:
-    return islice((item for item in lines if isinstance(item.data, dict)), _SAMPLE)
 
 
 def _looks_like(data: dict[str, Any]) -> type[Schema] | None:
@@ -109,7 +126,10 @@ def _record(schema: type[Schema], item: Item, id: str) -> Record | Bad:
     try:
         if schema is Plain:
             _refuse_misspellings(item.data)
-        return schema.model_validate(item.data).record(id, item.where)
+        record = schema.model_validate(item.data).record(id, item.where)
+        if not record.passages:
+            _refuse_unread_passages(schema, item.data)
+        return record
     except ValidationError as error:
         return _explain(schema, item.where, error)
     except Problem as problem:
@@ -127,6 +147,20 @@ def _refuse_misspellings(data: dict[str, Any]) -> None:
             raise Problem(key, "is not a field of a plain record", f"Did you mean {near[0]!r}?")
 
 
+def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:
+    """Passages under another schema's name must not be dropped without a word."""
+    foreign = _ELSEWHERE.union(
+        *(mark for other in BY_LINE for mark in other.marks if len(mark) == 1)
+    )
+    for name in sorted(foreign & data.keys() - schema.model_fields.keys()):
+        if data[name]:
+            raise Problem(
+                name,
+                f"is not read in a file of {schema.title} records, and there are no other passages",
+                f"Write it as the others: {schema.looks}. Or remove it.",
+            )
+
+
 def _explain(schema: type[Schema], where: str, error: ValidationError) -> Bad:
     """The first of pydantic's complaints, in our words."""
     first, *others = error.errors()
@@ -138,9 +172,7 @@ def _explain(schema: type[Schema], where: str, error: ValidationError) -> Bad:
         what, remedy = "is missing", f"{schema.title} records are {schema.looks}."
     elif first["type"].endswith("_type"):
         kind = first["type"].removesuffix("_type").replace("model", "object")
-        value = repr(first["input"])
-        short = value if len(value) <= 40 else f"{value[:37]}..."
-        what = f"is {short}, where a {kind} is expected"
+        what = f"is {shown(first['input'])}, where a {kind} is expected"
         remedy = f"{schema.title} records are {schema.looks}."
     else:
         what, remedy = f"is wrong: {first['msg']}", f"{schema.title} records are {schema.looks}."

@@ -7,9 +7,22 @@ knows what a data set looked like. No file is read here, and no text of a prompt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from unicodedata import category
 
 from ..errors import UsageError
+from .bad import shown
 from .world import Example
+
+_UNSEEN = frozenset("Cc Cf Zs Zl Zp".split())
+# Characters that show nothing, though Unicode counts them among letters, marks and symbols.
+_FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | frozenset(
+    map(chr, range(0xFE00, 0xFE10))
+)
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of it can be seen: spaces of any width, controls, marks of direction, fillers."""
+    return all(category(c) in _UNSEEN or c in _FILLERS for c in text)
 
 
 @dataclass(frozen=True)
@@ -22,7 +35,7 @@ class Passage:
     needed: bool = False
 
     def __post_init__(self) -> None:
-        if not self.text.strip():
+        if is_blank(self.text):
             raise UsageError("a passage is empty", "Give it text, or leave it out.")
 
     @property
@@ -47,9 +60,9 @@ class Record:
     known: bool | None = None
 
     def __post_init__(self) -> None:
-        if not self.question.strip():
+        if is_blank(self.question):
             raise UsageError(f"record {self.label}: the question is empty", "Give one.")
-        if not self.answers or not all(answer.strip() for answer in self.answers):
+        if not self.answers or any(map(is_blank, self.answers)):
             raise UsageError(
                 f"record {self.label} has no answer, or an empty one",
                 "Give at least one right answer.",
@@ -63,7 +76,7 @@ class Record:
     @property
     def label(self) -> str:
         """How messages call it: its id, and where it was read."""
-        return f"{self.id!r} ({self.where})" if self.where else repr(self.id)
+        return f"{shown(self.id)} ({self.where})" if self.where else shown(self.id)
 
     def closed_book(self) -> "Record":
         """The same question without passages."""

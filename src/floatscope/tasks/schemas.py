@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
-from .record import Passage, Record
+from .record import Passage, Record, is_blank
 
 
 class Problem(ValueError):
@@ -22,19 +22,14 @@ class Problem(ValueError):
         self.field, self.what, self.remedy = field, what, remedy
 
 
-def _encodable(text: str) -> str:
-    """JSON can spell half of a surrogate pair, which is no character and no tokenizer takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Problem(
-            "", "holds half a surrogate pair (\\ud800 to \\udfff)", "Spell the whole character."
-        ) from None
+def _text(text: str) -> str:
+    if "\0" in text:
+        raise Problem("", "holds a NUL character, where some tokenizers end a text", "Remove it.")
     return text
 
 
 def _not_blank(text: str) -> str:
-    if not text.strip():
+    if is_blank(text):
         raise Problem("", "is empty", "Fill it in or remove the record.")
     return text
 
@@ -45,7 +40,7 @@ def _not_none(answers: list[str]) -> list[str]:
     return answers
 
 
-Line = Annotated[str, AfterValidator(_encodable)]  # may be empty, such as a title
+Line = Annotated[str, AfterValidator(_text)]  # may be empty, such as a title
 Text = Annotated[Line, AfterValidator(_not_blank)]
 Answers = Annotated[list[Text], AfterValidator(_not_none)]
 

@@ -1,70 +1,69 @@
 """Labelled arrays on disk: a zarr 3 store that is whole or absent, and says so when it is damaged.
 
-Zarr reads a missing chunk as zeros without a word; a list of every file's size and checksum in the
-root's attributes, written last, makes that an error. No pickle is written or read.
+A list of every file's size and checksum stands in the root's attributes, written last, with a checksum
+of the root itself. `checked` compares what is read with it. No pickle is written or read.
 """
 
 import json
 import os
-import shutil
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.dtypes import StringDType
 
 from ..errors import TraceError
+from .checked import ROOT, CheckedStore, damaged
+from .placing import beside, leftovers, place, sweep
 
-_ROOT = "zarr.json"  # zarr 3's own name for a group's metadata
-_SCHEMA, _FILES = "floatscope_schema", "floatscope_files"
+_SCHEMA, _FILES, _SEAL = "floatscope_schema", "floatscope_files", "floatscope_seal"
 _CHUNK_BYTES = 8 << 20
 
 
 def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
     """Write to a neighbour, then rename: a reader never meets half a store."""
     require_free(path, overwrite)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    text = {
+        name: array.astype(StringDType())  # fixed-width text has no zarr 3 specification
+        for name, array in data.variables.items()
+        if array.dtype.kind == "U"
+    }
+    plain = data.assign_coords(text)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = {
-            name: array.astype(StringDType())  # fixed-width text has no zarr 3 specification
-            for name, array in data.variables.items()
-            if array.dtype.kind == "U"
-        }
-        plain = data.assign_coords(text)
-        plain.to_zarr(partial, zarr_format=3, consolidated=False, encoding=_encoding(data))
-        _seal(partial, schema)
-        _put_in_place(partial, path)
+        with beside(path) as partial:
+            plain.to_zarr(partial, zarr_format=3, consolidated=False, encoding=_encoding(data))
+            _seal(partial, schema)
+            place(partial, path, lambda: require_free(path, overwrite))
+        sweep(path)
     except OSError as error:
         raise TraceError(
             f"{path} could not be written: {error.strerror or error}",
             f"It needs about {data.nbytes / 1e6:.0f} MB before compression; nothing was left behind.",
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return path
 
 
 def require_free(path: Path, overwrite: bool) -> None:
     """Nothing is there, or a trace that may be replaced: nothing else is ever overwritten."""
-    if not os.path.lexists(path):
-        return
-    if not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise TraceError(f"{path} exists", "Choose another path, or pass overwrite=True.")
-    if path.is_symlink() or not is_trace(path):
-        what = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
-        raise TraceError(
-            f"{path} is {what}, and not a trace that Floatscope wrote: it is not overwritten",
-            "Choose another path, or remove it yourself.",
-        )
+    for _ in range(3):  # another writer may be replacing it while we look
+        if not os.path.lexists(path) or (is_trace(path) and not path.is_symlink()):
+            return
+    what = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
+    raise TraceError(
+        f"{path} is {what}, and not a trace that Floatscope wrote: it is not overwritten",
+        "Choose another path, or remove it yourself.",
+    )
 
 
 def is_trace(path: Path) -> bool:
     """Whether a directory carries our mark."""
     try:
-        attributes = json.loads((path / _ROOT).read_text(encoding="utf-8"))["attributes"]
+        attributes = json.loads((path / ROOT).read_text(encoding="utf-8"))["attributes"]
         return _SCHEMA in attributes
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -72,7 +71,7 @@ def is_trace(path: Path) -> bool:
 
 def _seal(store: Path, schema: int) -> None:
     """Put the schema and every file's size and checksum into the root's attributes."""
-    root = store / _ROOT
+    root = store / ROOT
     metadata = json.loads(root.read_text(encoding="utf-8"))
     metadata["attributes"][_SCHEMA] = schema
     metadata["attributes"][_FILES] = {
@@ -80,21 +79,14 @@ def _seal(store: Path, schema: int) -> None:
         for file in sorted(store.rglob("*"))
         if file.is_file() and file != root
     }
+    metadata["attributes"][_SEAL] = _checksum(metadata)
     root.write_text(json.dumps(metadata), encoding="utf-8")
 
 
-def _put_in_place(partial: Path, path: Path) -> None:
-    if not path.exists():
-        partial.rename(path)
-        return
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    path.rename(old)
-    try:
-        partial.rename(path)
-    except BaseException:
-        old.rename(path)
-        raise
-    shutil.rmtree(old) if old.is_dir() else old.unlink()
+def _checksum(metadata: dict[str, Any]) -> int:
+    """Of all that the root says, but for the checksum itself."""
+    attributes = {k: v for k, v in metadata["attributes"].items() if k != _SEAL}
+    return zlib.crc32(json.dumps({**metadata, "attributes": attributes}, sort_keys=True).encode())
 
 
 def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -111,19 +103,25 @@ def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 def load(
-    path: Path, schema: int, required: Sequence[str] = (), *, lazy: bool = False
+    path: Path, schema: int, required: Mapping[str, type] | None = None, *, lazy: bool = False
 ) -> xr.Dataset:
-    """Open a store after checking that it is ours, of this schema, and complete."""
+    """Open a store after checking that it is ours, of this schema, and complete.
+
+    `required` are attributes and their types. Arrays are checked when they are read: now, or where
+    `lazy`, when they are needed.
+    """
     if not path.exists():
-        raise TraceError(f"no trace at {path}", "Check the path.")
+        raise _missing(path)
     try:
-        attributes = json.loads((path / _ROOT).read_text(encoding="utf-8"))["attributes"]
+        metadata = json.loads((path / ROOT).read_text(encoding="utf-8"))
+        attributes = metadata["attributes"]
         written = attributes[_SCHEMA]
         files = {name: (int(size), int(crc)) for name, (size, crc) in attributes[_FILES].items()}
-        missing = sorted(set(required) - attributes.keys())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        seal = attributes.get(_SEAL)  # stores of before it have none
+        whole = seal is None or seal == _checksum(metadata)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TraceError(
-            f"{path} is not a Floatscope trace, or was cut short: {_ROOT} does not say what it holds",
+            f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds",
             "Give a directory written by Trace.save; if it was, save it again.",
         ) from error
     if written != schema:
@@ -131,19 +129,27 @@ def load(
             f"{path} has trace schema {written}; this version of Floatscope reads schema {schema}",
             "Read it with the version that wrote it, or trace again.",
         )
-    if missing:
-        raise _damaged(path, f"{_ROOT} does not say its {missing[0]}")
-    for name, (size, checksum) in files.items():
+    for name, kind in (required or {}).items():
+        if not isinstance(attributes.get(name), kind):
+            raise damaged(path, f"{ROOT} does not say its {name}")
+    if not whole:
+        raise damaged(path, f"{ROOT} has changed since it was written")
+    for name, (size, _) in files.items():
         file = path / name
         if not file.is_file() or file.stat().st_size != size:
-            raise _damaged(path, f"{name} is missing or cut short")
-        if not lazy and zlib.crc32(file.read_bytes()) != checksum:
-            raise _damaged(path, f"{name} has changed since it was written")
+            raise damaged(path, f"{name} is missing or cut short")
     try:
-        data = xr.open_zarr(path, zarr_format=3, consolidated=False, chunks=None)
+        return _read(CheckedStore(path, files), lazy)
+    except TraceError:
+        raise
     except Exception as error:  # zarr's own for damaged metadata are of many kinds
-        raise _damaged(path, f"its arrays cannot be opened ({type(error).__name__})") from error
-    del data.attrs[_SCHEMA], data.attrs[_FILES]
+        raise damaged(path, f"its arrays cannot be opened ({type(error).__name__})") from error
+
+
+def _read(store: CheckedStore, lazy: bool) -> xr.Dataset:
+    data = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
+    for name in (_SCHEMA, _FILES, _SEAL):
+        data.attrs.pop(name, None)
     # Text comes back as zarr's string type; plain numpy text compares and slices everywhere.
     text = {
         name: (array.dims, np.array(array.values.tolist(), dtype=np.str_).reshape(array.shape))
@@ -154,5 +160,11 @@ def load(
     return data if lazy else data.load()
 
 
-def _damaged(path: Path, what: str) -> TraceError:
-    return TraceError(f"{path} is damaged: {what}", "Copy it again, or trace again.")
+def _missing(path: Path) -> TraceError:
+    old = [one for one in leftovers(path) if is_trace(one)] if path.parent.is_dir() else []
+    if old:
+        return TraceError(
+            f"no trace at {path}; a save of it was ended before it was done, and left {old[-1].name}",
+            "Rename that to have it back, or save again.",
+        )
+    return TraceError(f"no trace at {path}", "Check the path.")

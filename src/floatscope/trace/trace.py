@@ -19,7 +19,10 @@ from . import store
 
 SCHEMA = 1
 # Attributes without which nothing can be said of a trace.
-REQUIRED = ("text", "ended", "prompt_length", "gold", "model", "direction", "shift", "sampler")
+REQUIRED = {
+    **dict.fromkeys(("text", "ended", "gold", "model", "direction", "sampler"), str),
+    **dict.fromkeys(("prompt_length", "shift"), int),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

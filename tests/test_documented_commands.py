@@ -186,7 +186,8 @@ def few(words):
     """The line with small numbers: how much is asked and written is not what is tested."""
     # Passages are drawn from other questions.
     questions = "5" if any("passages=" in word for word in words) else "2"
-    least = {"--limit": questions, "--questions": questions, "--length": "4", "--steps": "4"}
+    least = {"--limit": questions, "--questions": questions}
+    least |= dict.fromkeys(("--length", "--steps", "--block-length"), "4")
     return [
         min(word, least[before], key=int) if before in least else word
         for before, word in pairwise(["", *words])

@@ -8,6 +8,7 @@ so a cumulative sum serves causal, bidirectional and block-causal models alike. 
 measured: only a trace's regions, masks, direction and lengths are read.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,7 @@ def random_keys(
 
 
 def matched_keys(
-    keys: np.ndarray, size: int, *, width: int = 8, draws: int = 200, seed: int = 0
+    keys: np.ndarray | Sequence[int], size: int, *, width: int = 8, draws: int = 200, seed: int = 0
 ) -> Int[np.ndarray, "draws k"]:
     """For each of `keys` another key near it: within `width` positions, or as near as there is one.
 

@@ -4,7 +4,6 @@ and the benchmark."""
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 import floatscope as fs
 from floatscope.decode import SAMPLERS
+from floatscope.instrument import Model
 from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES
@@ -50,13 +50,29 @@ def load():
     return load
 
 
+@pytest.fixture(scope="module")
+def once():
+    """Traces that several pages ask for are made once."""
+    right, kept = Model.trace, {}
+
+    def trace(model, prompts, sampler=None, **options):
+        key = repr((model.name, prompts, sampler, sorted(options.items())))
+        if key not in kept:
+            kept[key] = right(model, prompts, sampler, **options)
+        return kept[key]
+
+    return trace
+
+
 @pytest.mark.parametrize(
     "page", [*WITH_CODE, EXAMPLE], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_the_examples_of_a_page_run(page, load, tmp_path, monkeypatch, capsys):
+def test_the_examples_of_a_page_run(page, load, once, tmp_path, monkeypatch, capsys):
     """Each page by itself: its own folder, its own names; what it registers is forgotten."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fs, "load", load)
+    if page.parent.name == "measures":  # which change no model: the same call gives the same traces
+        monkeypatch.setattr(Model, "trace", once)
     for registry in (MEASURES, SAMPLERS, INTERVENTIONS, FAMILIES, STUDIES):
         monkeypatch.setattr(registry, "_added", dict(registry._added))
     exec(compile(code_of(page), page.name, "exec"), {"__name__": "__main__"})
@@ -64,26 +80,30 @@ def test_the_examples_of_a_page_run(page, load, tmp_path, monkeypatch, capsys):
         assert "Where attention rests" in capsys.readouterr().out
 
 
-def test_lists_are_those_of_the_registries():
+def script(name):
+    """A script of ours as a module."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_lists_are_those_of_the_registries(monkeypatch):
     """Tables and counts between markers are what `python docs/generate.py` writes."""
-    done = subprocess.run(
-        [sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    generate = script("docs/generate.py")
+    monkeypatch.setattr(sys, "argv", [generate.__file__, "--check"])
+    generate.main()
 
 
 def test_the_published_tables_are_those_of_the_published_answers():
-    script, answers = ROOT / "examples" / "findings_table.py", ROOT / "docs" / "findings.json.gz"
-    done = subprocess.run([sys.executable, script, answers], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() in (ROOT / "docs" / "findings.md").read_text()
+    table = script("examples/findings_table.py")
+    found = table.tables(table.published(ROOT / "docs" / "findings.json.gz"))
+    assert found.strip() in (ROOT / "docs" / "findings.md").read_text()
 
 
 def test_the_benchmark_of_overhead_runs(tmp_path, monkeypatch):
     """Peak memory comes from a process for each way to attend; one is started here, and serves for all."""
-    spec = importlib.util.spec_from_file_location("overhead", ROOT / "bench" / "overhead.py")
-    overhead = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(overhead)
+    overhead = script("bench/overhead.py")
     measured = []
 
     def peak(args, size, way, right=overhead.peak):

@@ -194,8 +194,7 @@ def test_strongest_keys_under_a_mask():
 def test_a_whole_trace_is_the_same(models, family, monkeypatch):
     """Through the capture and the recorder, with padding; the causal one with a KV cache."""
     model = models[family]
-    sampler = sampler_for(model, length=3, steps=2)
-    traced_alike(model, ["Hello", "Hi"], sampler, monkeypatch)
+    traced_alike(model, ["Hello", "Hi"], sampler_for(model, length=2, steps=2), monkeypatch)
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
@@ -204,7 +203,7 @@ def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
     import floatscope as fs
 
     model = models[family]
-    sampler = replace(sampler_for(model), length=4)
+    sampler = sampler_for(model, length=3, steps=3)
     prompts = ["Hello there, how are you?", "Hi, and goodbye"]
     used = []
     kernels_alone = fused.sums
@@ -241,14 +240,14 @@ def test_rows_where_only_some_layers_fit(models, family, monkeypatch):
 
     model = models[family]
     with fs.BoostDynamics()(model):
-        traced_alike(model, PROMPTS, sampler_for(model, length=3, steps=2), monkeypatch)
+        traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
 def test_a_trace_without_attentions_own_log_sum_exp(models, family, monkeypatch):
     model = models[family]
     monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
-    traced_alike(model, PROMPTS, sampler_for(model, length=3, steps=2), monkeypatch)
+    traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 
 def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
@@ -263,11 +262,11 @@ def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
     monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
     monkeypatch.setattr(fused, "sums", refuse)
     with pytest.warns(UserWarning, match="does not fit this GPU"):
-        traced_alike(model, PROMPTS, sampler_for(model, length=3, steps=2), monkeypatch)
+        traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
     monkeypatch.setattr(peaks, "strongest", refuse)
     monkeypatch.setattr(peaks, "log_sum_exp", refuse)
     with pytest.warns(UserWarning, match="kept no log-sum-exp"):
-        traced_alike(model, PROMPTS, sampler_for(model, length=3, steps=2), monkeypatch)
+        traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 
 def test_sums_are_float32_whatever_the_default():

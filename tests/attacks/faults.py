@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-STUDY = """study floating knowledge --model pair/mdm --model pair/arm --data world:one --limit 4 --questions 6
+STUDY = """study floating knowledge --model pair/mdm --model pair/arm --data world:one --limit 8 --questions 16
 --length 6 --steps 3 --view 1 --shard 1 --batch-size 2""".split()
 ENGINES = {
     "local": "--workers 2 --patience 5".split(),
@@ -30,7 +30,7 @@ ENGINES = {
 }
 KINDS = ("kill the program", "kill a worker", "stop a worker", "fill the disk", "flip a byte")
 PATIENCE = 1200  # seconds for one program: beyond, it hangs
-DISK = "12m"
+DISK = "24m"
 
 
 def produced(directory: Path) -> dict[str, bytes]:
@@ -116,7 +116,7 @@ class Attack:
             now = time.monotonic()
             assert now < end, "the program hangs"
             if due is None and self.stored(out) > before:
-                due = now + self.rng.uniform(0, 4)
+                due = now + self.rng.uniform(0, 3)
             if due is not None and now >= due:
                 return True
             time.sleep(0.05)

@@ -27,7 +27,7 @@ demo: $(VENV)/.base ## every study on the embedded pair: demo/report.html, demo/
 
 # Bytecode is written whatever the environment says: many tests start processes, and each compiles all it imports.
 test: $(VENV)/.test chromium lint ## lint, types, tests, documentation
-	PYTHONDONTWRITEBYTECODE= TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=30
+	PYTHONDONTWRITEBYTECODE= TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=30
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
 
 # SECURITY.md says what each of them shows. Full disks need root, and are left out without.

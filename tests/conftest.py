@@ -23,12 +23,10 @@ install_import_hook("floatscope", "typechecker.check")
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Begun first, so that no process is left alone with one at the end; a line for each of two processes, in
-# about equal parts. A file stays in one of them, which makes its fixtures once.
-LONG = (
-    "test_documented_commands.py test_real_model.py test_training.py test_interventions.py test_fused.py",
-    "test_documentation.py test_studies.py test_compiled_kernels.py test_extending.py test_harness.py",
-)
+# Begun first, the longest before the others, so that no process is left alone with one at the end. A file
+# stays in one process, which makes its fixtures once (`--dist loadfile --no-loadscope-reorder`).
+LONG = """documentation documented_commands engine fused studies extending real_model interventions viewer
+harness training pair compiled_kernels every_measure report_page evaluate answers decode""".split()
 
 
 def pytest_configure(config):
@@ -39,13 +37,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """xdist gives one half of the list to each of two processes: both halves begin with long tests."""
-    first, second = (
-        [item for name in line.split() for item in items if item.path.name == name] for line in LONG
-    )
-    short = [item for item in items if item.path.name not in " ".join(LONG)]
-    here = len(items) // 2 - len(first)
-    items[:] = [*first, *short[:here], *second, *short[here:]]
+    place = {f"test_{name}.py": i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
 
 
 @pytest.fixture(scope="session")

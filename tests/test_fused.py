@@ -29,6 +29,17 @@ from floatscope.attention.gpu.overlapped import _matrix
 from floatscope.attention.overhear import Overhear
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Of two layers: the interpreter takes its time for each."""
+    import floatscope as fs
+    from floatscope.models import tiny
+
+    folder, shape = tmp_path_factory.mktemp("models"), tiny.Shape(layers=2)
+    families = ("LLaDA", "Dream", "Llama")
+    return {name: fs.load(tiny.write(name, folder / name, shape)) for name in families}
+
+
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     """Several tiles in each direction, also of unequal sizes."""

@@ -22,8 +22,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-STUDY = """study floating knowledge --model pair/mdm --model pair/arm --data world:one --limit 8 --questions 16
---length 6 --steps 3 --view 1 --shard 1 --batch-size 2""".split()
+STUDY = """study floating knowledge --model pair/mdm --model pair/arm --data world:one --limit 8
+--questions 16 --length 6 --steps 3 --view 1 --shard 1 --batch-size 2""".split()
 ENGINES = {
     "local": "--workers 2 --patience 5".split(),
     "ray": "--engine ray --workers 2 --patience 5".split(),

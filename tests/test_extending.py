@@ -93,7 +93,8 @@ def test_processes_and_ray_give_the_same_numbers(folder):
     assert one == two == ray
 
 
-def test_the_run_names_its_plugin_and_reading_never_imports_it(folder):
+def test_the_run_names_its_plugin_and_reading_never_imports_it(folder, monkeypatch):
+    monkeypatch.delitem(sys.modules, "floatscope_plugin_my_plugin", raising=False)
     asked = json.loads((folder / "run-1" / "run.json").read_text())
     assert asked["request"]["plugins"] == [str(folder / "my_plugin.py")]
     with pytest.raises(

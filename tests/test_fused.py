@@ -249,11 +249,11 @@ PROMPTS = ["Hello there, how are", "Hi"]  # more keys than a tile holds, and pad
 
 @pytest.mark.filterwarnings("ignore:statistics take the slower path")
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
-def test_rows_where_only_some_layers_fit(models, family, monkeypatch):
+def test_rows_where_only_some_layers_fit(checkpoints, family, monkeypatch):
     """A bias goes to the blocked path; the layers before it do not."""
     import floatscope as fs
 
-    model = models[family]
+    model = fs.load(checkpoints[family])  # three layers, which this intervention needs
     with fs.BoostDynamics()(model):
         traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 

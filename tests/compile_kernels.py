@@ -80,13 +80,12 @@ def view_of(direction, dtype, *, n=300, n_query=None, kv=2, masked=False):
 
 def launch_all(hopper):
     both, causal = Direction.BIDIRECTIONAL, Direction.CAUSAL
-    views = [
+    for view in (
         view_of(both, torch.bfloat16),
+        view_of(both, torch.float32),
+        view_of(causal, torch.bfloat16),
         view_of(Direction.BLOCK_CAUSAL, torch.float16, masked=True),
-    ]
-    if hopper:  # what these compile beyond the others is the same code for every GPU
-        views += [view_of(both, torch.float32), view_of(causal, torch.bfloat16)]
-    for view in views:
+    ):
         fused.sums(view)
         vectors.columns(view)
         peaks.strongest(fused.Launch(view), 200, 264, 8)

@@ -18,8 +18,7 @@ from floatscope.registry import Registry, dashed
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 
-# The commands of the page in one process, each as typed, and two more: a process of its own for the work
-# (a limit for shards asks for one), and Ray.
+# The commands of the page in one process, each as typed, and two more: several processes, and Ray.
 COMMANDS = """
 import sys
 from floatscope.cli import app
@@ -35,9 +34,9 @@ if __name__ == "__main__":
     study += "--data world:one --limit 2 --questions 2 --length 4 --steps 2 --sampler left-to-right "
     failed = run("report run-1")
     assert "no run" in str(failed.exception)
-    ways = {"1": "", "2": "--shard-limit 3600", "ray": "--engine ray"}
+    ways = {"1": "--workers 1", "2": "--workers 2", "ray": "--engine ray --workers 1"}
     for name, more in ways.items():
-        assert run(study + f"--workers 1 --out run-{name} {more}").exit_code == 0
+        assert run(study + f"--out run-{name} {more}").exit_code == 0
     assert "end-of-prompt" in run("measures --plugin my_plugin.py").output
     assert "only-near" in run("interventions --plugin my_plugin.py").output
     listed = run("models --plugin my_plugin.py").output

@@ -139,12 +139,12 @@ def watch(state):
         os.killpg(0, signal.SIGKILL)
 
 if __name__ == "__main__":
-    run(request_of(json.load(open(sys.argv[1]))), sys.argv[2], shard_limit=3600, progress=watch)
+    run(request_of(json.load(open(sys.argv[1]))), sys.argv[2], workers=2, progress=watch)
 """
 
 
 def test_workers_and_interruption_change_nothing(checkpoints, data, tmp_path):
-    """Driver and worker killed with -9 when five shards are stored, then resumed: the same bytes."""
+    """Two workers and their driver killed with -9 when five shards are stored, then resumed: the same bytes."""
     out, fields = tmp_path / "out", tmp_path / "request.json"
     request = small(
         checkpoints, data, studies=("knowledge", "dormancy"), limit=2, questions=2, view=1, shard=1
@@ -231,13 +231,13 @@ def page(finished):
         "import sys; from floatscope.studies.findings import Findings; "
         "from floatscope.report.build import write_report, write_figures; "
         f"found = Findings({str(finished.run.directory)!r}); "
-        "print(write_report(found)); print(len(write_figures(found, 'svg'))); "
+        "print(write_report(found)); print(len(write_figures(found, 'pdf'))); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     path, figures = done.stdout.split()
-    assert len(list((finished.run.directory / "figures").glob("*.svg"))) == int(figures) > 0
+    assert len(list((finished.run.directory / "figures").glob("*.pdf"))) == int(figures) > 0
     return Path(path)
 
 

@@ -144,7 +144,7 @@ if __name__ == "__main__":
 
 
 def test_workers_and_interruption_change_nothing(checkpoints, data, tmp_path):
-    """Two workers and their driver killed with -9 when five shards are stored, then resumed: the same bytes."""
+    """Driver and two workers killed with -9 when five shards are stored, then resumed: the same bytes."""
     out, fields = tmp_path / "out", tmp_path / "request.json"
     request = small(
         checkpoints, data, studies=("knowledge", "dormancy"), limit=2, questions=2, view=1, shard=1

@@ -62,3 +62,25 @@ def _quantiles(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack([np.asarray(a, dtype=np.float64) for a in arrays])
+
+
+def mean(values: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    from scipy import stats
+
+    values = np.asarray(values, float)
+    n = (~np.isnan(values)).sum(0)
+    middle = np.nanmean(values, axis=0)
+    half = stats.t.ppf((1 + level) / 2, n - 1) * np.nanstd(values, axis=0, ddof=1) / np.sqrt(n)
+    return middle, middle - half, middle + half
+
+
+def needed(
+    value: float, low: float, high: float, n: int, target: float, level: float, power: float = 0.8
+) -> float | None:
+    from scipy import stats
+
+    if value == target:
+        return None
+    z, beta = stats.norm.ppf((1 + level) / 2), stats.norm.ppf(power)
+    spread = (high - low) / 2 / z * np.sqrt(n)
+    return float(((z + beta) * spread / (value - target)) ** 2)

@@ -1,17 +1,17 @@
-"""A claim and its verdict, computed from intervals; the numbers it rests on beside it."""
+"""A claim and its verdict, and the numbers it rests on: plain values. `verdict` says how it is decided."""
 
 import math
 from dataclasses import dataclass
 
 from ..stats.digits import ABSENT, digits
 
-VERDICTS = ("supported", "not supported", "mixed", "not tested")
+VERDICTS = ("holds", "refuted", "undecided", "not testable")
 SHARES = ("%", "points")  # units of shares of 1, shown times 100
 
 
 @dataclass(frozen=True)
 class Number:
-    """A value with its 95 % interval and null. unit "%": a share of 1; "points": a difference
+    """A value with its interval and null. unit "%": a share of 1; "points": a difference
     of shares; "×": a lift; else a word."""
 
     label: str
@@ -21,6 +21,24 @@ class Number:
     null: float | None = None
     unit: str = ""
     n: int | None = None
+    level: float = 0.95  # of the interval
+
+
+@dataclass(frozen=True)
+class Check:
+    """A secondary test: shown beside the claim, and never deciding. None = could not be made."""
+
+    label: str
+    passed: bool | None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The verdict that one other choice would have given."""
+
+    choice: str
+    verdict: str
+    number: Number | None = None
 
 
 @dataclass(frozen=True)
@@ -30,24 +48,18 @@ class Claim:
     number: int
     text: str
     verdict: str
-    sentence: str
-    numbers: tuple[Number, ...]
+    sentence: str  # what was measured
+    numbers: tuple[Number, ...]  # the primary quantity first
     study: str  # whose it is
+    plain: str = ""  # the finding in one sentence without numbers
+    why: str = ""  # which test decided, or what would
+    rule: str = ""  # as it was written down before the run
+    checks: tuple[Check, ...] = ()
+    variants: tuple[Variant, ...] = ()
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise ValueError(f"expected a verdict of {', '.join(VERDICTS)}, got {self.verdict!r}")
-
-
-def verdict(tests: list[bool | None]) -> str:
-    """All hold: supported; none: not supported; some: mixed. None = could not be tested: a claim of
-    which a part was not tested can be refuted, or mixed, and never be supported."""
-    known = [t for t in tests if t is not None]
-    if not known:
-        return "not tested"
-    if not any(known):
-        return "not supported"
-    return "supported" if all(known) and len(known) == len(tests) else "mixed"
 
 
 def said(number: Number) -> str:

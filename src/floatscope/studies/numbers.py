@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..measures.result import Result
-from ..stats.intervals import bootstrap
+from ..stats.intervals import bootstrap, mean
 from ..stats.thirds import thirds as layer_thirds
 from .claim import Number, said
 from .evidence import Evidence
@@ -52,6 +52,23 @@ def along(
     if f"{name}_null" in result.data:
         null = float(np.nanmean(_chosen(result.data[f"{name}_null"], layers).values))
     return Number(label, mean, low, high, null, unit, result.n)
+
+
+def number(
+    values: np.ndarray,
+    label: str,
+    unit: str = "",
+    *,
+    level: float = 0.95,
+    null: float | None = None,
+) -> Number | None:
+    """The mean of one value per example, with its interval; None where no example has one."""
+    values = np.asarray(values, float)
+    n = int((~np.isnan(values)).sum())
+    if not n:
+        return None
+    middle, low, high = (float(x) for x in mean(values, level=level))
+    return Number(label, middle, low, high, null, unit, n, level)
 
 
 def lifted(number: Number) -> Number:

@@ -1,7 +1,7 @@
 """A study: a question put to several models, the work it takes, and the verdict it can reach.
 
 A study names measures (of traces) and settings (of questions asked); the plan does each once, however
-many studies share it. `claims` computes verdicts from intervals, `findings` writes sentences from
+many studies share it. `claims` puts numbers to the rules, `findings` writes sentences from
 numbers, `figures` draws. Nothing here runs a model.
 """
 
@@ -15,6 +15,7 @@ from .draw import Picture, of_measure
 from .evidence import Evidence
 from .request import Request
 from .setting import QUESTIONS, Setting
+from .verdict import Rule
 
 Shows = Mapping[str, tuple[str, str]]  # measure → its figure's title and alternative text
 _ALT = "Every value with its null and interval."
@@ -29,9 +30,14 @@ class Study:
     registry: ClassVar["Registry[Study]"] = STUDIES
     name: ClassVar[str]
     question: ClassVar[str]
-    decides: ClassVar[tuple[int, ...]] = ()  # numbers of the claims it gives a verdict on
+    rules: ClassVar[tuple[Rule, ...]] = ()  # of the claims it gives a verdict on, put before the run
     method: ClassVar[str]  # definitions and controls, in words and formulas
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
+
+    @property
+    def decides(self) -> tuple[int, ...]:
+        """Numbers of its claims."""
+        return tuple(rule.number for rule in self.rules)
 
     def measures(self, request: Request) -> dict[str, Measure]:
         """Asked of every trace, by a name of their own."""

@@ -112,12 +112,17 @@ class Model(models.Model):
             return traces if job.several else traces[0]
 
     def read(
-        self, finished: Trace | Decoding | PromptLike, **options: Unpack[TraceKeywords]
+        self,
+        finished: Trace | Decoding | PromptLike,
+        *,
+        answer: str = "",
+        **options: Unpack[TraceKeywords],
     ) -> Trace:
         """One forward over a finished sequence, as papers do that look at no denoising step.
 
-        Takes a trace or a decoding (prompt and answer together), or any prompt; the options of
-        `trace`. The trace has one step, in which nothing changes.
+        Takes a trace or a decoding (prompt and answer together), or any prompt, with an `answer`
+        that is read as if the model had given it; the options of `trace`. The trace has one step,
+        in which nothing changes.
         """
         if isinstance(finished, Trace):
             ids = finished.canvas.values[-1]
@@ -130,10 +135,21 @@ class Model(models.Model):
             gold = prompt.gold
         else:
             encoded = encode(self, finished)
-            ids, regions, gold = np.array(encoded.ids), list(encoded.regions), encoded.gold
-            start = len(ids)
+            more = self._answer_ids(answer)
+            start = len(encoded.ids)
+            ids, gold = np.array([*encoded.ids, *more]), encoded.gold
+            regions = [*encoded.regions, *["answer"] * len(more)]
         prompt = Encoded(tuple(int(i) for i in ids[:start]), tuple(regions[:start]), gold)
         return reading(self, prompt, [int(i) for i in ids[start:]], TraceOptions(**options))
+
+    def _answer_ids(self, answer: str) -> list[int]:
+        if not answer:
+            return []
+        if self.tokenizer is None:
+            raise UsageError(
+                "an answer in words needs a tokenizer", "Load the model with tokenizer=…."
+            )
+        return list(self.tokenizer.encode(answer, add_special_tokens=False))
 
     def _job(
         self, prompts: Any, sampler: AnySampler | None, batch_size: int, progress: Progress | None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..engine import Event, RunProgress
     from ..studies import Findings, Request
 
-_MARK = {"supported": "[green]✓[/]", "not supported": "[red]✗[/]", "mixed": "[yellow]≈[/]"}
+_MARK = {"holds": "[green]✓[/]", "refuted": "[red]✗[/]", "undecided": "[yellow]≈[/]"}
 Out = Annotated[Path, typer.Option("--out", help="The run's directory; made if it is not there.")]
 Engine = Annotated[str, typer.Option(help="local, or ray for several GPUs or machines.")]
 Workers = Annotated[
@@ -28,7 +28,7 @@ Overwrite = Annotated[bool, typer.Option(help="Replace the run that is there.")]
 
 @app.command()
 def studies(plugin: Plugins = None) -> None:
-    """List the studies: the question each asks, and the claims it decides."""
+    """List the studies: the question each asks, the claims it decides, and by which rule."""
     from ..studies import STUDIES
 
     table = Table(title="Studies", title_justify="left")
@@ -38,6 +38,15 @@ def studies(plugin: Plugins = None) -> None:
     for name, study in STUDIES.items():
         table.add_row(name, study.question, ", ".join(map(str, study.decides)) or "–")
     out.print(table)
+    rules = Table(
+        title="Claims, as they are put before a run", title_justify="left", show_lines=True
+    )
+    rules.add_column("#", justify="right")
+    rules.add_column("claim, and the rule that decides it")
+    for study in STUDIES.values():
+        for rule in study.rules:
+            rules.add_row(str(rule.number), f"[bold]{escape(rule.text)}[/]\n{escape(rule.words())}")
+    out.print(rules)
 
 
 @app.command()
@@ -260,7 +269,8 @@ def _print(findings: "Findings") -> None:
     table.add_column("", justify="center")
     for claims in findings.claims.values():
         for claim in claims:
-            text = f"[bold]{escape(claim.text)}[/]\n{escape(claim.sentence)}"
+            lines = [f"[bold]{escape(claim.text)}[/]", escape(claim.plain), escape(claim.why)]
+            text = "\n".join(line for line in lines if line)
             mark = f"{_MARK.get(claim.verdict, '')} {claim.verdict}"
             table.add_row(str(claim.number), text, mark)
     out.print(table)

@@ -81,14 +81,14 @@ def short(value: float, unit: str = "", *, bare: bool = False) -> str:
     return shown + ("×" if unit == "×" else f" {unit}")
 
 
-def above(number: Number, level: float | None) -> bool | None:
+def above(number: Number | None, level: float | None) -> bool | None:
     """Does the whole interval lie above the level?"""
-    if number.low is None or level is None or not math.isfinite(number.low):
+    if number is None or number.low is None or level is None or not math.isfinite(number.low):
         return None
     return number.low > level
 
 
-def below(number: Number, level: float | None) -> bool | None:
-    if number.high is None or level is None or not math.isfinite(number.high):
+def below(number: Number | None, level: float | None) -> bool | None:
+    if number is None or number.high is None or level is None or not math.isfinite(number.high):
         return None
     return number.high < level

@@ -30,7 +30,9 @@ class Study:
     registry: ClassVar["Registry[Study]"] = STUDIES
     name: ClassVar[str]
     question: ClassVar[str]
-    rules: ClassVar[tuple[Rule, ...]] = ()  # of the claims it gives a verdict on, put before the run
+    rules: ClassVar[
+        tuple[Rule, ...]
+    ] = ()  # of the claims it gives a verdict on, put before the run
     method: ClassVar[str]  # definitions and controls, in words and formulas
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
 

@@ -104,7 +104,10 @@ def outcome(
     if rule.untrained and not _has_interval(control):
         return NOT_TESTABLE, "There is no untrained control in this run: give --controls 1 or more."
     if not _has_interval(primary):
-        return UNDECIDED, "θ has no interval: it takes more examples, and some variation among them."
+        return (
+            UNDECIDED,
+            "θ has no interval: it takes more examples, and some variation among them.",
+        )
     low, high, delta = _ends(primary, rule.more), _ends(primary, not rule.more), rule.delta
     sign = 1 if rule.more else -1
     level = short(delta, rule.unit)
@@ -117,7 +120,10 @@ def outcome(
         against = f"untrained weights: {said(replace(control, null=None))}"
         if sign * (low - _ends(control, not rule.more)) > 0:
             return HOLDS, f"{theta}: all of it beyond {level}, and beyond {against}."
-        return UNDECIDED, f"{theta} lies beyond {level}, but untrained weights earn as much: {against}."
+        return (
+            UNDECIDED,
+            f"{theta} lies beyond {level}, but untrained weights earn as much: {against}.",
+        )
     return UNDECIDED, f"{theta} straddles {level}. {power(primary, delta)}"
 
 
@@ -128,7 +134,7 @@ def power(primary: Number, delta: float) -> str:
     n = needed(primary.value, primary.low, primary.high, primary.n, delta, LEVEL)
     if n is None or not math.isfinite(n) or n > MANY:
         return f"More than {MANY:,} examples would be needed to decide: θ is about as large as δ."
-    return f"About {max(int(math.ceil(n)), primary.n + 1):,} examples would decide (power 80 %)."
+    return f"About {max(math.ceil(n), primary.n + 1):,} examples would decide (power 80 %)."
 
 
 def vary(

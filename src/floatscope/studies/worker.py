@@ -28,7 +28,7 @@ from ..tasks.world_questions import world_records
 from ..trace import Trace
 from .planning import measures_of, settings_of
 from .request import Request
-from .setting import KNOWN, PROSE, QUESTIONS, Setting
+from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, Setting
 from .values import Arrays, flatten
 
 # Measured and let go; the viewer shows the rest of a trace.
@@ -87,14 +87,25 @@ class _Worker:
         for done, (index, name, trace) in enumerate(self._traces(model, spec, left_out)):
             tick(done + len(left_out), len(chosen))
             said: dict[str, Any] = {"id": name, "index": index, "text": trace.text, "values": {}}
+            states = {"": trace}  # what measures look at: the decoding, or a text that is read
             for key, measure in self.measures.items():
-                of = model.read(trace) if key.endswith("-finished") else trace
-                said["values"][key] = flatten(measure.one(of), f"{index}/{key}", arrays)
+                state = next((s for s in (FINISHED, SAME) if key.endswith(s)), "")
+                if state not in states:
+                    states[state] = self._read(model, trace, state, spec["domain"], index)
+                said["values"][key] = flatten(measure.one(states[state]), f"{index}/{key}", arrays)
             if spec["domain"] == QUESTIONS and index < self.request.view:
                 shown = trace.data.drop_vars(_LET_GO, errors="ignore")
                 said["trace"] = flatten(shown, f"{index}/trace", arrays)
             examples.append(said)
         return arrays, {"examples": examples, "left_out": left_out}
+
+    def _read(self, model: Model, trace: Trace, state: str, domain: str, index: int) -> Trace:
+        """One forward: over the model's own finished text, or over one that all models read."""
+        if state == FINISHED:
+            return model.read(trace)
+        _, prompt = self._prompt(domain, index, model)
+        answers = () if domain == PROSE else self._records()[index].answers
+        return model.read(prompt, answer=answers[0] if answers else "")
 
     def _traces(
         self, model: Model, spec: dict[str, Any], left_out: list[dict[str, str]]

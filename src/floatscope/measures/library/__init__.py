@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from .absorption import Absorption
     from .drift import Drift
     from .dispersion import Dispersion
+    from .strongest import StrongestKey, MaskedRows
     from .geometry import Geometry
+    from .kinds import KindsOfKey
     from .structure import Structure
     from .region_flow import RegionFlow
     from .rollout import Rollout

@@ -1,29 +1,62 @@
 """Geometry: do anchors win by angle or by norm, and how does that change with depth?"""
 
+from functools import partial
 from typing import ClassVar
 
+import numpy as np
+
 from ...measures import Geometry as Measured
+from ...measures import KindsOfKey
 from ...measures.base import Measure
-from ..claim import Claim, above, below, said, verdict
+from ...measures.library.kinds import advantage
+from ...measures.result import Result
+from ...stats.anchors import RULES
+from ...stats.thirds import thirds as layer_thirds
+from ..anchored import ids_of, jackknife
+from ..claim import Check, Claim, Number, above, below, said
 from ..evidence import Evidence
 from ..numbers import overall, third
 from ..request import Request
 from ..study import Shows, Study
+from ..verdict import LEVEL, Rule, judge, other_deltas, vary
 
-QUARTER = 0.25  # "by angle" means: the norm adds less than a quarter of what the angle adds
+KINDS = "kinds-same"
+RULED = {
+    f"geometry-{rule.__name__.lower()}{'' if per_head else '-mean'}-same": (rule, per_head)
+    for rule in RULES
+    for per_head in (True, False)
+}
+VARIED = {
+    f"anchors by {rule.__name__}, {'each head' if per_head else 'head mean'}, not chosen apart": key
+    for key, (rule, per_head) in RULED.items()
+}
+NORM = Rule(
+    5,
+    "Shallow anchors win by angle and norm, deep ones by angle",
+    "the norm's share of the anchors' advantage in score, first third of the MDM's layers − last "
+    "third; anchors are kinds of token chosen on other prompts than those measured",
+    delta=0.1,
+    unit="points",
+    untrained=True,
+    holds="In shallow layers anchors win by norm as well as angle; in deep layers the norm counts for less.",
+    refuted="The norm counts for no more in shallow layers than in deep ones.",
+)
 
 
 class Geometry(Study):
     name = "geometry"
     question = "Do anchors win by angle or by norm, and how does that change with depth?"
-    decides = (5,)
+    rules = (NORM,)
     method = """\
 For every head: n = ‖q‖·‖k‖, c = cos(q, k), a = mean over anchors, o = mean over the other keys
 score advantage  n_a·c_a − n_o·c_o = angle + norm
 angle = ½ (c_a − c_o)(n_a + n_o)        norm = ½ (n_a − n_o)(c_a + c_o)
-Anchors by ZScore(3) in each head; where it finds none, the key that receives most stands in. Means over
-steps and heads; null 0. "First" and "last" are thirds of the layers. claim: angle and norm
-above 0 in the first third; in the last, angle above 0 and norm below a quarter of the angle."""
+In the claim an anchor is a kind of token (the first position, each structural token by its text, content):
+the one with the highest mean lift in this head over one half of the prompts, measured in the other half, all
+reading the same text (prompt and gold answer). What is chosen for its attention on the same prompts wins by
+angle in any model. θ sums over the heads and layers of a third; interval: leave one prompt out.
+In the figures: anchors by ZScore(3) in each head; where it finds none, the key that receives most stands in.
+Means over steps and heads; null 0. "First" and "last" are thirds of the layers."""
 
     shows: ClassVar[Shows] = {
         "geometry": (
@@ -34,37 +67,41 @@ above 0 in the first third; in the last, angle above 0 and norm below a quarter 
     }
 
     def measures(self, request: Request) -> dict[str, Measure]:
-        return {"geometry": Measured()}
+        varied = {key: Measured(rule(per_head=by)) for key, (rule, by) in RULED.items()}
+        return {"geometry": Measured(), KINDS: KindsOfKey(), **varied}
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        result = evidence.result("geometry", evidence.mdm)
-        parts = {
-            (where, what): overall(
-                result, what, f"{where} third: {what}", "q·k", third(result, where)
-            )
-            for where in ("first", "last")
-            for what in ("angle", "norm")
-        }
-        numbers = tuple(n for n in parts.values() if n is not None)
-        tests: list[bool | None] = [None]
-        sentence = (
-            "No diffusion model was in the run." if evidence.mdm is None else "No anchors found."
-        )
-        if len(numbers) == 4:
-            first_angle, first_norm, last_angle, last_norm = numbers
-            tests = [
-                above(first_angle, 0.0),
-                above(first_norm, 0.0),
-                above(last_angle, 0.0),
-                below(last_norm, QUARTER * last_angle.value),
-            ]
+        theta, numbers, bar = _by_kind(evidence, evidence.result(KINDS, evidence.mdm))
+        control, _, _ = _by_kind(evidence, _control(evidence, KINDS), "untrained: ")
+        variants = [*other_deltas(NORM, theta, control, bar)]
+        for label, key in VARIED.items():
+            one, barred = _by_rule(evidence.result(key, evidence.mdm))
+            other, _ = _by_rule(_control(evidence, key))
+            variants.append(vary(label, NORM, one, other, barred))
+        sentence = ""
+        first, last = numbers
+        if first and last:
             sentence = (
-                f"In the first third of the MDM's layers anchors gain {said(first_angle)} by angle "
-                f"and {said(first_norm)} by norm; in the last third {said(last_angle)} by angle and "
-                f"{said(last_norm)} by norm."
+                f"Of the advantage in score that a kind of token has where it is the anchor of other "
+                f"examples, the norm makes up {said(first)} in the first third of the MDM's layers and "
+                f"{said(last)} in the last."
             )
-        text = "Shallow anchors win by angle and norm, deep ones by angle"
-        return [Claim(5, text, verdict(tests), sentence, numbers, self.name)]
+        return [
+            judge(
+                NORM,
+                self.name,
+                theta,
+                control=control,
+                bar=bar,
+                sentence=sentence,
+                numbers=numbers,
+                checks=(
+                    Check("the norm helps in the first third", above(first, 0.0)),
+                    Check("it hardly does in the last", below(last, 0.25)),
+                ),
+                variants=tuple(variants),
+            )
+        ]
 
     def findings(self, evidence: Evidence) -> list[str]:
         lines = []
@@ -78,3 +115,57 @@ above 0 in the first third; in the last, angle above 0 and norm below a quarter 
                     f"{said(rank)} of the other keys."
                 )
         return lines
+
+
+def _control(evidence: Evidence, key: str) -> Result | None:
+    return None if evidence.mdm is None else evidence.control(key, evidence.mdm)
+
+
+def _by_kind(
+    evidence: Evidence, result: Result | None, label: str = ""
+) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
+    """θ, its two thirds, and what bars a test."""
+    if result is None:
+        return None, (None, None), "No diffusion model was in the run: add one with --model."
+    return _shares(*advantage(result.examples, ids_of(result)), label)
+
+
+def _by_rule(result: Result | None) -> tuple[Number | None, str]:
+    """The same from anchors that a rule finds on the prompts measured."""
+    if result is None:
+        return None, "No diffusion model was in the run: add one with --model."
+    parts = [
+        result.examples[name].transpose("example", "layer").values[..., None]
+        for name in ("angle", "norm")
+    ]
+    theta, _, bar = _shares(parts[0], parts[1], "")
+    return theta, bar
+
+
+def _shares(
+    angle: np.ndarray, norm: np.ndarray, label: str
+) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
+    """Of (example, layer, head): the norm's share of all advantage in a third of the layers."""
+    where = layer_thirds(angle.shape[1])
+
+    def share(kept: np.ndarray, third: str) -> float:
+        of_norm, of_angle = (np.nansum(p[kept][:, where[third]]) for p in (norm, angle))
+        both = of_norm + of_angle
+        return float(of_norm / both) if both > 0 else float("nan")
+
+    n = len(angle)
+    thirds = tuple(
+        jackknife(partial(share, third=t), n, f"{label}{t} third: the norm's share", "%", 0.95)
+        for t in where
+    )
+    if thirds[0] is None or thirds[1] is None:
+        bar = "Anchors have no advantage in score on prompts other than those they were chosen on."
+        return None, (None, None), bar
+    theta = jackknife(
+        lambda kept: share(kept, "first") - share(kept, "last"),
+        n,
+        f"{label}the norm's share, first third − last",
+        "points",
+        LEVEL,
+    )
+    return theta, (thirds[0], thirds[1]), ""

@@ -2,20 +2,35 @@
 
 from typing import ClassVar
 
+import numpy as np
+
 from ...measures import AttentionEntropy
 from ...measures import Structure as Measured
 from ...measures.base import Measure
-from ..claim import Claim, below, said, verdict
+from ..anchored import together
+from ..claim import Check, Claim, Number, below, said
 from ..evidence import Evidence
-from ..numbers import overall, thirds
+from ..numbers import number, thirds
 from ..request import Request
 from ..study import Shows, Study
+from ..verdict import LEVEL, Rule, judge, other_deltas, vary
+
+TREND = Rule(
+    6,
+    "Shallow layers attend to structure, deep layers to content",
+    "slope of ln(structure index) over depth, MDM − ARM, both reading the same text",
+    delta=-0.25,
+    more=False,
+    untrained=True,
+    holds="Going deeper, the diffusion model turns from structure to content more than the causal one.",
+    refuted="Going deeper, the diffusion model turns to content no more than the causal model does.",
+)
 
 
 class Structure(Study):
     name = "structure"
     question = "Do shallow layers look at structure and deep layers at content?"
-    decides = (6,)
+    rules = (TREND,)
     method = """\
 class lift = mass on a class of tokens / what uniform attention would give it
 structure index = lift of structural tokens (special, whitespace, punctuation, template, function words)
@@ -32,24 +47,53 @@ structure. Token classes know English function words."""
     }
 
     def measures(self, request: Request) -> dict[str, Measure]:
-        return {"structure": Measured(skip=1), "entropy": AttentionEntropy()}
+        return {
+            "structure": Measured(skip=1),
+            "structure-same": Measured(skip=1),
+            "structure-whole-same": Measured(),
+            "entropy": AttentionEntropy(),
+        }
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        mdm, arm = (
-            overall(evidence.result("structure", m), "trend", f"{k}: trend of the index over depth")
-            for k, m in (("MDM", evidence.mdm), ("ARM", evidence.arm))
-        )
-        tests: list[bool | None] = [None]
-        sentence = "No diffusion model was in the run."
-        if mdm:
-            tests = [below(mdm, 0.0)] + ([below(mdm, arm.low)] if arm else [])
+        theta, sides, bar = _apart(evidence, "structure-same")
+        control, _, _ = _apart(evidence, "structure-same", untrained=True)
+        mdm, arm = sides
+        variants = [*other_deltas(TREND, theta, control, bar)]
+        for label, key in (
+            ("position 0 counted", "structure-whole-same"),
+            ("while decoding", "structure"),
+        ):
+            one, _, barred = _apart(evidence, key)
+            other, _, _ = _apart(evidence, key, untrained=True)
+            variants.append(vary(label, TREND, one, other, barred))
+        sentence = ""
+        if mdm and arm:
             sentence = (
-                f"The logarithm of the structure index changes by {said(mdm)} over the MDM's depth"
+                f"The logarithm of the structure index changes by {said(mdm)} over the MDM's depth and "
+                f"by {said(arm)} over the ARM's, both reading the same text."
             )
-            sentence += f", by {said(arm)} over the ARM's." if arm else "."
-        numbers = tuple(n for n in (mdm, arm) if n is not None)
-        text = "Shallow layers attend to structure, deep layers to content"
-        return [Claim(6, text, verdict(tests), sentence, numbers, self.name)]
+        needs = [_markup(evidence, control) for control in ("random", "matched")]
+        checks = [Check("the MDM's own trend falls", below(mdm, 0.0))]
+        checks += [
+            Check(
+                f"hiding markup in the MDM's first layers hurts more than hiding {other}",
+                below(need, 0.0),
+            )
+            for need, other in zip(needs, ("random columns", "columns beside it"), strict=True)
+        ]
+        return [
+            judge(
+                TREND,
+                self.name,
+                theta,
+                control=control,
+                bar=bar,
+                sentence=sentence,
+                numbers=(mdm, arm, *needs),
+                checks=tuple(checks),
+                variants=tuple(variants),
+            )
+        ]
 
     def findings(self, evidence: Evidence) -> list[str]:
         return [
@@ -57,3 +101,38 @@ structure. Token classes know English function words."""
             f"first third of the layers, {last} in the last (both over uniform)."
             for model, first, last in thirds(evidence, "structure", "index")
         ]
+
+
+def _apart(
+    evidence: Evidence, key: str, *, untrained: bool = False
+) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
+    """The difference of trends prompt by prompt, both trends, and what bars a test."""
+    models = (evidence.mdm, evidence.arm)
+    read = evidence.control if untrained else evidence.result
+    results = [None if model is None else read(key, model) for model in models]
+    if results[0] is None or results[1] is None:
+        bar = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
+        return None, (None, None), bar
+    _, at = together(results[0], results[1])
+    mdm, arm = (
+        np.asarray(result.examples["trend"].values, float)[index]
+        for result, index in zip(results, at, strict=True)
+        if result is not None
+    )
+    of = "untrained: " if untrained else ""
+    theta = number(mdm - arm, f"{of}trend of the index, MDM − ARM", level=LEVEL, null=0.0)
+    sides = (
+        number(mdm, f"{of}MDM: trend of the index"),
+        number(arm, f"{of}ARM: trend of the index"),
+    )
+    return theta, sides, ""
+
+
+def _markup(evidence: Evidence, control: str) -> Number | None:
+    """What hiding markup costs beyond hiding other columns, where the run asked (`robustness`)."""
+    return evidence.apart(
+        "structure-first-chosen",
+        f"structure-first-{control}",
+        evidence.mdm,
+        f"MDM, first layers: markup hidden − {control} columns hidden",
+    )

@@ -1,0 +1,109 @@
+"""Where an anchor exists, and examples that belong together: the groundwork of claims about movement.
+
+A strongest key there always is; noise has one, and it moves all the time. It is an anchor where it is
+stronger than the strongest key of untrained weights almost always is (at that layer, on these
+prompts), or, to see what hangs on that choice, where a published rule says so.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..errors import RunError
+from ..measures.result import Result
+from .claim import Number
+from .numbers import number
+
+BEYOND = 0.99  # of untrained weights' strongest keys are weaker than an anchor
+SOME = 0.2  # of all places must have an anchor, for their movement to say anything
+UNTRAINED = "untrained"  # the rule that goes by untrained weights
+
+
+def ids_of(result: Result) -> list[str]:
+    """The prompts' names, in order: one each, or pairing would be a guess."""
+    if "example" not in result.examples.coords:
+        return [str(i) for i in range(result.n)]
+    names = [str(name) for name in result.examples["example"].values]
+    if len(set(names)) < len(names):
+        raise RunError(
+            f"{result.model}: two examples have one name, and cannot be paired",
+            "Give every record an id of its own.",
+        )
+    return names
+
+
+def together(*results: Result) -> tuple[list[str], list[np.ndarray]]:
+    """Names of the prompts that all have, and where they stand in each."""
+    names = [ids_of(result) for result in results]
+    common = [name for name in names[0] if all(name in other for other in names[1:])]
+    return common, [np.array([n.index(name) for name in common], int) for n in names]
+
+
+def places(
+    result: Result, control: Result | None, rule: str = UNTRAINED, what: str = "place"
+) -> np.ndarray | None:
+    """The strongest key's place (example, …, layer), NaN where it is no anchor; None without control."""
+    lift = _values(result, "lift")
+    if rule == UNTRAINED:
+        if control is None:
+            return None
+        of_noise = _values(control, "lift")  # (example, …, layer[, head])
+        level = np.nanquantile(of_noise, BEYOND, axis=0, method="higher")
+        is_anchor = lift > level
+    else:
+        passes = result.examples["passes"].sel(rule=rule)
+        is_anchor = _ordered(passes) > 0.5
+    return np.where(is_anchor, _values(result, what), np.nan)
+
+
+def _values(result: Result, name: str) -> np.ndarray:
+    return _ordered(result.examples[name])
+
+
+def _ordered(array) -> np.ndarray:  # type: ignore[no-untyped-def]  # xarray in, numpy out
+    order = [d for d in ("example", "revealed", "layer", "head") if d in array.dims]
+    return np.asarray(array.transpose(*order).values, float)
+
+
+def existing(place: np.ndarray, label: str) -> Number | None:
+    """The share of all places that have an anchor, example by example."""
+    return number((~np.isnan(place)).reshape(len(place), -1).mean(1), label, "%")
+
+
+def moves(place: np.ndarray, axis: int) -> np.ndarray:
+    """Per example, how often the next place along `axis` that has an anchor is another; NaN: no two."""
+    ahead = np.moveaxis(place, axis, -1)
+    flat = ahead.reshape(len(place), -1, ahead.shape[-1])  # (example, …, along)
+    changed, pairs = np.zeros(len(flat)), np.zeros(len(flat))
+    for example, lines in enumerate(flat):
+        for line in lines:
+            there = line[~np.isnan(line)]
+            changed[example] += (np.diff(there) != 0).sum()
+            pairs[example] += max(len(there) - 1, 0)
+    with np.errstate(invalid="ignore"):
+        return changed / np.where(pairs > 0, pairs, np.nan)
+
+
+def jackknife(
+    statistic: Callable[[np.ndarray], float], n: int, label: str, unit: str, level: float
+) -> Number | None:
+    """A statistic of all examples with an interval from leaving one out at a time.
+
+    The pseudo-values n·θ − (n − 1)·θ₍₋ᵢ₎ stand for examples; their mean is the bias-corrected θ.
+    """
+    every = np.arange(n)
+    whole = statistic(every)
+    without = np.array([statistic(np.delete(every, i)) for i in every]) if n > 1 else np.empty(0)
+    if not np.isfinite(whole) or n < 2 or not np.isfinite(without).all():
+        return None
+    return number(n * whole - (n - 1) * without, label, unit, level=level)
+
+
+def entropy(labels: Sequence[int] | np.ndarray, bins: int) -> float:
+    """Of a histogram over ln(bins), with Miller and Madow's correction; NaN for fewer than two."""
+    counts = np.bincount(np.asarray(labels, int), minlength=bins)
+    n = counts.sum()
+    if n < 2:
+        return float("nan")
+    p = counts[counts > 0] / n
+    return float((-(p * np.log(p)).sum() + ((counts > 0).sum() - 1) / (2 * n)) / np.log(bins))

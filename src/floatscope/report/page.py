@@ -23,7 +23,8 @@ _PREVIEW = 8  # lines of a table
 _SHAPES = {
     "holds": '<circle cx="6" cy="6" r="5" class="full"/>',
     "refuted": '<path d="M2 2 10 10M10 2 2 10" class="cross"/>',
-    "undecided": '<circle cx="6" cy="6" r="4.5" class="ring"/><path d="M6 1.5a4.5 4.5 0 0 0 0 9Z" class="full"/>',
+    "undecided": '<circle cx="6" cy="6" r="4.5" class="ring"/>'
+    '<path d="M6 1.5a4.5 4.5 0 0 0 0 9Z" class="full"/>',
     "not testable": '<circle cx="6" cy="6" r="4.5" class="ring" stroke-dasharray="2 1.5"/>',
 }
 

@@ -106,4 +106,5 @@ def entropy(labels: Sequence[int] | np.ndarray, bins: int) -> float:
     if n < 2:
         return float("nan")
     p = counts[counts > 0] / n
-    return float((-(p * np.log(p)).sum() + ((counts > 0).sum() - 1) / (2 * n)) / np.log(bins))
+    nats = -(p * np.log(p)).sum() + ((counts > 0).sum() - 1) / (2 * n)
+    return float(min(nats / np.log(bins), 1.0))

@@ -1,5 +1,6 @@
 """Geometry: do anchors win by angle or by norm, and how does that change with depth?"""
 
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -72,8 +73,11 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         theta, numbers, bar = _by_kind(evidence, evidence.result(KINDS, evidence.mdm))
-        control, _, _ = _by_kind(evidence, _control(evidence, KINDS), "untrained: ")
-        variants = [*other_deltas(NORM, theta, control, bar)]
+        untrained = _control(evidence, KINDS)
+        control, _, _ = _by_kind(evidence, untrained, "untrained: ")
+        # Untrained weights whose anchors have no advantage on other prompts earn nothing to exceed.
+        rule = NORM if untrained is None or control else replace(NORM, untrained=False)
+        variants = [*other_deltas(rule, theta, control, bar)]
         for label, key in VARIED.items():
             one, barred = _by_rule(evidence.result(key, evidence.mdm))
             other, _ = _by_rule(_control(evidence, key))
@@ -88,7 +92,7 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
             )
         return [
             judge(
-                NORM,
+                rule,
                 self.name,
                 theta,
                 control=control,

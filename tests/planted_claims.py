@@ -1,0 +1,173 @@
+"""Evidence built so that a claim about attention is true, and so that it is false.
+
+Traces are made from attention that is known (`planted`), measured like any other, and handed to the
+study. A pool of examples is made once; a draw takes some of them, as a run takes some prompts.
+`python -m tests.planted_claims` draws a hundred for each and prints how often each verdict came.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from planted import MASK, softmax, trace_of  # noqa: E402
+
+from floatscope.measures.result import Result  # noqa: E402
+from floatscope.studies import STUDIES, request_of  # noqa: E402
+
+LAYERS, HEADS, SIZE = 6, 2, 48
+OF = {1: "floating", 2: "floating", 3: "floating", 4: "floating", 5: "geometry", 6: "structure"}
+KEYS = {
+    1: ("absorption-same", "strongest-same"),
+    2: ("strongest-same",),
+    3: ("masked-rows",),
+    4: ("strongest-same",),
+    5: ("kinds-same",),
+    6: ("structure-same",),
+}
+STRUCTURE = np.arange(SIZE) % 4 == 2  # every fourth token is a newline
+
+
+def attention(rng, boost, *, causal=False, steps=1, size=SIZE):
+    """(step, layer, head, query, key): noise, and what `boost` (…, key) adds to the scores."""
+    score = rng.normal(0, 0.5, (steps, LAYERS, HEADS, size, size)) + boost
+    if causal:
+        score = np.where(np.tril(np.ones((size, size), bool)), score, -np.inf)
+    return softmax(score)
+
+
+def at(rng, keys, size=SIZE):
+    """A boost (step, layer, 1, 1, key) at one key of every step and layer; of varying strength."""
+    keys = np.atleast_2d(keys)
+    boost = np.zeros((*keys.shape, size))
+    np.put_along_axis(boost, keys[..., None], rng.uniform(2.5, 4.0), -1)
+    return boost[:, :, None, None]
+
+
+def one(number, truth, model, rng):
+    """A trace of one example: `model` is "mdm", "arm", or either of them "untrained"."""
+    trained, causal = "untrained" not in model, "arm" in model
+    places = np.zeros(LAYERS, int)  # where anchors stand, layer by layer
+    if number == 3:
+        return _steps(truth and trained, rng, trained)
+    if number == 1 and not truth:
+        places = rng.integers(4, SIZE - 8, LAYERS)
+    elif number == 2 and truth and not causal:
+        places[:] = rng.integers(1, SIZE - 8)
+    elif number == 4 and truth and not causal:
+        places = rng.permutation(np.arange(1, SIZE - 8))[:LAYERS]
+    astray = rng.random(LAYERS) < 0.15  # now and then an anchor stands elsewhere, in every model
+    places = np.where(astray, rng.integers(1, SIZE - 8, LAYERS), places)
+    boost = at(rng, places) if trained else 0.0
+    extra, classes = {}, None
+    if number in (5, 6):
+        classes = np.where(STRUCTURE, "whitespace", "content")[None]
+        depth = np.linspace(1, -1, LAYERS)[:, None, None, None]
+        if number == 6 and trained:
+            turn = 0.6 if truth and not causal else 0.0
+            boost = turn * depth * STRUCTURE + 0.2 * rng.normal()
+        if number == 5:
+            boost = 1.5 * STRUCTURE if trained else 0.0
+            extra = _geometry(rng, truth, trained)
+    tokens = np.where(STRUCTURE, "\n", "word").tolist()
+    made = attention(rng, boost, causal=causal)
+    return trace_of(made, causal=causal, classes=classes, tokens=tokens, extra=extra)
+
+
+def _geometry(rng, truth, trained):
+    """Anchors (newlines) win by angle everywhere; by norm in the first layers, or in all of them."""
+    shape = (1, LAYERS, HEADS, SIZE)
+    cosine, norm = (0.2 + rng.normal(0, 0.02, shape), 1 + rng.normal(0, 0.05, shape))
+    if trained:
+        cosine[..., STRUCTURE] += 0.3
+        norm[:, : LAYERS // 3 if truth else LAYERS, :, STRUCTURE] += 0.8
+    return {"cosine": cosine, "key_norm": norm, "query_norm": np.full(shape, 4.0), "score": cosine}
+
+
+def _steps(moves, rng, trained):
+    """A prompt of 12 and an answer of 60, ten revealed a step; masked rows look at one prompt key."""
+    prompt, answer, steps = 12, 60, 6
+    canvas = np.full((steps + 1, prompt + answer), MASK)
+    canvas[:, :prompt] = np.arange(100, 100 + prompt)
+    order = prompt + rng.permutation(answer)
+    for t in range(1, steps + 1):
+        canvas[t:, order[10 * (t - 1) : 10 * t]] = 200
+    size = prompt + answer
+    keys = np.tile(rng.integers(0, prompt, LAYERS), (steps, 1))
+    if moves:
+        keys = np.array([rng.permutation(prompt)[:LAYERS] for _ in range(steps)])
+    astray = rng.random(keys.shape) < 0.04
+    keys = np.where(astray, rng.integers(0, prompt, keys.shape), keys)
+    boost = at(rng, keys, size) if trained else 0.0
+    made = attention(rng, boost, steps=steps, size=size)
+    return trace_of(made, canvas=canvas, prompt_length=prompt)
+
+
+class Planted:
+    """Evidence from examples that are known; what no claim here needs is not there."""
+
+    def __init__(self, examples, request):
+        self._examples, self.request = examples, request
+        self.mdm, self.arm = "mdm", "arm"
+        self.models = {"mdm": {}, "arm": {}}
+
+    def result(self, key, model, domain="questions"):
+        return self._examples.get((key, model))
+
+    def control(self, key, model):
+        return self._examples.get((key, f"untrained {model}"))
+
+    def apart(self, *args, **kwargs):
+        return None
+
+
+@cache
+def pool(number, truth, size=48, seed=0):
+    """Measured examples by measure and model: (key, model) → the measure, and one dataset each."""
+    rng = np.random.default_rng([seed, number, truth])
+    request = request_of({"studies": [OF[number]], "models": ["a"]})
+    measures = STUDIES[OF[number]].measures(request)
+    made = {}
+    for model in ("mdm", "arm", "untrained mdm", "untrained arm"):
+        if number in (3, 5) and "arm" in model:
+            continue
+        traces = [one(number, truth, model, rng) for _ in range(size)]
+        for key in KEYS[number]:
+            made[key, model] = measures[key], [measures[key].one(t) for t in traces]
+    return request, made
+
+
+def draw(number, truth, rng, n=16, size=48):
+    """The claim of n examples, as many prompts for every model."""
+    request, made = pool(number, truth, size)
+    chosen = rng.choice(size, n, replace=False)
+    examples = {}
+    for (key, model), (measure, each) in made.items():
+        result = measure.of([each[i] for i in chosen], model)
+        named = result.examples.assign_coords(example=[f"prompt {i}" for i in chosen])
+        examples[key, model] = Result(result.data, measure, named, model, result.values)
+    study = STUDIES[OF[number]]
+    claims = study.claims(Planted(examples, request))
+    return next(claim for claim in claims if claim.number == number)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--n", type=int, default=16)
+    args = parser.parse_args()
+    for number in OF:
+        for truth in (True, False):
+            rng = np.random.default_rng(number)
+            verdicts = Counter(
+                draw(number, truth, rng, args.n, size=160).verdict for _ in range(args.draws)
+            )
+            print(f"claim {number}, planted {truth}: {dict(verdicts)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -120,6 +120,12 @@ def studies() -> Iterator[tuple[str, str, str]]:
         yield f"`{name}`", one.question, ", ".join(map(str, one.decides)) or "none"
 
 
+def claims() -> Iterator[tuple[str, str, str]]:
+    for one in STUDIES.values():
+        for rule in one.rules:
+            yield str(rule.number), rule.text, rule.words()
+
+
 def supported() -> Iterator[tuple[str, str]]:
     """The README's list: what there is of each kind, and where to read on."""
     lists: dict[str, list[str]] = {
@@ -162,6 +168,7 @@ def reference(kind: str) -> str:
 
 HEADS = {
     commands: ("command", "what it does"),
+    claims: ("#", "claim", "how it is decided"),
     samplers: ("sampler", "on the command line", "rule", "own fields", "paper"),
     measures: ("measure", "on the command line", "what it says"),
     interventions: ("intervention", "on the command line", "what it does", "fields"),

@@ -29,6 +29,7 @@ KEYS = {
     5: ("kinds-same",),
     6: ("structure-same",),
 }
+TRUE, FALSE, EQUAL = "true", "false", "equal"  # equal: both models alike, which is no effect either
 STRUCTURE = np.arange(SIZE) % 4 == 2  # every fourth token is a newline
 
 
@@ -53,12 +54,12 @@ def one(number, truth, model, rng):
     trained, causal = "untrained" not in model, "arm" in model
     places = np.zeros(LAYERS, int)  # where anchors stand, layer by layer
     if number == 3:
-        return _steps(truth and trained, rng, trained)
-    if number == 1 and not truth:
+        return _steps(truth == TRUE and trained, rng, trained)
+    if number == 1 and truth != TRUE:
         places = rng.integers(4, SIZE - 8, LAYERS)
-    elif number == 2 and truth and not causal:
+    elif number == 2 and (truth == TRUE and not causal or truth == FALSE and causal):
         places[:] = rng.integers(1, SIZE - 8)
-    elif number == 4 and truth and not causal:
+    elif number == 4 and (truth == TRUE and not causal or truth == FALSE and causal):
         places = rng.permutation(np.arange(1, SIZE - 8))[:LAYERS]
     astray = rng.random(LAYERS) < 0.15  # now and then an anchor stands elsewhere, in every model
     places = np.where(astray, rng.integers(1, SIZE - 8, LAYERS), places)
@@ -68,7 +69,7 @@ def one(number, truth, model, rng):
         classes = np.where(STRUCTURE, "whitespace", "content")[None]
         depth = np.linspace(1, -1, LAYERS)[:, None, None, None]
         if number == 6 and trained:
-            turn = 0.6 if truth and not causal else 0.0
+            turn = 0.6 if truth == TRUE and not causal else 0.0
             boost = turn * depth * STRUCTURE + 0.2 * rng.normal()
         if number == 5:
             boost = 1.5 * STRUCTURE if trained else 0.0
@@ -84,7 +85,7 @@ def _geometry(rng, truth, trained):
     cosine, norm = (0.2 + rng.normal(0, 0.02, shape), 1 + rng.normal(0, 0.05, shape))
     if trained:
         cosine[..., STRUCTURE] += 0.3
-        norm[:, : LAYERS // 3 if truth else LAYERS, :, STRUCTURE] += 0.8
+        norm[:, : LAYERS // 3 if truth == TRUE else LAYERS, :, STRUCTURE] += 0.8
     return {"cosine": cosine, "key_norm": norm, "query_norm": np.full(shape, 4.0), "score": cosine}
 
 
@@ -128,7 +129,7 @@ class Planted:
 @cache
 def pool(number, truth, size=48, seed=0):
     """Measured examples by measure and model: (key, model) → the measure, and one dataset each."""
-    rng = np.random.default_rng([seed, number, truth])
+    rng = np.random.default_rng([seed, number, len(truth)])
     request = request_of({"studies": [OF[number]], "models": ["a"]})
     measures = STUDIES[OF[number]].measures(request)
     made = {}
@@ -161,7 +162,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=16)
     args = parser.parse_args()
     for number in OF:
-        for truth in (True, False):
+        for truth in (TRUE, FALSE, EQUAL) if number in (2, 4) else (TRUE, FALSE):
             rng = np.random.default_rng(number)
             verdicts = Counter(
                 draw(number, truth, rng, args.n, size=160).verdict for _ in range(args.draws)

@@ -12,5 +12,6 @@ if TYPE_CHECKING:
     from .request import Request, read_request, request_of
     from .setting import Setting
     from .study import Study
+    from .verdict import Rule, judge
 
 lazily(__name__)

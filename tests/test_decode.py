@@ -1,6 +1,7 @@
 """Samplers against their rules, batches against one at a time, records against what happened."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,6 +29,12 @@ EVERY = {name: kind(length=8) for name, kind in DENOISING.items()} | {
     "position-calibrated, blocks": fs.PositionCalibrated(length=8, steps=4, block_length=4),
     "remask, more steps": fs.Remask(length=8, steps=12),
     "remask, blocks": fs.Remask(length=8, steps=16, block_length=4, by="confidence"),
+    "dream, cold": fs.Dream(length=8, steps=4, temperature=0, alg="topk_margin"),
+    "dream, by chance": fs.Dream(length=8, steps=5, temperature=1.0, alg="origin", top_k=20),
+    "dream, blocks": fs.Dream(length=8, block_length=4, alg="maskgit_plus", alg_temp=0.1, seed=2),
+    "remdm, more steps": fs.ReMDM(length=8, steps=24, eta=0.1),
+    "remdm, blocks": fs.ReMDM(length=8, steps=40, block_length=4, temperature=0.5, seed=4),
+    "ends last": fs.Confidence(length=8, steps=4, end_last=True, no_eos=True),
     "warm": fs.Confidence(length=8, steps=4, temperature=1.0, seed=5),
     "guided": fs.Confidence(length=8, steps=4, cfg=1.5),
     "warm random": fs.Random(length=8, steps=4, temperature=0.7, seed=1),
@@ -96,13 +103,15 @@ def test_records_tell_what_happened(llada, name):
         assert (one.canvas[-1] != mask).all()
 
 
-def test_remasking_really_takes_back(llada):
-    one = llada.generate("Say something.", fs.Remask(length=16, steps=24, stop_at_eos=False))
+@pytest.mark.parametrize("kind", [fs.Remask, partial(fs.ReMDM, eta=0.1)])
+def test_remasking_really_takes_back(llada, kind):
+    one = llada.generate("Say something.", kind(length=16, steps=24, stop_at_eos=False))
     assert (one.change == Change.REMASK).sum() > 0
     assert (one.canvas[-1] != llada.mask_id).all()
     masked = (one.canvas == llada.mask_id).sum(1)
     assert (np.diff(masked) >= 0).any()  # not monotone, or level in the loop
-    trace = llada.trace("Say something.", fs.Remask(length=16, steps=24, stop_at_eos=False))
+    trace = llada.trace("Say something.", kind(length=16, steps=24, stop_at_eos=False))
+    np.testing.assert_array_equal(trace.canvas, one.canvas)
     assert len(trace.rows["event"]) == (one.change == Change.REVEAL).sum() > 16
 
 
@@ -151,6 +160,7 @@ def guess_of(p, masked=None):
         masked=masked,
         place=torch.arange(p.shape[1])[None],
         noise=torch.rand(p.shape[:2]),
+        held=torch.zeros_like(masked),
     )
 
 
@@ -175,9 +185,12 @@ def test_threshold_by_hand():
     p = [[0.95, 0.05], [0.7, 0.3], [0.92, 0.08]]
     assert chosen(fs.Threshold(threshold=0.9), guess_of(p)) == [0, 2]
     assert chosen(fs.Threshold(threshold=0.99), guess_of(p)) == [0]  # at least one
+    p += [[0.6, 0.4]]
     # factor: p_(1) = .95 ≥ 1 − .3/2, p_(2) = .92 ≥ 1 − .3/3, p_(3) = .7 < 1 − .3/4
     assert chosen(fs.Threshold(factor=0.3), guess_of(p)) == [0, 2]
     assert chosen(fs.Threshold(factor=0.05), guess_of(p)) == [0]
+    # where the last of all fails alone it goes with the others
+    assert chosen(fs.Threshold(factor=0.3), guess_of(p[:3])) == [0, 1, 2]
 
 
 def test_entropy_bound_by_hand():

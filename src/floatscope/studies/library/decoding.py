@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ...decode.presets import published
+from ...decode.presets import presets
 from ...measures.library.order import maps
 from ...measures.style import Figure
 from ..claim import Claim, Number, above, below, said, verdict
@@ -29,7 +29,7 @@ All samplers answer the same questions with the same number of masks. claim: wit
 first, trivial tokens come first, and calibration (2508.13021) answers more questions right"""
 
     def settings(self, request: Request) -> list[Setting]:
-        names = published(request.length, request.steps)
+        names = presets(request.length, request.steps)
         return [Setting(f"sampler-{n}", request.asked_as, sampler=n) for n in names]
 
     def claims(self, evidence: Evidence) -> list[Claim]:

@@ -6,9 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def top_p(
-    logits: Float[Tensor, "*n v"], share: float, *, crossing: bool
-) -> Float[Tensor, "*n v"]:
+def top_p(logits: Float[Tensor, "*n v"], share: float, *, crossing: bool) -> Float[Tensor, "*n v"]:
     """The likeliest tokens whose p sum to at most `share`, and always the first; others at −inf.
 
     `crossing`: and the one that crosses `share`, as in Dream's code; ReMDM's leaves it out.
@@ -19,7 +17,9 @@ def top_p(
     if crossing:
         dropped[..., 1:] = dropped[..., :-1].clone()
     dropped[..., 0] = False
-    return logits.masked_fill(dropped.new_zeros(dropped.shape).scatter(-1, place, dropped), -math.inf)
+    return logits.masked_fill(
+        dropped.new_zeros(dropped.shape).scatter(-1, place, dropped), -math.inf
+    )
 
 
 def top_k(logits: Float[Tensor, "*n v"], count: int) -> Float[Tensor, "*n v"]:

@@ -173,7 +173,7 @@ def reference(kind: str) -> str:
 HEADS = {
     commands: ("command", "what it does"),
     samplers: ("sampler", "on the command line", "rule", "own fields", "paper"),
-    compared: ("preset", "for 64 tokens", "settings"),
+    compared: ("preset", "for 64 tokens", "settings from"),
     measures: ("measure", "on the command line", "what it says"),
     interventions: ("intervention", "on the command line", "what it does", "fields"),
     families: (

@@ -92,7 +92,7 @@ def test_every_sampler_is_compared_on_one_task(mdm, records):
     compared = fs.compare_samplers(mdm, records[:4], length=8, steps=4, frequencies="pair")
     table = compared.table().set_index("name")
     assert set(table.index) == set(all_samplers(8, 4))
-    assert len(table) == 10
+    assert len(table) == 12
     assert (table["n"] == 4).all()
     assert table.loc["remask", "steps"] == 8 and table.loc["confidence", "steps"] <= 4
     assert table.loc["threshold", "steps"] < 8

@@ -303,6 +303,15 @@ BAD = {
     "frequencies": (fs.PositionCalibrated(frequencies="nowhere.npy"), "nowhere.npy"),
     "hold": (fs.Remask(hold=1.5), "hold"),
     "by": (fs.Remask(by="mood"), "mood"),
+    "alg": (fs.Dream(alg="mood"), "mood"),
+    "alg_temp": (fs.Dream(alg_temp=-1), "alg_temp = -1"),
+    "top_p": (fs.Dream(top_p=0), "top_p = 0"),
+    "top_k": (fs.Dream(top_k=0), "top_k = 0"),
+    "eps": (fs.Dream(eps=0), "eps = 0"),
+    "alpha_on": (fs.ReMDM(alpha_on=1), "alpha_on = 1"),
+    "eta": (fs.ReMDM(eta=0.2), "eta = 0.2 with alpha_on = 0.9"),
+    "t_on": (fs.ReMDM(t_on=0.1, t_off=0.2), "t_on = 0.1, t_off = 0.2"),
+    "top_p of remdm": (fs.ReMDM(top_p=2), "top_p = 2"),
     "causal": (fs.Autoregressive(), "fills masks"),
 }
 

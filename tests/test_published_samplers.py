@@ -7,6 +7,7 @@ the published code leaves it to `topk`.
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -137,34 +138,38 @@ def llada_generate(
 
 
 LLADA = {
-    "one block": (fs.Confidence, dict(length=16, steps=16), {}),
-    "uneven": (fs.Confidence, dict(length=11, steps=4), {}),
-    "blocks": (fs.Confidence, dict(length=18, steps=6, block_length=6), {}),
-    "uneven blocks": (fs.Confidence, dict(length=14, steps=6, block_length=7), {}),
-    "warm": (fs.Confidence, dict(length=12, steps=6, temperature=0.7, seed=3), {}),
-    "guided": (fs.Confidence, dict(length=12, steps=6, cfg=1.5), {}),
+    "one block": (fs.Confidence, {"length": 16, "steps": 16}, {}),
+    "uneven": (fs.Confidence, {"length": 11, "steps": 4}, {}),
+    "blocks": (fs.Confidence, {"length": 18, "steps": 6, "block_length": 6}, {}),
+    "uneven blocks": (fs.Confidence, {"length": 14, "steps": 6, "block_length": 7}, {}),
+    "warm": (fs.Confidence, {"length": 12, "steps": 6, "temperature": 0.7, "seed": 3}, {}),
+    "guided": (fs.Confidence, {"length": 12, "steps": 6, "cfg": 1.5}, {}),
     "all": (
         fs.Confidence,
-        dict(length=12, steps=6, block_length=4, temperature=0.4, cfg=0.8, seed=9),
+        {"length": 12, "steps": 6, "block_length": 4, "temperature": 0.4, "cfg": 0.8, "seed": 9},
         {},
     ),
-    "random": (fs.Random, dict(length=13, steps=5, seed=1), {}),
+    "random": (fs.Random, {"length": 13, "steps": 5, "seed": 1}, {}),
     "random, warm blocks": (
         fs.Random,
-        dict(length=12, steps=4, block_length=6, temperature=1.2),
+        {"length": 12, "steps": 4, "block_length": 6, "temperature": 1.2},
         {},
     ),
-    "no eos": (fs.Confidence, dict(length=16, steps=8), {"no_eos": True}),
-    "no eos, warm": (fs.Confidence, dict(length=16, steps=8, temperature=0.2), {"no_eos": True}),
-    "ends last": (fs.Confidence, dict(length=16, steps=8), {"end_last": True}),
+    "no eos": (fs.Confidence, {"length": 16, "steps": 8}, {"no_eos": True}),
+    "no eos, warm": (
+        fs.Confidence,
+        {"length": 16, "steps": 8, "temperature": 0.2},
+        {"no_eos": True},
+    ),
+    "ends last": (fs.Confidence, {"length": 16, "steps": 8}, {"end_last": True}),
     "ends last, warm": (
         fs.Confidence,
-        dict(length=12, steps=6, block_length=6, temperature=0.5),
+        {"length": 12, "steps": 6, "block_length": 6, "temperature": 0.5},
         {"end_last": True},
     ),
     "both, guided": (
         fs.Confidence,
-        dict(length=12, steps=6, cfg=0.5),
+        {"length": 12, "steps": 6, "cfg": 0.5},
         {"no_eos": True, "end_last": True},
     ),
 }
@@ -275,7 +280,7 @@ def dream_generate(model, length, steps, *, temperature, top_p, top_k, alg, seed
     [(12, 12, 0.2, 0.95, None), (13, 5, 0.0, 0.95, None), (10, 4, 1.0, 0.7, 12)],
 )
 def test_dream_decodes_as_published(small, alg, length, steps, temperature, top_p, top_k):
-    given = dict(temperature=temperature, top_p=top_p, top_k=top_k, alg=alg, seed=6)
+    given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "alg": alg, "seed": 6}
     sampler = fs.Dream(length=length, steps=steps, stop_at_eos=False, **given)
     one = small["Dream"].generate(PROMPT, sampler)
     np.testing.assert_array_equal(
@@ -296,16 +301,16 @@ def guess_of(logits, **given):
     logits = torch.as_tensor(logits, dtype=torch.float32)[None]
     token = logits.argmax(-1)
     shape = token.shape
-    base = dict(
-        token=token,
-        confidence=logits.softmax(-1).max(-1).values,
-        logits=logits,
-        in_block=torch.ones(shape, dtype=torch.bool),
-        masked=torch.ones(shape, dtype=torch.bool),
-        place=torch.arange(shape[1])[None],
-        noise=torch.rand(shape, generator=torch.Generator().manual_seed(0)),
-        held=torch.zeros(shape, dtype=torch.bool),
-    )
+    base = {
+        "token": token,
+        "confidence": logits.softmax(-1).max(-1).values,
+        "logits": logits,
+        "in_block": torch.ones(shape, dtype=torch.bool),
+        "masked": torch.ones(shape, dtype=torch.bool),
+        "place": torch.arange(shape[1])[None],
+        "noise": torch.rand(shape, generator=torch.Generator().manual_seed(0)),
+        "held": torch.zeros(shape, dtype=torch.bool),
+    }
     return Guess(**base | given)
 
 
@@ -340,7 +345,7 @@ def remdm_generate(model, length, steps, *, eta, alpha_on, t_on, t_off, top_p, s
     """ReMDM's loop by the masks' share at t and s; the end of time (1e-5) is the last step here."""
     case = Case(model, length, seed)
     times = np.linspace(1, 1e-5, steps + 1)
-    for i, (t, s) in enumerate(zip(times, times[1:], strict=False)):
+    for i, (t, s) in enumerate(pairwise(times)):
         logits, masks = case.logits(), case.masks()
         noise, places = case.uniform(len(masks), logits.shape[1]), case.place_noise()
         back = 0.0
@@ -378,8 +383,8 @@ def remdm_generate(model, length, steps, *, eta, alpha_on, t_on, t_off, top_p, s
     ("family", "steps", "given"),
     [
         ("LLaDA", 32, {}),
-        ("Dream", 21, dict(eta=0.1)),
-        ("LLaDA", 24, dict(eta=0.3, alpha_on=0.6, t_on=0.7, t_off=0.2, top_p=0.5)),
+        ("Dream", 21, {"eta": 0.1}),
+        ("LLaDA", 24, {"eta": 0.3, "alpha_on": 0.6, "t_on": 0.7, "t_off": 0.2, "top_p": 0.5}),
     ],
 )
 def test_remdm_decodes_as_published(small, family, steps, given):

@@ -93,10 +93,13 @@ first, trivial tokens come first, and calibration (2508.13021) answers more ques
         ]
 
     def figures(self, evidence: Evidence) -> list[Picture]:
-        names = [s.name for s in self.settings(evidence.request)]
+        every = {
+            s.name: evidence.right(s.name, evidence.mdm) for s in self.settings(evidence.request)
+        }
+        names = [name for name, right in every.items() if right]  # an older run lacks some
         if evidence.mdm is None:
             return []
-        series = {evidence.mdm: [evidence.right(name, evidence.mdm) for name in names]}
+        series = {evidence.mdm: [every[name] for name in names]}
         ticks = [name.removeprefix("sampler-") for name in names]
         return [
             Picture(

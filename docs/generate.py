@@ -19,6 +19,7 @@ from typer.main import get_command
 from floatscope.attention.statistics import STATISTICS
 from floatscope.cli import app
 from floatscope.decode import SAMPLERS, Sampler
+from floatscope.decode.presets import all_samplers, presets
 from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES
@@ -47,8 +48,11 @@ def papers(thing: Any) -> str:
     return ", ".join(dict.fromkeys(re.findall(r"\b\d{4}\.\d{5}\b", str(thing.__doc__))))
 
 
-def own_fields(cls: type, common: set[str] = frozenset()) -> str:  # type: ignore[assignment]
-    return ", ".join(f"`{f.name}={f.default!r}`" for f in fields(cls) if f.name not in common)
+def own_fields(cls: Any, base: Any = None) -> str:
+    """Beside a base: those it does not have, or has with another default."""
+    common = {(f.name, f.default) for f in fields(base)} if base else ()
+    own = (f for f in fields(cls) if (f.name, f.default) not in common)
+    return ", ".join(f"`{f.name}={f.default!r}`" for f in own)
 
 
 def shown(value: Any) -> str:
@@ -89,10 +93,16 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def samplers() -> Iterator[tuple[str, ...]]:
-    common = {f.name for f in fields(Sampler)}
     for name, cls in SAMPLERS.items():
-        own = own_fields(cls, common) or "–"
+        own = own_fields(cls, Sampler) or "–"
         yield f"`{cls.__name__}`", f"`{name}`", first_line(cls), own, papers(cls) or "–"
+
+
+def compared() -> Iterator[tuple[str, ...]]:
+    """The presets at 64 tokens, one per step."""
+    made = all_samplers(64)
+    for name, preset in presets(64, None).items():
+        yield f"`{name}`", f"`{made[name].describe()}`", preset.source
 
 
 def measures() -> Iterator[tuple[str, ...]]:
@@ -170,6 +180,7 @@ HEADS = {
     commands: ("command", "what it does"),
     claims: ("#", "claim", "how it is decided"),
     samplers: ("sampler", "on the command line", "rule", "own fields", "paper"),
+    compared: ("preset", "for 64 tokens", "settings from"),
     measures: ("measure", "on the command line", "what it says"),
     interventions: ("intervention", "on the command line", "what it does", "fields"),
     families: (

@@ -92,14 +92,15 @@ def test_every_sampler_is_compared_on_one_task(mdm, records):
     compared = fs.compare_samplers(mdm, records[:4], length=8, steps=4, frequencies="pair")
     table = compared.table().set_index("name")
     assert set(table.index) == set(all_samplers(8, 4))
-    assert len(table) == 10
+    assert len(table) == 12
     assert (table["n"] == 4).all()
     assert table.loc["remask", "steps"] == 8 and table.loc["confidence", "steps"] <= 4
     assert table.loc["threshold", "steps"] < 8
     # Two tokens a block, in order: more left to right than any order inside one block can be.
     assert table.loc["semi-autoregressive", "left_to_right"] > 0.8
     assert table["left_to_right"].dropna().between(-1, 1).all()
-    assert len(compared.plot().axes) == 11  # ten maps and their scale
+    drawn = [axis for axis in compared.plot().axes if axis.get_visible()]
+    assert len(drawn) == 13  # twelve maps and their scale
 
 
 def test_the_order_of_a_decoding_is_that_of_its_trace(mdm, records):

@@ -1,37 +1,20 @@
 """Samplers against their rules, batches against one at a time, records against what happened."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import CAUSAL, DIFFUSION, FAMILIES, sampler_for
+from tiny_models import CAUSAL, DIFFUSION, EVERY, FAMILIES, sampler_for
 
 import floatscope as fs
-from floatscope.decode import SAMPLERS, Change
+from floatscope.decode import Change
 from floatscope.decode.samplers.base import Guess, best, ranked
 
 PROMPTS = ["Tell me.", "A much longer prompt about one thing and another.", "x", "Numbers: 1 2 3"]
-DENOISING = {name: kind for name, kind in SAMPLERS.items() if kind is not fs.Autoregressive}
-# Every one as it comes, and with the settings that take another way through the code.
-EVERY = {name: kind(length=8) for name, kind in DENOISING.items()} | {
-    "confidence, few steps": fs.Confidence(length=8, steps=4),
-    "confidence, blocks": fs.Confidence(length=8, steps=6, block_length=4),
-    "entropy, few steps": fs.Entropy(length=8, steps=3),
-    "random, few steps": fs.Random(length=8, steps=4, seed=3),
-    "threshold, low": fs.Threshold(length=8, threshold=0.05),
-    "threshold, blocks": fs.Threshold(length=8, threshold=0.05, block_length=4),
-    "factor": fs.Threshold(length=8, factor=0.99),
-    "entropy-bound, wide": fs.EntropyBound(length=8, gamma=3.0),
-    "position-calibrated, blocks": fs.PositionCalibrated(length=8, steps=4, block_length=4),
-    "remask, more steps": fs.Remask(length=8, steps=12),
-    "remask, blocks": fs.Remask(length=8, steps=16, block_length=4, by="confidence"),
-    "warm": fs.Confidence(length=8, steps=4, temperature=1.0, seed=5),
-    "guided": fs.Confidence(length=8, steps=4, cfg=1.5),
-    "warm random": fs.Random(length=8, steps=4, temperature=0.7, seed=1),
-}
 
 
 @pytest.mark.parametrize("family", DIFFUSION)
@@ -96,13 +79,15 @@ def test_records_tell_what_happened(llada, name):
         assert (one.canvas[-1] != mask).all()
 
 
-def test_remasking_really_takes_back(llada):
-    one = llada.generate("Say something.", fs.Remask(length=16, steps=24, stop_at_eos=False))
+@pytest.mark.parametrize("kind", [fs.Remask, partial(fs.ReMDM, eta=0.1)])
+def test_remasking_really_takes_back(llada, kind):
+    one = llada.generate("Say something.", kind(length=16, steps=24, stop_at_eos=False))
     assert (one.change == Change.REMASK).sum() > 0
     assert (one.canvas[-1] != llada.mask_id).all()
     masked = (one.canvas == llada.mask_id).sum(1)
     assert (np.diff(masked) >= 0).any()  # not monotone, or level in the loop
-    trace = llada.trace("Say something.", fs.Remask(length=16, steps=24, stop_at_eos=False))
+    trace = llada.trace("Say something.", kind(length=16, steps=24, stop_at_eos=False))
+    np.testing.assert_array_equal(trace.canvas, one.canvas)
     assert len(trace.rows["event"]) == (one.change == Change.REVEAL).sum() > 16
 
 
@@ -151,6 +136,7 @@ def guess_of(p, masked=None):
         masked=masked,
         place=torch.arange(p.shape[1])[None],
         noise=torch.rand(p.shape[:2]),
+        held=torch.zeros_like(masked),
     )
 
 
@@ -175,9 +161,12 @@ def test_threshold_by_hand():
     p = [[0.95, 0.05], [0.7, 0.3], [0.92, 0.08]]
     assert chosen(fs.Threshold(threshold=0.9), guess_of(p)) == [0, 2]
     assert chosen(fs.Threshold(threshold=0.99), guess_of(p)) == [0]  # at least one
+    p += [[0.6, 0.4]]
     # factor: p_(1) = .95 ≥ 1 − .3/2, p_(2) = .92 ≥ 1 − .3/3, p_(3) = .7 < 1 − .3/4
     assert chosen(fs.Threshold(factor=0.3), guess_of(p)) == [0, 2]
     assert chosen(fs.Threshold(factor=0.05), guess_of(p)) == [0]
+    # where the last of all fails alone it goes with the others
+    assert chosen(fs.Threshold(factor=0.3), guess_of(p[:3])) == [0, 1, 2]
 
 
 def test_entropy_bound_by_hand():
@@ -314,6 +303,15 @@ BAD = {
     "frequencies": (fs.PositionCalibrated(frequencies="nowhere.npy"), "nowhere.npy"),
     "hold": (fs.Remask(hold=1.5), "hold"),
     "by": (fs.Remask(by="mood"), "mood"),
+    "alg": (fs.Dream(alg="mood"), "mood"),
+    "alg_temp": (fs.Dream(alg_temp=-1), "alg_temp = -1"),
+    "top_p": (fs.Dream(top_p=0), "top_p = 0"),
+    "top_k": (fs.Dream(top_k=0), "top_k = 0"),
+    "eps": (fs.Dream(eps=0), "eps = 0"),
+    "alpha_on": (fs.ReMDM(alpha_on=1), "alpha_on = 1"),
+    "eta": (fs.ReMDM(eta=0.2), "eta = 0.2 with alpha_on = 0.9"),
+    "t_on": (fs.ReMDM(t_on=0.1, t_off=0.2), "t_on = 0.1, t_off = 0.2"),
+    "top_p of remdm": (fs.ReMDM(top_p=2), "top_p = 2"),
     "causal": (fs.Autoregressive(), "fills masks"),
 }
 

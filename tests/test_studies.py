@@ -12,7 +12,7 @@ from browsing import Tab
 from planted import trace_of
 
 import floatscope as fs
-from floatscope.decode.presets import all_samplers, published
+from floatscope.decode.presets import all_samplers, presets
 from floatscope.errors import RunError, UsageError
 from floatscope.studies import STUDIES, Findings, read_request, request_of
 from floatscope.studies.claim import Number, above, below, said, short, verdict
@@ -348,7 +348,7 @@ def test_the_demo_is_a_request_with_every_preset():
     request = request_of({"studies": tuple(STUDIES), **DEMO})
     assert len(plan(request).shards) > 50
     for length, steps in ((8, 4), (7, None), (16, None), (9, 3)):
-        assert list(published(length, steps)) == list(all_samplers(length, steps))
+        assert list(presets(length, steps)) == list(all_samplers(length, steps))
 
 
 def test_values_go_through_arrays_and_back():

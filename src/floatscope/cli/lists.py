@@ -9,8 +9,6 @@ from rich.table import Table
 
 from .app import Plugins, app, out
 
-_COMMON = {"length", "steps", "block_length", "temperature", "cfg", "seed", "stop_at_eos"}
-
 
 @app.command()
 def measures(plugin: Plugins = None) -> None:
@@ -26,7 +24,7 @@ def measures(plugin: Plugins = None) -> None:
 @app.command()
 def models(plugin: Plugins = None) -> None:
     """List the model families that can be loaded, and the samplers that decode them."""
-    from ..decode import SAMPLERS
+    from ..decode import SAMPLERS, Sampler
     from ..models import FAMILIES, PAIR
 
     families = [
@@ -42,7 +40,7 @@ def models(plugin: Plugins = None) -> None:
     columns = ("family", "architecture", "attention", "row that predicts i", "for example")
     _print("Model families", columns, families)
     _print("Embedded models: no GPU, no download", ("name", "what"), PAIR.items())
-    samplers = [(name, _says(cls), _options(cls, _COMMON)) for name, cls in SAMPLERS.items()]
+    samplers = [(name, _says(cls), _options(cls, Sampler)) for name, cls in SAMPLERS.items()]
     _print("Samplers", ("sampler", "rule", "options beside the common ones"), samplers)
 
 
@@ -68,8 +66,11 @@ def _says(cls: type) -> str:
     return (cls.__doc__ or "").strip().splitlines()[0]
 
 
-def _options(cls: Any, common: Iterable[str] = ()) -> str:
-    return ", ".join(f"{f.name}={f.default}" for f in fields(cls) if f.name not in common)
+def _options(cls: Any, base: Any = None) -> str:
+    """Fields and their defaults; beside a base, those it does not have or has otherwise."""
+    common = {(f.name, f.default) for f in fields(base)} if base else ()
+    own = (f for f in fields(cls) if (f.name, f.default) not in common)
+    return ", ".join(f"{f.name}={f.default}" for f in own)
 
 
 def _print(title: str, columns: Iterable[str], lines: Iterable[tuple[str, ...]]) -> None:

@@ -35,7 +35,9 @@ def trace(
     block_length: Annotated[
         int | None, typer.Option(help="Decode block by block (semi-autoregressive).")
     ] = None,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    temperature: Annotated[
+        float | None, typer.Option(help="0 is greedy. Default: the sampler's own, mostly 0.")
+    ] = None,
     cfg: Annotated[float, typer.Option(help="Classifier-free guidance scale; 0 is off.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
     option: Annotated[

@@ -99,7 +99,7 @@ def denoise(
             logits = blind + (sampler.cfg + 1) * (logits.float() - blind)
         guess = _guess(model, sampler, state, logits, starts, width, [entries[b] for b in active])
         first = entries[active[0]]  # a fixed schedule is the same for all
-        steps = sampler.block_steps(first.block)
+        steps = guess.steps
         quota = sampler.quota(guess.masked.sum(-1), width, first.step, steps)
         reveal = sampler.select(guess, quota)
         window = slice(lo - prompt_end, hi - prompt_end)
@@ -144,28 +144,39 @@ def _guess(
     lo, hi = state.window
     logits = raw.float()
     logits[..., model.mask_id] = -torch.inf  # the mask is never a prediction
+    if sampler.no_eos:
+        logits[..., model.end_ids[0]] = -torch.inf
+    offered = sampler.offered(logits)
     place = torch.arange(lo, hi, device=logits.device) - torch.tensor(
         starts, device=logits.device
     ).unsqueeze(1)
     in_block = (place >= 0) & (place < width)
     masked = state.masked[:, lo:hi] & in_block
-    token = logits.argmax(-1)
+    token = offered.argmax(-1)
     noise = torch.empty(token.shape)
     for b, entry in enumerate(entries):
         if sampler.temperature:
             at = masked[b].nonzero().squeeze(-1)
-            token[b, at] = sample(logits[b, at], sampler.temperature, entry.generator)
+            token[b, at] = sample(offered[b, at], sampler.temperature, entry.generator)
         own = torch.rand(sampler.length, generator=entry.generator)
         noise[b] = own[lo - state.prompt_end : hi - state.prompt_end]
+    held = torch.zeros_like(masked)
+    if sampler.end_last:  # after the proposals, which may be end tokens: p is over what is left
+        ends = torch.tensor(model.end_ids, device=logits.device)
+        held = torch.isin(token, ends)
+        logits, offered = (x.index_fill(-1, ends, -torch.inf) for x in (logits, offered))
     chosen = logits.gather(-1, token[..., None]).squeeze(-1)
     return Guess(
         token=token,
         confidence=(chosen - logits.logsumexp(-1)).exp(),
-        logits=logits,
+        logits=offered,
         in_block=in_block,
         masked=masked,
         place=place,
         noise=noise.to(logits.device),
+        held=held,
+        step=entries[0].step,
+        steps=sampler.block_steps(entries[0].block),
     )
 
 

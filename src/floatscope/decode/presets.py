@@ -1,4 +1,4 @@
-"""Samplers by name: a model's usual one, all with their published settings, one as a person types it.
+"""Samplers by name: a model's usual one, those that are compared, one as a person types it.
 
 No sampler is imported until one is made: a report knows their names without torch.
 """
@@ -6,7 +6,7 @@ No sampler is imported until one is made: a report knows their names without tor
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError
 from ..models.select import value_of
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
 
 CALIBRATED = "position-calibrated"
+_FAST_BLOCK = 32  # Fast-dLLM decodes in blocks of this length
 
 
 def default_name(model: "Model") -> str:
@@ -27,7 +28,10 @@ def default_sampler(model: "Model") -> Any:
 
 
 def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()) -> Any:
-    """A sampler with the `common` settings it has a field for; `options` are "field=value"."""
+    """A sampler with the `common` settings it has a field for; `options` are "field=value".
+
+    A common setting of None is left to the sampler: Dream, for one, has a temperature of its own.
+    """
     from .samplers import SAMPLERS
 
     cls = SAMPLERS.named(name)
@@ -35,7 +39,7 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
     unknown = [key for key, value in common.items() if key not in known and value]
     if unknown:
         raise UsageError(f"{name} takes no {unknown[0]}", "Leave it out.")
-    settings = {key: value for key, value in common.items() if key in known}
+    settings = {k: value for k, value in common.items() if k in known and value is not None}
     for text in options:
         key, _, value = text.partition("=")
         if key not in known or not value:
@@ -46,31 +50,53 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
     return cls(**settings)
 
 
-def published(length: int, steps: int | None) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Sampler and settings of each preset: the published ones, and confidence in blocks."""
+class Preset(NamedTuple):
+    """A sampler by name, with settings; `source` says whose: arXiv numbers, or "ours"."""
+
+    sampler: str
+    settings: dict[str, Any]
+    source: str
+
+
+def presets(length: int, steps: int | None) -> dict[str, Preset]:
+    """What the samplers are compared with. A published one has the published settings."""
     fixed: dict[str, Any] = {"length": length, "steps": steps}
     free: dict[str, Any] = {"length": length}  # takes as many steps as it needs
-    presets = {name: (name, fixed) for name in ("confidence", "entropy", "margin", "random")}
-    presets |= {
-        CALIBRATED: (CALIBRATED, fixed),
-        "threshold": ("threshold", free),
-        "factor": ("threshold", free | {"factor": 1.0}),
-        "entropy-bound": ("entropy-bound", free),
-        "remask": ("remask", free | {"steps": 2 * (steps or length)}),
+    if length > _FAST_BLOCK and length % _FAST_BLOCK == 0:
+        fast = free | {"block_length": _FAST_BLOCK}
+    else:
+        fast = free
+    more = 2 * (steps or length)  # what takes tokens back needs steps to do so
+    chosen = {
+        "confidence": Preset("confidence", fixed, "LLaDA, 2502.09992"),
+        "entropy": Preset("entropy", fixed, "a baseline of 2508.13021"),
+        "margin": Preset("margin", fixed, "a baseline of 2508.13021"),
+        "random": Preset("random", fixed, "LLaDA, 2502.09992"),
+        CALIBRATED: Preset(
+            CALIBRATED, fixed, "PC-Sampler, 2508.13021; ours without token frequencies"
+        ),
+        "threshold": Preset("threshold", fast, "Fast-dLLM, 2505.22618"),
+        "factor": Preset("threshold", fast | {"factor": 1.0}, "Fast-dLLM, 2505.22618"),
+        "entropy-bound": Preset("entropy-bound", free, "EB-Sampler, 2505.24857"),
+        "dream": Preset("dream", fixed, "Dream, 2508.15487"),
+        # With fewer than 20 steps its last phase, t ≤ 0.05, would be empty.
+        "remdm": Preset("remdm", free | {"steps": max(20, more)}, "ReMDM, 2503.00307"),
+        "remask": Preset("remask", free | {"steps": more}, "ours"),
     }
     for parts in (4, 2, 5):
         if length % parts == 0 and (steps or length) >= parts:
             blocks = fixed | {"block_length": length // parts}
-            return presets | {"semi-autoregressive": ("confidence", blocks)}
-    return presets
+            last = Preset("confidence", blocks, "LLaDA, 2502.09992; the length of blocks is ours")
+            return chosen | {"semi-autoregressive": last}
+    return chosen
 
 
 def all_samplers(
     length: int, steps: int | None = None, frequencies: str | Path | None = None
 ) -> dict[str, Any]:
-    """Every denoising sampler with its published settings."""
+    """Every denoising sampler with the settings of its preset."""
     more = {CALIBRATED: {"frequencies": frequencies}}
     return {
-        name: sampler_of(sampler, settings | more.get(name, {}))
-        for name, (sampler, settings) in published(length, steps).items()
+        name: sampler_of(preset.sampler, preset.settings | more.get(name, {}))
+        for name, preset in presets(length, steps).items()
     }

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from .threshold import Threshold
     from .entropy_bound import EntropyBound
     from .position_calibrated import PositionCalibrated
+    from .dream import Dream
+    from .remdm import ReMDM
     from .remask import Remask
     from .autoregressive import Autoregressive
 
-SAMPLERS.offer(__name__, lazily(__name__))
+SAMPLERS.offer(__name__, lazily(__name__), called={"ReMDM": "remdm"})

@@ -1,8 +1,9 @@
 """A sampler: a dataclass whose fields are its configuration and whose rule picks what to reveal.
 
-Subclasses give `score` (reveal the k best), or override `select` (reveal by another rule) or
-`revise` (take tokens back). All of them honour blocks, temperature, guidance, seeds and early stop,
-which are handled here and in the loop. Samplers never touch a network.
+Subclasses give `score` (reveal the k best), or override `select` (reveal by another rule), `revise`
+(take tokens back) or `offered` (propose from fewer tokens). All of them honour blocks, temperature,
+guidance, seeds, end tokens and early stop, which are handled here and in the loop. Samplers never touch
+a network.
 """
 
 import math
@@ -27,12 +28,15 @@ class Guess:
     """What the model proposes for a window of positions; each row decides within its own block."""
 
     token: Int[Tensor, "b w"]
-    confidence: Float[Tensor, "b w"]  # p of that token
-    logits: Float[Tensor, "b w v"]  # float32, the mask's at −inf
+    confidence: Float[Tensor, "b w"]  # p of that token, whatever was offered
+    logits: Float[Tensor, "b w v"]  # float32, what was offered; all else, the mask too, at −inf
     in_block: Bool[Tensor, "b w"]
     masked: Bool[Tensor, "b w"]  # in the block, and may be revealed
     place: Int[Tensor, "b w"]  # index inside the block
     noise: Float[Tensor, "b w"]  # uniform, from each prompt's own generator
+    held: Bool[Tensor, "b w"]  # proposes an end token that is to come last
+    step: int = 0  # of the block's `steps`, where their number is fixed
+    steps: int = 1
 
     @cached_property
     def log_p(self) -> Float[Tensor, "b w v"]:
@@ -41,7 +45,14 @@ class Guess:
 
 @dataclass(frozen=True)
 class Sampler:
-    """Denoise `length` masks in `steps` steps (one per step by default), block by block."""
+    """Denoise `length` masks in `steps` steps (one per step by default), block by block.
+
+    `no_eos` and `end_last` are LLaDA's options against answers of end tokens alone (2502.09992, B.4):
+    `logits_eos_inf`, the end-of-sequence token is never proposed (other end tokens are, such as
+    `<|eot_id|>`); and `confidence_eos_eot_inf`, any end token may be proposed but is revealed last. In
+    the published code the latter lowers `<|endoftext|>` at temperature 0 only and leaves random order
+    alone; here it does the same at every temperature and in every order.
+    """
 
     length: int = 32
     steps: int | None = None
@@ -50,6 +61,8 @@ class Sampler:
     cfg: float = 0.0
     seed: int = 0
     stop_at_eos: bool = True
+    no_eos: bool = False
+    end_last: bool = False
     registry: ClassVar[Registry[type]] = SAMPLERS
 
     @property
@@ -66,6 +79,11 @@ class Sampler:
             raise UsageError(
                 f"{type(self).__name__} fills masks, and {model.name} is autoregressive",
                 "Use Autoregressive(length=...).",
+            )
+        if (self.no_eos or self.end_last) and not model.end_ids:
+            raise UsageError(
+                f"{type(self).__name__}: {model.name} has no end token to suppress",
+                "Leave no_eos and end_last out.",
             )
         self.check_fields()
 
@@ -118,13 +136,17 @@ class Sampler:
         """How many of a block to reveal at `step` of `steps`: even over the rest, the remainder first."""
         return -(-masked // (steps - step))
 
+    def offered(self, logits: Float[Tensor, "b w v"]) -> Float[Tensor, "b w v"]:
+        """Logits with −inf where a token may not be proposed; here every token may."""
+        return logits
+
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:
         """Higher is revealed earlier."""
         raise TypeError(f"{type(self).__name__} must define score, or override select")
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
-        """Which masked positions to reveal now; at least one."""
-        return best(self.score(guess), guess.masked, quota)
+        """Which masked positions to reveal now; at least one if `adaptive`."""
+        return best(self.score(guess).masked_fill(guess.held, -math.inf), guess.masked, quota)
 
     def revise(
         self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
@@ -151,3 +173,10 @@ def best(
 ) -> Bool[Tensor, "b w"]:
     """The `count` best of the allowed, row by row, without a loop or a sync."""
     return (ranked(score, among) < count[:, None]) & among
+
+
+def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:
+    """Each mask with probability `chance`, all that is left at the last step, which held ones wait for."""
+    if guess.step == guess.steps - 1:
+        return guess.masked
+    return guess.masked & ~guess.held & (guess.noise < chance)

@@ -18,7 +18,8 @@ def entropy(guess: Guess) -> Float[Tensor, "b w"]:
 class Entropy(Sampler):
     """Reveal where the distribution is sharpest: the lowest entropy.
 
-    Dream's `entropy` order (2508.15487).
+    The order of Dream's `entropy` (2508.15487) with LLaDA's even schedule, as in the comparisons of
+    2508.13021; `Dream` has Dream's own schedule and top-p.
     """
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:

@@ -1,5 +1,6 @@
 """EntropyBound: a sampler that reveals together what depends little on each other."""
 
+import math
 from dataclasses import dataclass
 
 from jaxtyping import Bool, Int
@@ -14,7 +15,8 @@ from .entropy import entropy
 class EntropyBound(Sampler):
     """Sorted by entropy, reveal while the sum minus the largest stays ≤ gamma; at least one.
 
-    Ben-Hamu et al. 2025, arXiv 2505.24857. Takes as many steps as it needs.
+    EB-Sampler (Ben-Hamu et al. 2025, arXiv 2505.24857), sorted by entropy; the paper also sorts by
+    confidence and margin. Takes as many steps as it needs.
     """
 
     gamma: float = 0.01
@@ -33,9 +35,10 @@ class EntropyBound(Sampler):
             )
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
-        h = entropy(guess).double().masked_fill(~guess.masked, 0)
+        h = entropy(guess).double().masked_fill(guess.held, math.inf).masked_fill(~guess.masked, 0)
         rank = ranked(-h, guess.masked)
         sorted_h = h.new_zeros(h.shape).scatter(-1, rank, h)  # ascending; the forbidden last, as 0
+        # What is held is ∞ − ∞ here, which is not ≤ gamma.
         together = sorted_h.cumsum(-1) - sorted_h.cummax(-1).values <= self.gamma
         together[:, 0] = True
         return together.gather(-1, rank) & guess.masked

@@ -12,7 +12,7 @@ from .base import Guess, Sampler
 class Margin(Sampler):
     """Reveal where the best token leads the second best by most (p₁ − p₂).
 
-    Kim et al. 2025, arXiv 2502.06768."""
+    The order of Kim et al. 2025, arXiv 2502.06768, with LLaDA's even schedule."""
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:
         first, second = guess.log_p.topk(2, dim=-1).values.exp().unbind(-1)

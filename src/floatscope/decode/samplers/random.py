@@ -10,7 +10,9 @@ from .base import Guess, Sampler
 
 @dataclass(frozen=True)
 class Random(Sampler):
-    """Reveal at random, as the training objective assumes."""
+    """Reveal at random, as the training objective assumes.
+
+    LLaDA's `random` remasking (2502.09992): as many at each step as with `Confidence`."""
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:
         return guess.noise

@@ -15,10 +15,11 @@ from .base import Guess, Sampler, best
 class Remask(Sampler):
     """Reveal by confidence up to `hold`, then loop (take some back, reveal as many), then finish.
 
-    The loop schedule of ReMDM (2503.00307): three phases of the steps of each block, the middle one
-    `loop` of them, in which a share `share` of the committed tokens returns to mask at every step:
-    at random, or with by="confidence" those that were least sure when revealed. May use more steps
-    than tokens: that is its point.
+    Ours, in the manner of ReMDM's loop (2503.00307; as published it is `ReMDM`): fixed numbers in
+    place of probabilities, and reveals in the order of confidence. Three phases of the steps of each
+    block, the middle one `loop` of them, in which a share `share` of the committed tokens returns to
+    mask at every step: at random, or with by="confidence" those that were least sure when revealed.
+    May use more steps than tokens: that is its point.
     """
 
     hold: float = 0.75

@@ -13,7 +13,10 @@ from .base import Guess, Sampler, ranked
 class Threshold(Sampler):
     """Reveal all with p ≥ threshold; with `factor`, the n best while p_(n) ≥ 1 − f/(n+1).
 
-    Fast-dLLM (2505.22618). At least one per step, as many steps as it needs.
+    Fast-dLLM (2505.22618), as its code has it. At least one per step, as many steps as it needs. With
+    `factor`, the last mask is also revealed where it alone fails, so that the last two always go
+    together. The paper's rule, the largest n with (n + 1)(1 − p_(n)) < f, has no such case and leaves
+    out equality. Published in blocks of 32 with a cache that approximates; here nothing is approximated.
     """
 
     threshold: float = 0.9
@@ -40,5 +43,7 @@ class Threshold(Sampler):
             sure = guess.confidence >= self.threshold
         else:
             # Once one fails, all behind it fail: p falls with rank, the bar only rises.
-            sure = guess.confidence >= 1 - self.factor / (rank + 2)
+            sure = (guess.confidence >= 1 - self.factor / (rank + 2)) | (rank == 0)
+            last = guess.masked.sum(-1, keepdim=True) - 1
+            sure |= (rank == last) & ((sure & guess.masked).sum(-1, keepdim=True) == last)
         return (sure | (rank == 0)) & guess.masked

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ...decode.presets import published
+from ...decode.presets import presets
 from ...measures.library.order import maps
 from ...measures.style import Figure
 from ..claim import Claim, Number, above, below, said, verdict
@@ -29,7 +29,7 @@ All samplers answer the same questions with the same number of masks. claim: wit
 first, trivial tokens come first, and calibration (2508.13021) answers more questions right"""
 
     def settings(self, request: Request) -> list[Setting]:
-        names = published(request.length, request.steps)
+        names = presets(request.length, request.steps)
         return [Setting(f"sampler-{n}", request.asked_as, sampler=n) for n in names]
 
     def claims(self, evidence: Evidence) -> list[Claim]:
@@ -93,10 +93,13 @@ first, trivial tokens come first, and calibration (2508.13021) answers more ques
         ]
 
     def figures(self, evidence: Evidence) -> list[Picture]:
-        names = [s.name for s in self.settings(evidence.request)]
+        every = {
+            s.name: evidence.right(s.name, evidence.mdm) for s in self.settings(evidence.request)
+        }
+        names = [name for name, right in every.items() if right]  # an older run lacks some
         if evidence.mdm is None:
             return []
-        series = {evidence.mdm: [evidence.right(name, evidence.mdm) for name in names]}
+        series = {evidence.mdm: [every[name] for name in names]}
         ticks = [name.removeprefix("sampler-") for name in names]
         return [
             Picture(

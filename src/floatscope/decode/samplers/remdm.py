@@ -1,0 +1,79 @@
+"""ReMDM: ancestral sampling that takes tokens back, with the paper's loop."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ...errors import UsageError
+from ..nucleus import top_p
+from .base import Guess, Sampler, by_chance
+
+_END = 1e-5  # the published time runs from 1 to this, not to 0
+
+
+@dataclass(frozen=True)
+class ReMDM(Sampler):
+    """Reveal by chance until a share `alpha_on` stands, loop there (take back, reveal), then finish.
+
+    ReMDM with its loop (2503.00307), as in its code for the linear schedule, with its settings. Time t
+    runs from 1 to 0 over the steps of each block. While t > `t_on`, every mask is revealed with
+    probability (α_s − α_t) / (1 − α_t), α growing evenly from 0 to `alpha_on`. While t > `t_off`, every
+    token returns to mask with σ = `eta`, and every mask is revealed with σ·α_on / (1 − α_on): the share
+    that stands is α_on on average. Then every mask is revealed with probability (t − s) / t. Tokens are
+    drawn at temperature 1 from the likeliest with p summing to at most `top_p`.
+    The published code ends at t = 1e-5 and reveals the few that are left by arg-max with one more forward;
+    here the last step reveals all. With fewer than 1 / t_off steps there is no last phase, and the end of
+    the first may ask for a probability above 1: it is 1. May use more steps than tokens: that is its
+    point. `Remask` has a loop of ours, by confidence.
+    """
+
+    temperature: float = 1.0
+    eta: float = 0.02
+    alpha_on: float = 0.9
+    t_on: float = 0.55
+    t_off: float = 0.05
+    top_p: float = 0.9
+
+    @property
+    def takes_back(self) -> bool:
+        return True
+
+    def check_fields(self) -> None:
+        super().check_fields()
+        if not 0 < self.alpha_on < 1:
+            raise UsageError(f"ReMDM: alpha_on = {self.alpha_on}", "Use a share between 0 and 1.")
+        most = min(1.0, (1 - self.alpha_on) / self.alpha_on)
+        if not 0 <= self.eta <= most:
+            raise UsageError(
+                f"ReMDM: eta = {self.eta} with alpha_on = {self.alpha_on}",
+                f"Use 0 to {most:.4g}: more cannot be revealed again.",
+            )
+        if not 0 < self.t_off <= self.t_on < 1:
+            raise UsageError(
+                f"ReMDM: t_on = {self.t_on}, t_off = {self.t_off}", "Use 0 < t_off ≤ t_on < 1."
+            )
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"ReMDM: top_p = {self.top_p}", "Use a share above 0; 1 is off.")
+
+    def chances(self, step: int, steps: int) -> tuple[float, float]:
+        """The probabilities that a mask is revealed, and that a token is taken back."""
+        t, s = (1 - i * (1 - _END) / steps for i in (step, step + 1))
+        if t > self.t_on:
+            a_t, a_s = ((1 - x) * self.alpha_on / (1 - self.t_on) for x in (t, s))
+            return min(1.0, (a_s - a_t) / (1 - a_t)), 0.0
+        if t > self.t_off and step < steps - 1:
+            return self.eta * self.alpha_on / (1 - self.alpha_on), self.eta
+        return (t - s) / t, 0.0
+
+    def offered(self, logits: Float[Tensor, "b w v"]) -> Float[Tensor, "b w v"]:
+        return logits if self.top_p == 1 else top_p(logits, self.top_p, crossing=False)
+
+    def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
+        return by_chance(guess, self.chances(guess.step, guess.steps)[0])
+
+    def revise(
+        self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
+    ) -> Bool[Tensor, "b w"]:
+        committed = guess.in_block & ~guess.masked
+        return committed & (guess.noise < self.chances(step, steps)[1])

@@ -96,9 +96,10 @@ def test_over_zero_columns_it_changes_nothing_bit_for_bit(models, family, nothin
 def test_hidden_are_the_anchors_of_the_step_before(models, family, per_head):
     """Recomputed in float64 from every layer's own q and k, without the mask."""
     model, k = models[family], 3
-    with fs.MaskColumns(k=k, per_head=per_head).in_force(
-        model
-    ):  # no proof: its forwards would count
+    published = fs.MaskColumns(
+        k=k, per_head=per_head, by="received", viewers=0, keys="all", hold=False
+    )
+    with published.in_force(model):  # no proof: its forwards would count
         calls = watched(model, lambda: model.generate(PROMPT, sampler_for(model)), innermost=True)
     for layer in range(model.n_layers):
         total, count = torch.zeros(model.n_heads, 0), torch.zeros(0)

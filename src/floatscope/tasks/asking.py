@@ -98,6 +98,7 @@ def ask(
             "masks": chosen.length,
             "prompt_tokens": len(prompt.ids),
             "ended": decoding.ended,
+            **decoding.info,
         }
         for (record, prompt), decoding in zip(asked, decodings, strict=True)
     ]

@@ -49,8 +49,8 @@ def _as_heavy(
 ) -> Bool[Tensor, "b h k"]:
     """The strongest first, each that still fits; at last one that does not, if that comes nearer.
 
-    So it takes as few columns as it can, and misses by less than half of the weakest it left out. Where
-    all that is free holds less than what was picked, all of it is taken.
+    So it takes few columns, and misses by half of one at most: of the weakest that did not fit. Where all
+    that is free holds less than what was picked, all of it is taken.
     """
     weight = total.double().cpu()
     rest = (weight * picked.cpu()).sum(-1)  # (b, h): still to be hidden

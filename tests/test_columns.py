@@ -189,16 +189,21 @@ def test_the_first_position_alone(models, family):
     model = models[family]
     with intervention_of("mask-tokens:positions=0")(model):
         trace = model.trace(PROMPT, sampler_for(model))
-    first = trace.received.isel(key=0).isel(step=0).values  # (layer, head): the mean of all its rows
+    first = (
+        trace.received.isel(key=0).isel(step=0).values
+    )  # (layer, head): the mean of all its rows
     size = int(trace.received.isel(step=0, layer=0, head=0).notnull().sum())
-    expected = 0 if model.is_diffusion else 1 / size  # a causal first row sees nothing else, and keeps it
+    expected = (
+        0 if model.is_diffusion else 1 / size
+    )  # a causal first row sees nothing else, and keeps it
     np.testing.assert_allclose(first, expected, atol=1e-6)
     assert float(trace.received.isel(key=1, step=0).min()) > 0
 
 
 @pytest.mark.parametrize("family", ["Dream", "Qwen2"])
 @pytest.mark.parametrize(
-    "spec", ["mask-columns:k=3,heads=1|3", "mask-columns:k=2,hold=false", "mask-tokens:regions=gold"]
+    "spec",
+    ["mask-columns:k=3,heads=1|3", "mask-columns:k=2,hold=false", "mask-tokens:regions=gold"],
 )
 def test_what_was_hidden_is_said(models, family, spec):
     """Against float64 weights of every layer's own q and k, without the mask."""
@@ -214,9 +219,7 @@ def test_what_was_hidden_is_said(models, family, spec):
         step = at // model.n_layers
         gone = lost.any(1)[heads]  # (h, k)
         now = (weights[heads] * gone[:, None]).sum((1, 2))
-        np.testing.assert_allclose(
-            hidden.share[0, step, layer], now / weights.shape[1], atol=1e-5
-        )
+        np.testing.assert_allclose(hidden.share[0, step, layer], now / weights.shape[1], atol=1e-5)
         np.testing.assert_array_equal(hidden.columns[0, step, layer], gone.sum(-1))
         held, rows = held + float(now.sum()), rows + weights.shape[1] * len(heads)
     assert box[0].info["hidden_share"] == pytest.approx(held / rows, abs=1e-5)

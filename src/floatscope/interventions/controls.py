@@ -56,7 +56,9 @@ def _as_heavy(
     rest = (weight * picked.cpu()).sum(-1)  # (b, h): still to be hidden
     weight, key = weight.masked_fill(~free.cpu(), 0).sort(dim=-1, descending=True, stable=True)
     taken = torch.zeros_like(weight, dtype=torch.bool)
-    for place in range(weight.shape[-1]):  # (one after another: what fits depends on what was taken)
+    for place in range(
+        weight.shape[-1]
+    ):  # (one after another: what fits depends on what was taken)
         fits = (weight[..., place] <= rest) & (weight[..., place] > 0)
         taken[..., place] = fits
         rest = rest - torch.where(fits, weight[..., place], 0.0)

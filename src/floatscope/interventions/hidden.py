@@ -46,12 +46,15 @@ class Hidden:
 
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
         """Of one prompt's first steps, or of all: the share of all attention, and columns per head."""
-        held, rows, columns = self._arrays()[:, slice(prompt, None if prompt is None else prompt + 1)][
-            :, :, :steps
-        ]
+        held, rows, columns = self._arrays()[
+            :, slice(prompt, None if prompt is None else prompt + 1)
+        ][:, :, :steps]
         if not np.nansum(rows):
             return {SHARE: 0.0, COLUMNS: 0.0}
-        return {SHARE: float(np.nansum(held) / np.nansum(rows)), COLUMNS: float(np.nanmean(columns))}
+        return {
+            SHARE: float(np.nansum(held) / np.nansum(rows)),
+            COLUMNS: float(np.nanmean(columns)),
+        }
 
     def _arrays(self) -> Float[np.ndarray, "3 prompt step layer head"]:
         if not self._steps:

@@ -4,7 +4,6 @@ Which keys are hidden is the subclasses' business.
 """
 
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -125,7 +124,9 @@ class ActingMask(Acting):
 
     def prompt_keys(self, state: State) -> Bool[Tensor, "b 1 k"]:
         real = state.visible.key_is_real
-        return (real & (torch.arange(real.shape[1], device=real.device) < state.prompt_end))[:, None]
+        return (real & (torch.arange(real.shape[1], device=real.device) < state.prompt_end))[
+            :, None
+        ]
 
     def instead(
         self,

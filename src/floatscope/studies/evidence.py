@@ -163,8 +163,10 @@ class Evidence:
             for row in self.run.read(shard, ()).meta["rows"]
             if "hidden_share" in row
         ]
-        share, columns = np.mean(said, axis=0) if said else (None, None)
-        return None if share is None else (float(share), float(columns))
+        if not said:
+            return None
+        share, columns = np.mean(said, axis=0)
+        return float(share), float(columns)
 
     def right(self, setting: str, model: str | None, label: str = "") -> Number | None:
         """Share of questions whose answer is contained in what was said."""

@@ -119,7 +119,9 @@ class _Acting(ActingMask):
             prompt = state.prompts[state.active[place]]
             start = state.canvas.shape[1] - len(regions)
             ids = state.canvas[place, start:].tolist()
-            flags = [test(at, *one, prompt) for at, one in enumerate(zip(ids, regions, strict=True))]
+            flags = [
+                test(at, *one, prompt) for at, one in enumerate(zip(ids, regions, strict=True))
+            ]
             flagged[place, start:] = torch.tensor(flags)
         return flagged.to(state.canvas.device)
 

@@ -68,9 +68,7 @@ claim: at the largest k the ARM loses more than 25 points against each control, 
                 tests.append(None)  # nothing to lose: a floor would pass for robustness
                 parts.append(f"the {kind} answers too little to lose anything ({said(base)} right)")
             else:
-                every_one = [
-                    below(n, BREAKS) if kind == "ARM" else above(n, TOUCHES) for n in last
-                ]
+                every_one = [below(n, BREAKS) if kind == "ARM" else above(n, TOUCHES) for n in last]
                 tests.append(all(every_one))
                 mass, random, matched = last
                 parts.append(

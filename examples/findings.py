@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import floatscope as fs
 from floatscope.studies import Setting
 
+# The rule of the published answers: chosen at every step, from all keys, by a mean over those who see it.
+PUBLISHED = "by=received,viewers=0,keys=all,hold=false"
 CONTROLS = {"chosen": "", "random": ",control=random", "matched": ",control=matched"}
 
 
@@ -30,11 +32,12 @@ class PairConditions(fs.Study):
         conditions |= {"question-first": "question-first"}
         conditions |= {f"extra-masks/{n}": f"extra-masks={n}" for n in (10, 30)}
         changes = {}
-        # Beside `robustness`: of the strongest keys real sinks alone; and those of the head mean.
-        for kind, how in {"sink": "rule=excess(3)", "mean": "per_head=false"}.items():
+        # Of each head the strongest keys; of those, real sinks alone; and the strongest of the head mean.
+        kinds = {"head": "", "sink": ",rule=excess(3)", "mean": ",per_head=false"}
+        for kind, how in kinds.items():
             for k in (1, 5, 10):
                 for name, control in CONTROLS.items():
-                    text = f"mask-columns:k={k},{how}{control},seed={request.seed}"
+                    text = f"mask-columns:k={k},{PUBLISHED}{how}{control},seed={request.seed}"
                     changes[f"sinks/{kind}/{k}/{name}"] = text
         for where in ("first", "last"):
             for name, control in CONTROLS.items():

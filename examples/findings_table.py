@@ -27,7 +27,6 @@ NAMES = {
     r"known-closed-book": "knowledge/known/closed",
     r"known-with-passages": "knowledge/known/with",
     r"gold-(\d+)": r"gold/\1",
-    r"mask-(\d+)-(\w+)": r"sinks/head/\1/\2",
     r"structure-(\w+)-(\w+)": r"markup/\1/\2",
     r"sampler-(.+)": r"sampler/\1",
 }

@@ -70,6 +70,28 @@ def test_an_old_run_gives_the_same_tables_and_the_same_summary_byte_for_byte(old
         pd.testing.assert_frame_equal(now, then, check_exact=True)
 
 
+def test_an_old_run_keeps_its_settings_where_a_study_now_asks_in_others(old_run, monkeypatch):
+    """Shards are numbered: read by number, one setting's answers would pass for another's."""
+    from floatscope.studies.library.knowledge import Knowledge
+    from floatscope.studies.setting import Setting
+
+    then = Findings(old_run)
+    asked = {s: then.answers(s, "pair/mdm") for s in ("closed-book", "with-passages")}
+    before = Knowledge.settings
+    monkeypatch.setattr(
+        Knowledge,
+        "settings",
+        lambda self, request: [Setting("a new one"), *reversed(before(self, request))],
+    )
+    now = Findings(old_run)
+    for setting, answers in asked.items():
+        assert now.answers(setting, "pair/mdm")["prediction"].tolist() == (
+            answers["prediction"].tolist()
+        )
+    assert now.answers("a new one", "pair/mdm") is None
+    assert now.models == then.models and now.shown() == then.shown()
+
+
 def test_an_old_run_is_reported_and_viewed(old_run, command_line):
     command_line("report", old_run)
     assert "The viewer shows 1 of 2 traced examples" in (old_run / "report.html").read_text()

@@ -10,7 +10,7 @@ from tiny_models import FAMILIES, sampler_for
 import floatscope as fs
 from floatscope.attention.reference import expand
 from floatscope.errors import ModelError, UsageError
-from floatscope.interventions import INTERVENTIONS, columns
+from floatscope.interventions import INTERVENTIONS, columns, controls
 from floatscope.interventions.base import Intervention
 from floatscope.models import seam
 
@@ -24,6 +24,9 @@ NEEDED = {"mask-tokens": {"regions": "gold"}}
 ALL = {name: kind(**NEEDED.get(name, {})) for name, kind in INTERVENTIONS.items()} | {
     "random columns": fs.MaskColumns(k=2, control="random"),
     "matched columns": fs.MaskColumns(k=2, control="matched"),
+    "columns of equal mass": fs.MaskColumns(k=2, control="mass"),
+    "columns of the step before": fs.MaskColumns(k=2, hold=False, keys="all", control="random"),
+    "the first position": fs.MaskTokens(positions=0),
     "columns by head mean": fs.MaskColumns(k=2, per_head=False),
     "structural tokens": fs.MaskTokens(classes="structural", queries="answer"),
     "strong boost": fs.BoostDynamics(strength=2.0),
@@ -96,9 +99,10 @@ def test_over_zero_columns_it_changes_nothing_bit_for_bit(models, family, nothin
 def test_hidden_are_the_anchors_of_the_step_before(models, family, per_head):
     """Recomputed in float64 from every layer's own q and k, without the mask."""
     model, k = models[family], 3
-    with fs.MaskColumns(k=k, per_head=per_head).in_force(
-        model
-    ):  # no proof: its forwards would count
+    published = fs.MaskColumns(
+        k=k, per_head=per_head, by="received", viewers=0, keys="all", hold=False
+    )
+    with published.in_force(model):  # no proof: its forwards would count
         calls = watched(model, lambda: model.generate(PROMPT, sampler_for(model)), innermost=True)
     for layer in range(model.n_layers):
         total, count = torch.zeros(model.n_heads, 0), torch.zeros(0)
@@ -142,17 +146,20 @@ def test_a_batch_is_changed_as_each_prompt_alone(exact, family, name):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("kind", ["random", "matched"])
-def test_controls_hide_as_many_other_columns(models, family, kind):
+def test_controls_hide_as_many_other_columns_in_every_layer(models, family, kind):
+    """Than those that are hidden without a control: what a layer's anchors are does not depend on that."""
     model, k = models[family], 4
     found = {}
     for control in (None, kind):
-        with fs.MaskColumns(k=k, control=control, first=True).in_force(model):
-            first = watched(model, lambda: model.read(PROMPT), innermost=True)[0]
-        found[control] = ~first[3][0, :, -1]  # (h, k): the last row sees every key
+        with fs.MaskColumns(k=k, control=control).in_force(model):
+            calls = watched(model, lambda: model.read(PROMPT), innermost=True)
+        found[control] = torch.stack([~call[3][0, :, -1] for call in calls])  # (l, h, k)
     assert (found[None].sum(-1) == k).all() and (found[kind].sum(-1) == k).all()
     assert not (found[None] & found[kind]).any()
     if kind == "matched":
-        for anchors, others in zip(found[None], found[kind], strict=True):
+        for anchors, others in zip(
+            found[None].flatten(0, 1), found[kind].flatten(0, 1), strict=True
+        ):
             a, o = anchors.nonzero().flatten(), others.nonzero().flatten()
             assert (a[:, None] - o).abs().min(0).values.max() <= k
 
@@ -254,7 +261,7 @@ def test_a_control_has_the_size_of_the_choice(seed, n, kind):
     there = torch.ones(2, 1, 24, dtype=torch.bool)
     there[1, :, :4] = False  # padding
     picked &= there
-    other = columns.control(kind, picked, there, [generator, generator])
+    other = controls.others(kind, picked, there, torch.rand(2, 24, generator=generator))
     assert torch.equal(other.sum(-1), picked.sum(-1))
     assert not (other & picked).any() and not (other & ~there).any()
 
@@ -288,6 +295,9 @@ def test_guidance_is_edited_alike(models):
     [
         (fs.MaskColumns(k=-1), "k = -1"),
         (fs.MaskColumns(k=1, control="placebo"), "control"),
+        (fs.MaskColumns(k=1, by="luck"), "by = 'luck'"),
+        (fs.MaskColumns(k=1, keys="some"), "keys = 'some'"),
+        (fs.MaskColumns(k=1, viewers=-1), "viewers = -1"),
         (fs.MaskColumns(k=1, layers=99), "no layer 99"),
         (fs.MaskColumns(k=1, heads=99), "no head 99"),
         (fs.MaskTokens(), "something to hide"),

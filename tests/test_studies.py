@@ -99,6 +99,21 @@ def test_every_claim_of_the_list_is_answered(finished):
     assert [c["number"] for c in summary["claims"]] == list(range(1, 11))
 
 
+def test_what_a_masking_hid_is_in_the_evidence(finished):
+    for model in finished.models:
+        anchors, mass, random, first = (
+            finished.hidden(f"columns-1-{kind}" if kind != "position-0" else kind, model)
+            for kind in ("anchors", "mass", "random", "position-0")
+        )
+        assert anchors[1] == random[1] == first[1] == 1 and mass[1] >= 1
+        assert 0 < random[0] < 1 and abs(mass[0] - anchors[0]) < 0.02
+        assert finished.hidden("with-passages", model) is None
+        assert any(
+            line.startswith(f"{model}: of a head's attention") and "1 anchors" in line
+            for line in finished.sentences["robustness"]
+        )
+
+
 def test_tables_are_tidy_and_complete(finished):
     import pandas as pd
 

@@ -23,7 +23,8 @@ def table(every: "list[Answers]") -> Table:
     # What is the same in every line needs no column.
     shown = [n for n, of in say.items() if n == "model" or len({of(a) for a in every}) > 1]
     table.add_column(", ".join(shown), overflow="fold", min_width=20)
-    for column in ("contains", "difference", "exact", "F1"):
+    hiding = any("hidden_share" in answers.table for answers in every)
+    for column in ("contains", "difference", "exact", "F1", *["hidden"] * hiding):
         table.add_column(column, justify="right", no_wrap=True)
     first: dict[str, Answers] = {}
     for answers in every:
@@ -33,6 +34,7 @@ def table(every: "list[Answers]") -> Table:
             _percent(answers.mean()),
             "" if base is answers else _percent(answers.minus(base), sign=True),
             *(f"{100 * answers.mean(what)[0]:.1f}" for what in ("exact_match", "f1")),
+            *[_hidden(answers)] * hiding,
         )
     steps = ", ".join(f"{a.table['steps'].mean():.1f}" for a in first.values())
     table.caption = (
@@ -40,7 +42,18 @@ def table(every: "list[Answers]") -> Table:
         "contains: a right answer is in what was said, with its 95 % interval over questions\n"
         "difference: from the model's first line, paired by question"
     )
+    if hiding:
+        table.caption += (
+            "\nhidden: of a masked head's attention, as it would be; and columns per head"
+        )
     return table
+
+
+def _hidden(answers: "Answers") -> str:
+    if "hidden_share" not in answers.table:
+        return ""
+    share, columns = answers.table[["hidden_share", "hidden_columns"]].mean()
+    return f"{100 * share:.3g} ({columns:.3g})"
 
 
 def _counts(every: "list[Answers]") -> str:

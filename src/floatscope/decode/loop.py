@@ -38,8 +38,20 @@ def decode(
     watcher, progress = watcher or Watcher(), progress or (lambda done, total: None)
     with seam.alone(model.net):
         if isinstance(sampler, Autoregressive):
-            return continue_text(model, prompts, sampler, watcher, progress)
-        return denoise(model, prompts, sampler, watcher, progress)
+            decodings = continue_text(model, prompts, sampler, watcher, progress)
+        else:
+            decodings = denoise(model, prompts, sampler, watcher, progress)
+        return _reported(model, decodings)
+
+
+def _reported(model: Model, decodings: list[Decoding]) -> list[Decoding]:
+    """With what the interventions in force say of each; a name used twice is numbered."""
+    for prompt, decoding in enumerate(decodings):
+        for edit in model.edits:
+            for name, value in edit.report(prompt, decoding.steps).items():
+                again = sum(known.startswith(name) for known in decoding.info)
+                decoding.info[f"{name}_{again + 1}" if again else name] = value
+    return decodings
 
 
 @dataclass

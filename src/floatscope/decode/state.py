@@ -119,6 +119,17 @@ class Edit(Watcher):
         """The prompt as the edited model is given it."""
         return prompt
 
+    def looks(self, state: State) -> bool:
+        """It wants a forward of its own before this one: `look`."""
+        return False
+
+    def look(self, state: State) -> None:
+        """Runs that forward; the edits before this one are in force for it."""
+
+    def report(self, prompt: int, steps: int) -> dict[str, float]:
+        """What it did in the decoding that has just ended, to this prompt of the batch."""
+        return {}
+
 
 def prepared(model: Model, prompt: Encoded) -> Encoded:
     for edit in model.edits:
@@ -129,7 +140,18 @@ def prepared(model: Model, prompt: Encoded) -> Encoded:
 @contextmanager
 def notify_edits(model: Model, state: State) -> Iterator[None]:
     """Around a forward: the interventions in force know which step it is."""
-    with seam.alone(model.net), ExitStack() as stack:
-        for edit in model.edits:
+    with seam.alone(model.net):
+        for place, edit in enumerate(model.edits):
+            if edit.looks(state):
+                with _notified(model.edits[:place], state):
+                    edit.look(state)
+        with _notified(model.edits, state):
+            yield
+
+
+@contextmanager
+def _notified(edits: Sequence[Edit], state: State) -> Iterator[None]:
+    with ExitStack() as stack:
+        for edit in edits:
             stack.enter_context(edit.forward(state))
         yield

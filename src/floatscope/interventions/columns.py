@@ -1,98 +1,99 @@
-"""Columns: choosing keys, drawing controls of equal size, and hiding keys from a call.
+"""Columns: what each key receives, which keys stand out by it, and hiding keys from a call.
 
-Pure functions of tensors. A choice is (b, h or 1, k): True = hide this key from every query of that
-head. No row is ever left without a key: one that would be keeps what it saw.
+Pure functions of tensors; `controls` draws other keys instead. A choice is (b, h or 1, k): True = hide
+this key from every query of that head. No row is ever left without a key: one that would be keeps what
+it saw.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..attention import Labels, View, backend
 from ..models import Visibility, seam
-from ..stats.anchors import Rule
+
+RANKS = ("lift", "mass", "received")
 
 # Labels belong to one forward, as does what the kernels derive from them: all its layers share them.
 _labels: "WeakKeyDictionary[Visibility, Labels]" = WeakKeyDictionary()
 
 
-def received(
-    call: seam.Call, visible: Visibility
-) -> tuple[Float[Tensor, "b h k"], Float[Tensor, "b 1 k"]]:
-    """Column sums of the attention about to be computed, and how many rows see each key."""
-    if visible not in _labels:
-        real = visible.query_positions >= visible.padding[:, None]  # (b, q)
-        _labels[visible] = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)
-    view = View.of(call, visible, _labels[visible])
+@dataclass(frozen=True, eq=False)
+class ColumnSums:
+    """What each key was given by the rows so far: column sums of the attention, and their scales."""
+
+    total: Float[Tensor, "b h k"]
+    viewers: Float[Tensor, "b 1 k"]  # rows that see the key
+    even: Float[Tensor, "b 1 k"]  # the sums, had every row spread its attention evenly
+
+    def widened(self, n_key: int) -> "ColumnSums":
+        """The same with keys that were not there yet."""
+        new = (0, n_key - self.total.shape[-1])
+        return ColumnSums(pad(self.total, new), pad(self.viewers, new), pad(self.even, new))
+
+    def plus(self, now: "ColumnSums") -> "ColumnSums":
+        """With a KV cache: what earlier rows gave and what the new ones give."""
+        before = self.widened(now.total.shape[-1])
+        return ColumnSums(
+            before.total + now.total, before.viewers + now.viewers, before.even + now.even
+        )
+
+    def of(self, prompts: Sequence[int]) -> "ColumnSums":
+        at = list(prompts)
+        return ColumnSums(self.total[at], self.viewers[at], self.even[at])
+
+    def by(self, rank: str) -> Float[Tensor, "b h k"]:
+        """`received`: a viewer's mean; `mass`: the sum; `lift`: the sum over its null. NaN: unseen."""
+        scale = {"received": self.viewers, "mass": torch.ones_like(self.even), "lift": self.even}
+        return (self.total / scale[rank]).masked_fill(self.viewers == 0, torch.nan)
+
+    def seen_by(self, least: float) -> Bool[Tensor, "b 1 k"]:
+        """Keys that enough rows see: a share of all rows (below 1), or so many."""
+        rows = self.viewers.amax(-1, keepdim=True)
+        return self.viewers >= (least * rows if least < 1 else rows.new_full((), least)).clamp(1)
+
+
+def attended(
+    call: seam.Call, visible: Visibility, rows: Bool[Tensor, "b q"] | None = None
+) -> ColumnSums:
+    """Of the attention about to be computed; of all rows, or of some."""
+    real = visible.query_positions >= visible.padding[:, None]  # (b, q)
+    if rows is not None:
+        real = real & rows
+        labels = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)
+    elif visible in _labels:
+        labels = _labels[visible]
+    else:
+        labels = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)
+        _labels[visible] = labels
+    view = View.of(call, visible, labels)
     view = backend.with_lse(view, lambda: seam.stock(call))
     sums = backend.sums(view, entropy=False, regions=False)
-    return sums.column_sum[:, 0], viewers(visible)[:, None]
+    seen = (visible.last_visible - visible.padding[:, None] + 1).clamp(min=1)  # keys, by row
+    viewers = _over_viewers(visible, real.double())
+    return ColumnSums(sums.column_sum[:, 0], viewers, _over_viewers(visible, real / seen.double()))
 
 
-Sums = tuple[Tensor, Tensor]  # column sums (b, h, k), and the rows that see each key (b, 1, k)
-
-
-def widened(sums: Sums, n_key: int) -> Sums:
-    """The same with keys that were not there yet."""
-    new = n_key - sums[0].shape[-1]
-    return torch.nn.functional.pad(sums[0], (0, new)), torch.nn.functional.pad(sums[1], (0, new))
-
-
-def added(before: Sums, now: Sums) -> Sums:
-    """With a KV cache: what earlier rows gave and what the new ones give."""
-    total, count = widened(before, now[0].shape[-1])
-    return total + now[0], count + now[1]
-
-
-def viewers(visible: Visibility) -> Float[Tensor, "b k"]:
-    """How many of this forward's rows see each key; whoever sees a key, every later row does too."""
+def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Tensor, "b 1 k"]:
+    """For each key the sum of a row's value over those who see it: whoever does, every later row does."""
     last = visible.last_visible.contiguous()  # (b, q), never falling
     keys = torch.arange(visible.keys, device=last.device).expand(len(last), -1).contiguous()
     first = torch.searchsorted(last, keys)
-    first_real = (visible.padding - (visible.keys - visible.queries)).clamp(min=0)[:, None]
-    count = (visible.queries - torch.maximum(first, first_real)).clamp(min=0)
-    return count.float() * visible.key_is_real
+    suffix = pad(value.flip(1).cumsum(1).flip(1), (0, 1))
+    return (suffix.gather(1, first) * visible.key_is_real)[:, None].float()
 
 
-def top(means: Float[Tensor, "b h k"], rule: Rule | None, k: int) -> Bool[Tensor, "b h k"]:
-    """The k keys with most received attention, of those that pass the rule; NaN is not there."""
-    there = ~means.isnan() if rule is None else rule.passes(means) & ~means.isnan()
-    best = means.masked_fill(~there, -torch.inf).topk(k, dim=-1).indices
-    return torch.zeros_like(there).scatter_(-1, best, True) & there
-
-
-def control(
-    kind: str,
-    picked: Bool[Tensor, "b h k"],
-    there: Bool[Tensor, "b #h k"],
-    streams: Sequence[torch.Generator],
+def top(
+    values: Float[Tensor, "b h k"], there: Bool[Tensor, "b #h k"], k: int
 ) -> Bool[Tensor, "b h k"]:
-    """As many other keys, head by head: at random, or each the nearest free one to a picked key."""
-    free = there & ~picked
-    noise = torch.zeros(picked.shape, device=picked.device)
-    for b, generator in enumerate(streams):
-        at = there[b].any(0)  # padding draws nothing: a prompt draws the same in any batch
-        drawn = torch.rand(picked.shape[1], int(at.sum()), generator=generator)
-        noise[b, :, at] = drawn.to(picked.device)
-    if kind == "random":
-        order = noise.masked_fill(~free, 2.0).argsort(-1).argsort(-1)
-        return (order < picked.sum(-1, keepdim=True)) & free
-    places = torch.arange(picked.shape[-1], device=picked.device)
-    taken = torch.zeros_like(picked)
-    for n in range(int(picked.sum(-1).max())):
-        is_nth = picked & (picked.cumsum(-1) == n + 1)
-        at = is_nth.float().argmax(-1, keepdim=True)  # (b, h, 1)
-        # Left or right of it at the same distance: by chance.
-        distance = (places - at).abs() + noise / 2
-        nearest = distance.masked_fill(~free, torch.inf).argmin(-1, keepdim=True)
-        one = torch.zeros_like(picked).scatter_(-1, nearest, True) & is_nth.any(-1, keepdim=True)
-        one &= free
-        taken, free = taken | one, free & ~one
-    return taken
+    """The k largest of those that are there, or as many as there are."""
+    best = values.masked_fill(~there, -torch.inf).topk(k, dim=-1).indices
+    return torch.zeros_like(values, dtype=torch.bool).scatter_(-1, best, True) & there
 
 
 def hide(

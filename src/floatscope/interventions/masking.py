@@ -1,4 +1,4 @@
-"""What all maskings share: layers, heads, steps, controls, and the hiding itself.
+"""What all maskings share: layers, heads, steps, controls, the hiding itself, and what it took away.
 
 Which keys are hidden is the subclasses' business.
 """
@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..decode.draw import stream
+from ..decode.state import State
 from ..errors import UsageError
 from ..models import Model, Visibility, seam
 from ..models.select import Choice, chosen
-from . import columns
+from . import columns, controls
 from .base import Acting, Intervention
+from .hidden import Hidden
 
 
 @lru_cache(maxsize=4096)
@@ -29,16 +31,18 @@ class DoesNotFit(UsageError):
     """More columns than a prompt of this length has, or leaves for a control."""
 
 
-CONTROLS = (None, "random", "matched")
-
-
 @dataclass(frozen=True)
 class Masking(Intervention):
     """Hide keys from attention in some layers, heads and steps (all by default).
 
-    `control` hides other keys instead, as many, head by head: "random" ones, or "matched" ones, each
-    the nearest to a chosen key that is not chosen itself. A control has the size and (matched) the
-    place of the real thing and not its content: what the two do differently is due to the choice.
+    `control` hides other keys of the prompt instead, head by head. "random": as many, each chosen key
+    replaced by another at random. "matched": as many, each the nearest to a chosen key that is not
+    chosen itself. "mass": keys that together hold the same share of that head's attention as the chosen
+    ones did in the first forward without a mask, the strongest first, as many as it takes; where all
+    others hold less than that, all of them (what was hidden is recorded: `Decoding.info`). A control
+    has the size, the place or the weight of the real thing and not its content: what the two do
+    differently is due to the choice. What is drawn depends on prompt and seed: it stays the same over
+    steps, and over layers, as long as what was chosen does.
     """
 
     layers: Choice = None
@@ -48,23 +52,68 @@ class Masking(Intervention):
     seed: int = 0
 
     def check(self, model: Model) -> None:
-        if self.control not in CONTROLS:
-            raise UsageError(f"control = {self.control!r}", "Use None, 'random' or 'matched'.")
+        if self.control not in (None, *controls.KINDS):
+            raise UsageError(
+                f"control = {self.control!r}", "Use None, 'random', 'matched' or 'mass'."
+            )
         chosen(self.layers, model.n_layers, "layer")
         chosen(self.heads, model.n_heads, "head")
 
 
 class ActingMask(Acting):
-    """A masking at work."""
+    """A masking at work. `hidden` says what it took away in the decoding that ran last."""
 
-    def __init__(self, spec: Masking, model: Model) -> None:
+    def __init__(self, spec: Masking, model: Model, *, looks_first: bool) -> None:
         super().__init__(model, spec.layers, spec.steps)
         self.masking = spec
-        heads = chosen(spec.heads, model.n_heads, "head")
+        self.hidden = Hidden()
+        self.looks_first = looks_first
+        self.looking = False
+        self.unmasked: dict[int, columns.ColumnSums] = {}  # by layer, of the first forward
+        self.head_ids = chosen(spec.heads, model.n_heads, "head")
         self.heads = None
-        if len(heads) < model.n_heads:
+        if len(self.head_ids) < model.n_heads:
             self.heads = torch.zeros(1, model.n_heads, 1, dtype=torch.bool, device=model.device)
-            self.heads[:, heads] = True
+            self.heads[:, self.head_ids] = True
+
+    # The first forward, once more and without the mask
+
+    def looks(self, state: State) -> bool:
+        return self.looks_first and state.step == 0 and not state.blind
+
+    def look(self, state: State) -> None:
+        """What every layer would attend to if this mask were not there.
+
+        A forward of its own: in a masked one the upper layers have already lost what the lower ones
+        hid, and what an intervention chooses would differ from what its controls are held against.
+        """
+        self.state, self.looking, self.unmasked = state, True, {}
+        try:
+            last = torch.tensor([state.canvas.shape[1] - 1], device=state.canvas.device)
+            self.model.forward(state.canvas, last, state.visible)
+            self.looked()
+        finally:
+            self.state, self.looking = None, False
+
+    def looked(self) -> None:
+        """`unmasked` is filled."""
+
+    def begin(self, state: State) -> None:
+        if state.step == 0 and not state.blind:
+            self.hidden = Hidden()
+
+    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        if not self.looking:
+            return self.masked(call, proceed)
+        if call.layer in self.layers:
+            self.unmasked[call.layer] = columns.attended(call, self.visible(call))
+        return seam.stock(call)  # those who act later, and whoever looks on, are not meant
+
+    def masked(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        """The call of a forward that counts."""
+        return proceed(call)
+
+    # Keys
 
     def visible(self, call: seam.Call) -> Visibility:
         """Who sees whom: as the decoding says, or as a lone forward without padding does it."""
@@ -73,32 +122,69 @@ class ActingMask(Acting):
         padding = torch.zeros(len(call.query), dtype=torch.long, device=call.query.device)
         return self.model.visibility(call.query.shape[2], call.key.shape[2], padding)
 
+    def prompt_keys(self, state: State) -> Bool[Tensor, "b 1 k"]:
+        real = state.visible.key_is_real
+        return (real & (torch.arange(real.shape[1], device=real.device) < state.prompt_end))[
+            :, None
+        ]
+
     def instead(
-        self, picked: Bool[Tensor, "b h k"], there: Bool[Tensor, "b #h k"], layer: int
-    ) -> Bool[Tensor, "b h k"]:
+        self,
+        picked: Bool[Tensor, "b h k"],
+        pool: Bool[Tensor, "b 1 k"],
+        total: Float[Tensor, "b all_h k"] | None = None,
+    ) -> Bool[Tensor, "b _ k"]:
         """The control's columns in place of the picked ones, if a control was asked for."""
         kind = self.masking.control
         if kind is None:
             return picked
-        wanted, room = picked.sum(-1), there.sum(-1).expand(-1, picked.shape[1])  # (b, h)
-        short = (2 * wanted > room).nonzero()
+        wanted, room = picked.sum(-1), (pool & ~picked).sum(-1)  # (b, h)
+        short = ((wanted if kind != "mass" else wanted.clamp(max=1)) > room).nonzero()
         if len(short):
             b, h = short[0].tolist()
-            need, keys = int(wanted[b, h]), int(room[b, h])
             raise DoesNotFit(
-                f"no control of {need} other columns fits among {keys} keys",
+                f"no control of {int(wanted[b, h])} other columns fits among the "
+                f"{int(room[b, h])} that are left of the prompt",
                 "Hide fewer columns, or use longer prompts.",
             )
-        if self.state is None:
-            names, step = list(range(len(picked))), 0
-        else:
-            names = [_name(self.state.prompts[b].ids) for b in self.state.active]
-            step = self.state.step
-        # A stream for each prompt, step and layer: a batch draws what each prompt would draw alone.
-        streams = [stream(self.masking.seed, (name, step, layer)) for name in names]
-        return columns.control(kind, picked, there, streams)
+        if total is not None and kind == "mass":
+            picked = picked.expand_as(total)
+        return controls.others(kind, picked, pool, self._noise(pool), total)
+
+    def _noise(self, pool: Bool[Tensor, "b 1 k"]) -> Float[Tensor, "b k"]:
+        """A stream for each prompt, a number for each of its keys: a batch draws what each would alone,
+        and keys that come later change nothing."""
+        n_key = pool.shape[-1]
+        noise = torch.zeros(len(pool), n_key)
+        for b in range(len(pool)):
+            name, padding = b, 0
+            if self.state is not None:
+                name = _name(self.state.prompts[self.state.active[b]].ids)
+                padding = int(self.state.visible.padding[b])
+            generator = stream(self.masking.seed, (name,))
+            noise[b, padding:] = torch.rand(n_key - padding, generator=generator)
+        return noise.to(pool.device)
+
+    # Hiding
 
     def hide(
-        self, call: seam.Call, picked: Bool[Tensor, "b #h k"], rows: Tensor | None = None
+        self,
+        call: seam.Call,
+        picked: Bool[Tensor, "b #h k"],
+        rows: Bool[Tensor, "b q"] | None = None,
+        now: columns.ColumnSums | None = None,
     ) -> seam.Call:
-        return columns.hide(call, picked if self.heads is None else picked & self.heads, rows)
+        """The call without these keys; `now`: what they hold, where that is known already."""
+        picked = picked if self.heads is None else picked & self.heads
+        state = self.state
+        if state is not None and not state.blind:
+            now = now or columns.attended(call, state.visible, rows)
+            held, of, count = (
+                x.expand(-1, self.model.n_heads)[:, self.head_ids]
+                for x in ((now.total * picked).sum(-1), now.total.sum(-1), picked.sum(-1).float())
+            )
+            self.hidden.add(state.step, call.layer, state.active, held, of, count)
+        return columns.hide(call, picked, rows)
+
+    def report(self, prompt: int, steps: int) -> dict[str, float]:
+        return self.hidden.mean(prompt, steps)

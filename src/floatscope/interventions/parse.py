@@ -28,7 +28,7 @@ def _one_intervention(text: str) -> Intervention:
                 f"--intervene {text}: {name} has no such field as {item!r}",
                 f"It has: {', '.join(known)}.",
             )
-        if key in ("layers", "heads", "steps"):
+        if key in ("layers", "heads", "steps", "positions"):
             settings[key] = choice_of(value.replace("|", ","), key)
         elif key == "rule":
             settings[key] = _rule_of(value)

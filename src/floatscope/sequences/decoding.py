@@ -1,7 +1,7 @@
 """What a decoding leaves behind: every canvas, what changed between them, how sure the model was."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -36,7 +36,8 @@ def change_of(
 class Decoding:
     """One prompt, decoded. Position = index into prompt and answer together, without padding.
 
-    `canvas[t]` is the input of step t; `canvas[-1]` the result.
+    `canvas[t]` is the input of step t; `canvas[-1]` the result. `info` is what interventions in force
+    say of it: `hidden_share` and `hidden_columns`, of a masking.
     """
 
     prompt: Encoded
@@ -46,6 +47,7 @@ class Decoding:
     block: Int[np.ndarray, "t 2"]  # first and past-the-end position being decided
     ended: str  # "complete", or "eos": an end token with no mask before it
     text: str
+    info: dict[str, float] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:

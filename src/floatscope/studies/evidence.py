@@ -155,6 +155,19 @@ class Evidence:
             and shard.spec["setting"] == setting
         ]
 
+    def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
+        """What a masking hid, by question's mean: share of a masked head's attention, and columns."""
+        said = [
+            (row["hidden_share"], row["hidden_columns"])
+            for shard in self._asked(setting, model)
+            for row in self.run.read(shard, ()).meta["rows"]
+            if "hidden_share" in row
+        ]
+        if not said:
+            return None
+        share, columns = np.mean(said, axis=0)
+        return float(share), float(columns)
+
     def right(self, setting: str, model: str | None, label: str = "") -> Number | None:
         """Share of questions whose answer is contained in what was said."""
         answers = self.answers(setting, model)

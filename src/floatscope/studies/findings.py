@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from ..engine import Run
+from ..engine import Plan, Run, Shard
 from ..errors import RunError
 from .claim import Claim
 from .evidence import Evidence
 from .library import STUDIES
 from .planning import measures_of, plan, settings_of, studies_of
-from .request import request_of
+from .request import Request, request_of
 from .setting import PROSE, QUESTIONS
 from .study import Study
 
@@ -45,7 +45,7 @@ class Findings(Evidence):
                 if plugins
                 else "Use the version that ran it.",
             )
-        super().__init__(run, request, plan(request), measures_of(request))
+        super().__init__(run, request, _as_run(run, request), measures_of(request))
 
     @cached_property
     def studies(self) -> list[Study]:
@@ -115,3 +115,20 @@ class Findings(Evidence):
             "right": right,
             "left_out": self.left_out,
         }
+
+
+def _as_run(run: Run, request: Request) -> Plan:
+    """The plan that was run. Where an earlier version asked in other settings than this one would, what
+    a shard of answers holds is what it says itself, and what is not there was not asked."""
+    now = plan(request)
+    if (run.asked() or {}).get("fingerprint") == now.fingerprint:
+        return now
+    lying = run.shards.ids()
+    shards = [s for s in now.shards if s.spec["kind"] != "ask" and s.id in lying]
+    for name in sorted(lying):
+        kind, model, *_ = name.split("-")
+        if kind == "ask":
+            setting = run.read(name, ()).meta["setting"]["name"]
+            spec = {"kind": "ask", "model": request.models[int(model)], "setting": setting}
+            shards.append(Shard(name, spec))
+    return Plan(now.request, now.worker, tuple(shards))

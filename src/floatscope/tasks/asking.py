@@ -98,6 +98,7 @@ def ask(
             "masks": chosen.length,
             "prompt_tokens": len(prompt.ids),
             "ended": decoding.ended,
+            **dict(sorted(decoding.info.items())),  # (stored answers come back in this order)
         }
         for (record, prompt), decoding in zip(asked, decodings, strict=True)
     ]

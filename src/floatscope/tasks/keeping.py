@@ -181,7 +181,7 @@ def _output(asked: dict[str, Any], decodings: list[Decoding]) -> Output:
         arrays[f"{i}/change"] = one.change[:, start:]
         arrays[f"{i}/confidence"] = one.confidence[:, start:]
         arrays[f"{i}/block"] = one.block
-    answers = [{"text": one.text, "ended": one.ended} for one in decodings]
+    answers = [{"text": one.text, "ended": one.ended, "info": one.info} for one in decodings]
     return Output(arrays, {"asked": asked, "answers": answers})
 
 
@@ -201,4 +201,5 @@ def _decoding(output: Output, i: int, prompt: Encoded) -> Decoding:
         block=output.arrays[f"{i}/block"],
         ended=answer["ended"],
         text=answer["text"],
+        info=answer.get("info", {}),
     )

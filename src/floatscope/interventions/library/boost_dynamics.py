@@ -56,7 +56,7 @@ class _Acting(Acting):
     def __init__(self, spec: BoostDynamics, model: Model) -> None:
         super().__init__(model, spec.layers, spec.steps)
         self.strength = spec.strength
-        self.sums: dict[int, tuple[Tensor, Tensor]] = {}  # by layer, with a cache: rows so far
+        self.sums: dict[int, columns.ColumnSums] = {}  # by layer, with a cache: rows so far
         self.last: Tensor | None = None  # received attention in the layer below
         self.rise: Tensor | None = None  # sum of positive changes so far
 
@@ -85,12 +85,12 @@ class _Acting(Acting):
     def _follow(self, call: seam.Call) -> None:
         """Received attention of this layer, as it is without the boost."""
         assert self.state is not None
-        total, count = columns.received(call, self.state.visible)
+        sums = columns.attended(call, self.state.visible)
         if self.state.cached:
             if call.layer in self.sums:
-                total, count = columns.added(self.sums[call.layer], (total, count))
-            self.sums[call.layer] = (total, count)
-        now = (total / count.clamp_min(1)).mean(1)  # (b, k)
+                sums = self.sums[call.layer].plus(sums)
+            self.sums[call.layer] = sums
+        now = (sums.total / sums.viewers.clamp_min(1)).mean(1)  # (b, k)
         if self.last is not None:
             up = (now - self.last).clamp_min(0)
             self.rise = up if self.rise is None else self.rise + up

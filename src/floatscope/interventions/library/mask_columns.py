@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from ...decode.state import State
@@ -11,33 +11,61 @@ from ...errors import UsageError
 from ...models import Model, seam
 from ...stats.anchors import Rule
 from .. import columns
+from ..columns import RANKS, ColumnSums
 from ..masking import ActingMask, DoesNotFit, Masking
+
+KEYS = ("prompt", "all")
 
 
 @dataclass(frozen=True)
 class MaskColumns(Masking):
-    """Hide the top-k anchors of the step before, per head and layer (Rulli et al., 2510.15731).
+    """Hide the k strongest anchors of the prompt, per head and layer.
 
-    `rule` narrows the choice to keys that pass it (by default any key may be among the top k).
-    `per_head=False` picks on the mean over heads; the rule's own `per_head` is not used. Anchors are
-    those of the attention as the layer would compute it without this mask: a hidden anchor remains an
-    anchor, and is not freed every other step. The first forward has no step before it and goes by its
-    own attention (`first=False` leaves it alone); so does a forward outside decoding. With a KV cache
-    the sums run over all rows so far, and the newest key is never hidden.
+    `by` ranks keys: "lift", the attention a key gets over what it would get if every row spread its
+    own evenly; "mass", that attention itself; "received", its mean over the rows that see the key. In
+    a bidirectional model the three agree. In a causal one the last keys are seen by a handful of rows,
+    and a mean over these (received, lift) is large by chance: only keys that `viewers` of the rows see
+    are chosen (a share below 1, or a number of rows), by default a quarter. `keys="prompt"` chooses from
+    the prompt, "all" also from the answer. `rule` narrows the choice to keys that pass it, on received
+    attention; `per_head=False` ranks by the mean over heads, and the rule's own `per_head` is not used.
+
+    `hold=True`: anchors are those of the first forward (for a diffusion model, prompt and masks; for a
+    causal one, the prompt), taken by a forward of its own without the mask, and stay hidden from all
+    rows of all forwards, a causal model's prompt included; so a KV cache changes nothing. Controls are
+    chosen there too. `hold=False`: at every step, those of the step before, of the attention as the
+    layer would compute it without this mask; the first forward goes by its own. With a KV cache the
+    sums then run over all rows so far, the newest key is never hidden, and rows in the cache stay as
+    they were computed. `first=False` leaves the first forward alone.
+
+    Rulli et al. (2510.15731) choose at every step, from all keys, by received attention, and k = 1, 5,
+    10: MaskColumns(k, by="received", viewers=0, keys="all", hold=False).
     """
 
     rule: Rule | None = None
     k: int = 1
+    by: str = "lift"
+    viewers: float = 0.25
+    keys: str = "prompt"
     per_head: bool = True
+    hold: bool = True
     first: bool = True
 
     def check(self, model: Model) -> None:
         super().check(model)
         if self.k < 0:
             raise UsageError(f"MaskColumns: k = {self.k}", "Hide 0 or more columns.")
+        if self.by not in RANKS:
+            raise UsageError(f"MaskColumns: by = {self.by!r}", f"Use one of {', '.join(RANKS)}.")
+        if self.keys not in KEYS:
+            raise UsageError(f"MaskColumns: keys = {self.keys!r}", "Use 'prompt' or 'all'.")
+        if self.viewers < 0:
+            raise UsageError(
+                f"MaskColumns: viewers = {self.viewers}",
+                "Use a share of the rows (0 to 1), or a number of rows.",
+            )
 
     def probe(self) -> "MaskColumns":
-        return replace(self, rule=None, k=1, steps=None, first=True)
+        return replace(self, rule=None, k=1, viewers=0, steps=None, first=True)
 
     def acting(self, model: Model) -> "_Acting":
         return _Acting(self, model)
@@ -45,67 +73,88 @@ class MaskColumns(Masking):
 
 class _Acting(ActingMask):
     def __init__(self, spec: MaskColumns, model: Model) -> None:
-        super().__init__(spec, model)
+        super().__init__(spec, model, looks_first=spec.hold and spec.k > 0)
         self.spec = spec
-        # By layer: column sums and viewers of the step before (with a cache, of all rows so far).
-        self.sums: dict[int, tuple[Tensor, Tensor]] = {}
+        self.held: dict[int, Tensor] = {}  # by layer, of all prompts, over the first forward's keys
+        # Without hold, by layer: sums of the step before (with a cache, of all rows so far).
+        self.sums: dict[int, ColumnSums] = {}
         self.prompts: list[int] = []  # the prompts those sums belong to
         self.picked: dict[int, Tensor] = {}  # by layer, in this step
 
+    def looked(self) -> None:
+        self.held = {layer: self._pick(sums) for layer, sums in self.unmasked.items()}
+
     def begin(self, state: State) -> None:
+        super().begin(state)
         if state.step == 0 and not state.blind:
             self.sums, self.prompts, self.picked = {}, [], {}
 
-    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def masked(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
         if self.spec.k == 0 or call.layer not in self.layers:
             return proceed(call)
+        if self.spec.hold and self.state is not None:
+            picked, now = self._held(call), None
+        else:
+            picked, now = self._of_step(call)
+        return proceed(call if picked is None else self.hide(call, picked, now=now))
+
+    def _held(self, call: seam.Call) -> Tensor | None:
         state = self.state
-        size = int(self.visible(call).key_is_real.sum(-1).min())
-        if self.spec.k >= size:
-            raise DoesNotFit(
-                f"MaskColumns: k = {self.spec.k} columns of rows that have {size}",
-                f"Hide fewer than {size}, or use longer prompts.",
-            )
+        assert state is not None
+        if not self.acts(call.layer) or (state.step == 0 and not self.spec.first):
+            return None
+        picked = self.held[call.layer][list(state.active)]
+        return torch.nn.functional.pad(picked, (0, call.key.shape[2] - picked.shape[-1]))
+
+    def _of_step(self, call: seam.Call) -> tuple[Tensor | None, ColumnSums | None]:
+        """The columns of this step, by the step before; and what all keys hold now."""
+        state = self.state
         if state is not None and state.blind:  # the same columns as in the forward it guides
-            picked = self.picked.get(call.layer)
-            return proceed(call if picked is None else self.hide(call, picked))
+            return self.picked.get(call.layer), None
         before = self._before(call)
-        now = columns.received(call, self.visible(call))
+        now = columns.attended(call, self.visible(call))
         if state is not None:
             self._remember(call.layer, now)
         if before is None and self.spec.first:
             before = now
         self.picked.pop(call.layer, None)
         if before is None or not self.acts(call.layer):
-            return proceed(call)
-        self.picked[call.layer] = picked = self._pick(*before, call.layer)
-        return proceed(self.hide(call, picked))
+            return None, now
+        self.picked[call.layer] = picked = self._pick(before)
+        return picked, now
 
-    def _pick(
-        self, total: Float[Tensor, "b h k"], count: Float[Tensor, "b 1 k"], layer: int
-    ) -> Bool[Tensor, "b #h k"]:
-        means = (total / count).masked_fill(count == 0, torch.nan)
-        if not self.spec.per_head:
-            means = means.mean(1, keepdim=True)
-        picked = columns.top(means, self.spec.rule, self.spec.k)
-        return self.instead(picked, ~means.isnan(), layer)
+    def _pick(self, sums: ColumnSums) -> Bool[Tensor, "b _ k"]:
+        spec, state = self.spec, self.state
+        pool = sums.seen_by(spec.viewers)
+        if spec.keys == "prompt" and state is not None:
+            pool = pool & self.prompt_keys(state)
+        size, room = int((sums.viewers > 0).sum(-1).min()), int(pool.sum(-1).min())
+        if spec.k > room or spec.k >= size:
+            raise DoesNotFit(
+                f"MaskColumns: k = {spec.k} columns of rows that have {size}, {room} of which may be "
+                f"chosen (keys={spec.keys!r}, viewers={spec.viewers:g})",
+                "Hide fewer, or use longer prompts.",
+            )
+        values, means = sums.by(spec.by), sums.by("received")
+        if not spec.per_head:
+            values, means = (x.mean(1, keepdim=True) for x in (values, means))
+        there = pool if spec.rule is None else pool & spec.rule.passes(means)
+        return self.instead(columns.top(values, there, spec.k), pool, sums.total)
 
-    def _before(self, call: seam.Call) -> tuple[Tensor, Tensor] | None:
+    def _before(self, call: seam.Call) -> ColumnSums | None:
         """Sums of the step before for the prompts still being decoded, over this step's keys."""
         state = self.state
         if state is None or call.layer not in self.sums:
             return None
-        total, count = self.sums[call.layer]
+        sums = self.sums[call.layer]
         if list(state.active) != self.prompts and not state.cached:
-            at = [self.prompts.index(b) for b in state.active]
-            total, count = total[at], count[at]
-        return columns.widened((total, count), call.key.shape[2])
+            sums = sums.of([self.prompts.index(b) for b in state.active])
+        return sums.widened(call.key.shape[2])
 
-    def _remember(self, layer: int, now: tuple[Tensor, Tensor]) -> None:
+    def _remember(self, layer: int, now: ColumnSums) -> None:
         state = self.state
         assert state is not None
-        if state.cached and layer in self.sums:
-            now = columns.added(self.sums[layer], now)
-        self.sums[layer] = now
+        before = self.sums.get(layer) if state.cached else None
+        self.sums[layer] = now if before is None else before.plus(now)
         if layer == max(self.layers):  # the last of this forward: all layers now hold these prompts
             self.prompts = list(state.active)

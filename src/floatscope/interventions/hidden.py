@@ -1,0 +1,69 @@
+"""Hidden: how much attention a masking took away, as it would have been without the mask."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+SHARE, COLUMNS = "hidden_share", "hidden_columns"  # as a decoding and a row of answers call them
+
+
+@dataclass
+class Hidden:
+    """Of one decoding, for each step, layer and head in which columns were hidden.
+
+    A share is what the hidden columns held of the rows from which they were hidden, at that layer, as
+    it would be without this mask (but with what the mask did in the layers below). A row that keeps its
+    only key is counted with the others. With a KV cache a step's rows are its new ones.
+    """
+
+    _steps: list[tuple[int, int, list[int], Tensor]] = field(default_factory=list)
+
+    def add(
+        self,
+        step: int,
+        layer: int,
+        prompts: Sequence[int],
+        held: Float[Tensor, "b h"],
+        rows: Float[Tensor, "b h"],
+        columns: Float[Tensor, "b h"],
+    ) -> None:
+        self._steps.append((step, layer, list(prompts), torch.stack([held, rows, columns])))
+
+    @property
+    def share(self) -> Float[np.ndarray, "prompt step layer head"]:
+        """NaN where nothing was masked: layers and steps that were not chosen, prompts that had ended."""
+        held, rows, _ = self._arrays()
+        with np.errstate(invalid="ignore"):
+            return held / rows
+
+    @property
+    def columns(self) -> Float[np.ndarray, "prompt step layer head"]:
+        return self._arrays()[2]
+
+    def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
+        """Of one prompt's first steps, or of all: the share of all attention, and columns per head."""
+        held, rows, columns = self._arrays()[
+            :, slice(prompt, None if prompt is None else prompt + 1)
+        ][:, :, :steps]
+        if not np.nansum(rows):
+            return {SHARE: 0.0, COLUMNS: 0.0}
+        return {
+            SHARE: float(np.nansum(held) / np.nansum(rows)),
+            COLUMNS: float(np.nanmean(columns)),
+        }
+
+    def _arrays(self) -> Float[np.ndarray, "3 prompt step layer head"]:
+        if not self._steps:
+            return np.zeros((3, 0, 0, 0, 0))
+        n_steps = max(step for step, _, _, _ in self._steps) + 1
+        n_layers = max(layer for _, layer, _, _ in self._steps) + 1
+        n_prompts = max(max(prompts) for _, _, prompts, _ in self._steps) + 1
+        n_heads = self._steps[0][3].shape[-1]
+        filled = np.full((3, n_prompts, n_steps, n_layers, n_heads), np.nan)
+        for step, layer, prompts, values in self._steps:
+            filled[:, prompts, step, layer] = values.cpu().numpy()
+        return filled

@@ -32,7 +32,8 @@ _AT_ONCE_GPU = 1 << 26
 def require_known(weights: str, seed: int) -> None:
     if weights not in WEIGHTS:
         raise UsageError(f"no weights {weights!r}", f"Use one of: {', '.join(WEIGHTS)}.")
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+    whole = isinstance(seed, int) and not isinstance(seed, bool)
+    if weights == PERMUTED and (not whole or seed < 0):
         raise UsageError(f"seed = {seed!r}", "Use a whole number, 0 or more.")
 
 

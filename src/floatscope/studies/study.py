@@ -31,6 +31,7 @@ class Study:
     question: ClassVar[str]
     decides: ClassVar[tuple[int, ...]] = ()  # numbers of the claims it gives a verdict on
     method: ClassVar[str]  # definitions and controls, in words and formulas
+    control: ClassVar[bool] = True  # its measures are taken of the untrained control too
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
 
     def measures(self, request: Request) -> dict[str, Measure]:

@@ -83,8 +83,6 @@ def _permuted(matrix: Shaped[Tensor, "rows *columns"], key: str) -> Shaped[Tenso
     return result.view_as(matrix)
 
 
-def _turned(
-    place: Int[Tensor, "r c"], by: Int[Tensor, "r c"], size: int
-) -> Int[Tensor, "r c"]:
+def _turned(place: Int[Tensor, "r c"], by: Int[Tensor, "r c"], size: int) -> Int[Tensor, "r c"]:
     moved = place + by
     return torch.where(moved >= size, moved - size, moved)

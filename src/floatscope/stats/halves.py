@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-Places = Int[np.ndarray, " half"]
+Places = Int[np.ndarray, " _"]
 
 
 def halves(ids: Sequence[str], seed: int = 0) -> tuple[Places, Places]:

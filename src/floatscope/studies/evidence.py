@@ -24,7 +24,6 @@ from .request import Request
 from .setting import PROSE, QUESTIONS
 from .values import Arrays, unflatten
 
-
 Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained ones
 TRAINED: Weights = (None,)
 
@@ -92,9 +91,7 @@ class Evidence:
         """
         return self._result(key, model, QUESTIONS, self.request.control_seeds)
 
-    def _result(
-        self, key: str, model: str | None, domain: str, weights: Weights
-    ) -> Result | None:
+    def _result(self, key: str, model: str | None, domain: str, weights: Weights) -> Result | None:
         if model is None:
             return None
         place = (key, model, domain, weights)

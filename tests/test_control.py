@@ -62,7 +62,9 @@ def test_every_model_has_its_controls_on_the_same_prompts(checkpoints, data):
     traced = {(s.spec["model"], s.spec["start"], s.spec["stop"]) for s in shards(asked, "trace")}
     assert {(s.spec["model"], s.spec["start"], s.spec["stop"]) for s in planned} == traced
     assert shards(request(checkpoints, data, controls=0)) == []
-    assert shards(request(checkpoints, data, studies=("knowledge",))) == []  # no measures, no control
+    assert (
+        shards(request(checkpoints, data, studies=("knowledge",))) == []
+    )  # no measures, no control
     assert len(shards(request_of({"studies": ["floating"], "models": ["pair/mdm"]}))) == 3
 
 

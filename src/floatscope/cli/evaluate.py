@@ -44,7 +44,9 @@ def evaluate(
     ] = None,
     length: Annotated[int, typer.Option(min=1, help="Masks, or tokens to generate.")] = 16,
     steps: Annotated[int | None, typer.Option(min=1, help="Default: one per token.")] = None,
-    seed: Annotated[int, typer.Option(help="Of samplers, and of drawn passages.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Of samplers, drawn passages, and permuted weights.")
+    ] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many questions.")] = None,
     template: Annotated[str, typer.Option(help="auto, plain, or world.")] = "auto",
     chat: Annotated[

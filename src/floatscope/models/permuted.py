@@ -26,7 +26,7 @@ TRAINED, PERMUTED = "trained", "permuted"
 WEIGHTS = (TRAINED, PERMUTED)
 _TURNS = 2  # of columns and rows each
 _AT_ONCE = 1 << 18  # cells whose origins are computed together: within a core's cache
-_AT_ONCE_GPU = 1 << 26
+_AT_ONCE_GPU = 1 << 24
 
 
 def require_known(weights: str, seed: int) -> None:

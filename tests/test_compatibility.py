@@ -21,7 +21,7 @@ DATA = Path(__file__).parent / "data"
 OLD = DATA / "old_run"
 FLAGS = """
     floating knowledge --model pair/mdm --model pair/arm --data world:one --limit 2 --questions 4
-    --length 6 --steps 3 --view 1 --shard 2 --workers 1
+    --length 6 --steps 3 --view 1 --shard 2 --workers 1 --controls 0
 """.split()
 
 
@@ -67,6 +67,8 @@ def test_an_old_run_gives_the_same_tables_and_the_same_summary_byte_for_byte(old
     assert {path.name for path in (old_run / "results").iterdir()} == names
     for name in names:
         now, then = (pd.read_parquet(folder / "results" / name) for folder in (old_run, OLD))
+        if "weights" in now:  # which those tables did not say: there were no controls
+            assert set(now.pop("weights")) == {"trained"}
         pd.testing.assert_frame_equal(now, then, check_exact=True)
 
 
@@ -90,6 +92,15 @@ def test_an_old_run_keeps_its_settings_where_a_study_now_asks_in_others(old_run,
         )
     assert now.answers("a new one", "pair/mdm") is None
     assert now.models == then.models and now.shown() == then.shown()
+
+
+def test_an_old_run_has_no_control(old_run):
+    found = Findings(old_run)
+    assert found.request.controls == 0 and "controls" not in found.request.as_json()
+    assert list(found.models) == ["pair/mdm", "pair/arm"]
+    assert all(found.control(key, "pair/mdm") is None for key in found.measures)
+    pairs = found.paired("absorption", "first", "pair/mdm", "pair/arm")
+    assert [len(one) for one in pairs] == [2, 2]  # old shards name their prompts too
 
 
 def test_an_old_run_is_reported_and_viewed(old_run, command_line):

@@ -70,7 +70,7 @@ def count(request: Request, kind: Kind, number: int = 0) -> Cost:
             decodings["traced"] += examples
             forwards["traced"] += examples * (usual + again)
             stored += examples * kind.measured
-            if spec["domain"] == "questions":
+            if spec["domain"] == "questions" and "control" not in spec:
                 stored += kind.kept * max(0, min(spec["stop"], request.view) - spec["start"])
             continue
         setting = settings[spec["setting"]]

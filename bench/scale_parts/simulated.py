@@ -82,7 +82,8 @@ class Simulated:
         arrays: dict[str, np.ndarray] = {}
         examples = []
         for index in range(spec["start"], spec["stop"]):
-            kept = index < spec["view"] and spec["domain"] == "questions"
+            shown = spec["domain"] == "questions" and "control" not in spec
+            kept = shown and index < spec["view"]
             one, found = self._example(spec["as"], kept)
             arrays |= {f"{index}/{name}": array for name, array in found.items()}
             examples.append({**one, "index": index, "id": f"{spec['domain']}/{index}"})

@@ -201,6 +201,8 @@ def load(
     shift: int | None = None,
     mask_id: int | None = None,
     revision: str | None = None,
+    weights: str = "trained",
+    seed: int = 0,
     check: bool = True,
 ) -> Model:
     """Load a checkpoint of a known family, natively, and check that it is sound.
@@ -213,6 +215,9 @@ def load(
         family: read the weights as this family's, whatever config.json calls them.
         direction, block, shift, mask_id: overrides for derived models, such as a block-causal one.
         revision: of a hub id.
+        weights: "permuted" moves every weight matrix's entries to other places, an untrained control:
+            the same architecture and norms, and nothing that was learnt. A loaded network is copied.
+        seed: of that permutation; another seed is another control.
         check: run the self-check (a few short forwards).
     """
     options = {name: value for name, value in locals().items() if name != "check"}

@@ -90,3 +90,7 @@ Plugins = Annotated[
         help="Your own .py file or module, for what it registers; may be repeated.",
     ),
 ]
+Weights = Annotated[
+    str,
+    typer.Option(help="trained, or permuted with --seed: the same model with all it learnt gone."),
+]

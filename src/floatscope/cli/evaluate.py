@@ -10,7 +10,7 @@ from rich.progress import Progress, TaskID
 
 from ..errors import UsageError
 from .answers import list_left_out, table, unasked
-from .app import Plugins, app, err, out, progress_bar
+from .app import Plugins, Weights, app, err, out, progress_bar
 from .keeping import keeping
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def evaluate(
     ] = None,
     length: Annotated[int, typer.Option(min=1, help="Masks, or tokens to generate.")] = 16,
     steps: Annotated[int | None, typer.Option(min=1, help="Default: one per token.")] = None,
-    seed: Annotated[int, typer.Option(help="Of samplers, and of drawn passages.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Of samplers, drawn passages, and permuted weights.")
+    ] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many questions.")] = None,
     template: Annotated[str, typer.Option(help="auto, plain, or world.")] = "auto",
     chat: Annotated[
@@ -63,6 +65,7 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(min=1, help="Questions decoded together.")] = 8,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     dtype: Annotated[str, typer.Option(help="Of the models: auto, float32, bfloat16.")] = "auto",
+    weights: Weights = "trained",
     plugin: Plugins = None,
 ) -> None:
     """Ask the same questions of models, conditions, interventions and samplers; differences are paired.
@@ -75,6 +78,8 @@ def evaluate(
       --intervene mask-columns:k=5 --intervene mask-columns:k=5,control=random`
     """
     given = {name: value for name, value in locals().items() if name not in _HOW}
+    if weights == "trained":
+        del given["weights"]  # answers that were kept before there was a choice go on
     from .. import instrument, tasks
     from ..decode.presets import default_name, sampler_of
     from ..interventions import DoesNotFit
@@ -95,7 +100,9 @@ def evaluate(
     with keeping(save, given, records, resume, overwrite) as keep:
         for place, name in enumerate(model):
             with err.status(f"Loading {escape(name)} …"):
-                loaded = instrument.load(name, device=device, dtype=dtype)
+                loaded = instrument.load(
+                    name, device=device, dtype=dtype, weights=weights, seed=seed
+                )
             common: dict[str, Any] = {"length": length, "steps": steps, "seed": seed}
             names = (loaded.is_diffusion and sampler) or [default_name(loaded)]
             if not loaded.is_diffusion:

@@ -81,6 +81,10 @@ def study(
     columns: Annotated[
         list[int] | None, typer.Option(min=1, help="Anchors to mask: 1, 5, 10; may be repeated.")
     ] = None,
+    controls: Annotated[
+        int | None,
+        typer.Option(min=0, help="Untrained controls of each model (permuted weights); 0: none."),
+    ] = None,
     view: Annotated[int | None, typer.Option(min=0, help="Examples the viewer shows.")] = None,
     shard: Annotated[int | None, typer.Option(min=1, help="Examples in a shard.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Questions together.")] = None,

@@ -7,10 +7,13 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import Plugins, app, err, out, progress_bar
+from .app import Plugins, Weights, app, err, out, progress_bar
 
 # Flags that are called as what they are handed to calls them.
-_LOADING = ("device", "dtype", "family", "direction", "block", "shift", "mask_id", "check")
+_LOADING = (
+    *("device", "dtype", "family", "direction", "block", "shift", "mask_id"),
+    *("weights", "seed", "check"),
+)
 _SAMPLING = ("length", "steps", "block_length", "temperature", "cfg", "seed")
 
 
@@ -89,6 +92,7 @@ def trace(
         int | None, typer.Option(help="Position i is predicted by row i − shift.")
     ] = None,
     mask_id: Annotated[int | None, typer.Option(help="Where a checkpoint does not say.")] = None,
+    weights: Weights = "trained",
     check: Annotated[bool, typer.Option(help="Self-check the model after loading.")] = True,
     plugin: Plugins = None,
 ) -> None:

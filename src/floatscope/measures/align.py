@@ -1,4 +1,4 @@
-"""Arrays of different models on the same dimensions and coordinates, for compare(...).
+"""Arrays of different models on the same dimensions and coordinates, for compare(...), or examples.
 
 Names are matched, layers by relative depth; nothing is made up for what has no counterpart.
 """
@@ -67,3 +67,19 @@ def _interpolated(a: xr.DataArray, grid: np.ndarray) -> xr.DataArray:
     mixed = np.where(share <= 0, low, np.where(share >= 1, high, (1 - share) * low + share * high))
     rest = {k: v for k, v in values.coords.items() if k in values.dims and k != "depth"}
     return xr.DataArray(mixed, {**rest, "depth": grid}, values.dims)
+
+
+def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Both on the examples they share, by the names in coordinate `example`, in a's order.
+
+    An example that stands there several times is the mean of its values; None where none is shared.
+    """
+    names = [np.array(list(map(str, array["example"].values))) for array in (a, b)]
+    shared = [name for name in dict.fromkeys(names[0]) if name in set(names[1])]
+    if not shared:
+        return None
+    first, second = (
+        np.stack([array.isel(example=here == name).mean("example").values for name in shared])
+        for array, here in zip((a, b), names, strict=True)
+    )
+    return first, second

@@ -29,6 +29,7 @@ class Result:
     examples: xr.Dataset  # the same values example by example, for paired differences
     model: str = ""
     values: list[str] = field(default_factory=list)
+    control: "Result | None" = None  # the same of an untrained model, for the figure
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "data":

@@ -19,6 +19,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SHARE_MAP = "viridis"  # from zero
 LIFT_MAP = "RdBu_r"  # diverging, centred on 1, logarithmic
 
+UNTRAINED = "untrained"  # what a figure calls the control
+
 STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -64,7 +66,10 @@ def band(
     series: int = 0,
     label: str | None = None,
 ) -> None:
-    """A value along a dimension with its interval as a band and its null as a thin dotted line."""
+    """A value along a dimension with its interval as a band and its null as a thin dotted line.
+
+    Where the result has a control, its mean is drawn lightly; the first on an axis is named.
+    """
     x, data = result.data[along].values, result.data
     colour, line = COLOURS[series % len(COLOURS)], LINES[series % len(LINES)]
     axis.plot(x, data[name].values, color=colour, linestyle=line, label=label or name)
@@ -73,6 +78,12 @@ def band(
     if f"{name}_null" in data:
         null = data[f"{name}_null"].broadcast_like(data[name]).values
         axis.plot(x, null, color=colour, linestyle=":", linewidth=0.8)
+    control = getattr(result, "control", None)
+    if control is not None and name in control.data:
+        named = UNTRAINED in axis.get_legend_handles_labels()[1]
+        at, mean = control.data[along].values, control.data[name].values
+        light: Any = {"linewidth": 0.7, "marker": "x", "markersize": 3, "alpha": 0.55}
+        axis.plot(at, mean, color=colour, label=None if named else UNTRAINED, **light)
     axis.set_xlabel(along)
 
 

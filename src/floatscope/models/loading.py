@@ -15,7 +15,7 @@ from transformers import AutoConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ..errors import ModelError, foreign
-from . import gguf_header, seam, sizes, source, special
+from . import gguf_header, permuted, seam, sizes, source, special
 from .family import Direction, Family
 from .model import Model
 from .registry import family_by_name, family_of, family_of_config
@@ -36,8 +36,11 @@ def load(
     shift: int | None = None,
     mask_id: int | None = None,
     revision: str | None = None,
+    weights: str = permuted.TRAINED,
+    seed: int = 0,
 ) -> M:
     """Load `where` as a model of class `into`; see `floatscope.load` for the arguments."""
+    permuted.require_known(weights, seed)
     if isinstance(where, PreTrainedModel):
         name, net = str(where.config.name_or_path or type(where).__name__), where
         kind = family_by_name(family) if family else family_of(type(where).__name__, name)
@@ -51,6 +54,8 @@ def load(
                 "dtype, device and revision are for loading, and this network is loaded",
                 "Leave them out; use network.to(...) before.",
             )
+        if weights == permuted.PERMUTED:
+            net = permuted.copied(net, seed)
     else:
         path = source.locate(where, revision)
         name = str(where)
@@ -67,6 +72,8 @@ def load(
             if direction is None and path.is_dir():
                 special.require_undisguised(name, kind, source.read_config(path), tokenizer)
         net = net.to(device).eval()
+        if weights == permuted.PERMUTED:
+            permuted.permute(net, seed)
         if kind.fp32_rope and wanted is not torch.float32:
             net.set_attn_implementation(seam.NAME)
             seam.fp32_rope(net)
@@ -78,7 +85,7 @@ def load(
     block = kind.block if block is None and direction is None else block
     toward = _direction(kind, direction, block)
     return into(
-        name=name,
+        name=permuted.named(name, seed) if weights == permuted.PERMUTED else name,
         net=net,
         tokenizer=tokenizer,
         family=replace(kind, direction=toward),

@@ -1,7 +1,7 @@
 """What a study draws: a measure's own figure for every model, and answers side by side."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..measures.style import COLOURS, MARKERS, Figure, panels
@@ -58,11 +58,14 @@ def dots(
 
 
 def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
-    """A measure's own figure for every model."""
+    """A measure's own figure for every model, its untrained control drawn lightly beside it."""
     pictures = []
     for model, result in evidence.results(key).items():
-        name = f"{key}-{_slug(model)}"
-        pictures.append(Picture(name, f"{title}: {model}", f"{alt} Model: {model}.", result.plot))
+        control = evidence.control(key, model)
+        beside = "" if control is None else " Light crosses: the untrained control."
+        draw = replace(result, control=control).plot
+        words = f"{alt} Model: {model}.{beside}"
+        pictures.append(Picture(f"{key}-{_slug(model)}", f"{title}: {model}", words, draw))
     return pictures
 
 

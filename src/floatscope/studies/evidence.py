@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
-from ..engine import Plan, Run
+from ..engine import Plan, Run, Shard
+from ..measures.align import by_example
 from ..measures.base import Measure
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
@@ -24,6 +24,9 @@ from .request import Request
 from .setting import PROSE, QUESTIONS
 from .values import Arrays, unflatten
 
+Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained ones
+TRAINED: Weights = (None,)
+
 
 class Evidence:
     """A run directory read back; `Findings` opens one."""
@@ -32,7 +35,7 @@ class Evidence:
         self, run: Run, request: Request, plan: Plan, measures: Mapping[str, Measure]
     ) -> None:
         self.run, self.request, self.plan, self.measures = run, request, plan, measures
-        self._results: dict[tuple[str, str, str], Result | None] = {}
+        self._results: dict[tuple[str, str, str, Weights], Result | None] = {}
         self._answers: dict[tuple[str, str | None], dict[str, np.ndarray] | None] = {}
         self._orders: dict[tuple[str, str | None], Result | None] = {}
 
@@ -51,7 +54,7 @@ class Evidence:
         """What is known of every model, by name."""
         about: dict[str, dict[str, Any]] = {}
         for label, name in self.asked_for.items():
-            shard = next(s for s in self.plan.shards if s.spec["model"] == name)
+            shard = next(s for s in self.plan.shards if s.spec["model"] == name and _trained(s))
             about[label] = self.run.read(shard.id, ()).meta["model"]
         return about
 
@@ -70,59 +73,93 @@ class Evidence:
 
     # Measures
 
-    def result(self, key: str, model: str | None, domain: str = QUESTIONS) -> Result | None:
-        """A measure's finding over all examples of a model; None where there is none."""
+    def result(
+        self, key: str, model: str | None, domain: str = QUESTIONS, control: int | None = None
+    ) -> Result | None:
+        """A measure's finding over all examples of a model; None where there is none.
+
+        `control`: of the untrained control with this seed instead. Its `examples` carry the prompts'
+        ids as coordinate `example`.
+        """
+        return self._result(key, model, domain, (control,))
+
+    def control(self, key: str, model: str | None) -> Result | None:
+        """The same of the untrained control: every seed's examples together; None without one.
+
+        A prompt counts once per seed. With several seeds the interval takes them for as many examples;
+        `paired` takes their mean, and `result(..., control=seed)` is one of them by itself.
+        """
+        return self._result(key, model, QUESTIONS, self.request.control_seeds)
+
+    def _result(self, key: str, model: str | None, domain: str, weights: Weights) -> Result | None:
         if model is None:
             return None
-        place = (key, model, domain)
+        place = (key, model, domain, weights)
         if place not in self._results:
-            examples = list(self._examples(key, model, domain))
-            self._results[place] = self.measures[key].of(examples, model) if examples else None
+            read = list(self._read([key], model, domain, weights))
+            self._results[place] = self._found(key, model, read, weights)
         return self._results[place]
 
     def results(self, key: str, domain: str = QUESTIONS) -> dict[str, Result]:
         every = {model: self.result(key, model, domain) for model in self.models}
         return {model: result for model, result in every.items() if result is not None}
 
+    def paired(
+        self, key: str, value: str, a: str | Result | None, b: str | Result | None
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """A value of two models (or results) on the prompts that both were traced on, in one order.
+
+        Arrays are (prompt, …). A prompt that was traced several times, under several controls, counts
+        as the mean of its values. None where a finding or a common prompt is missing.
+        """
+        both = [self.result(key, one) if isinstance(one, str) else one for one in (a, b)]
+        values = [r.examples[value] for r in both if r is not None and value in r.examples]
+        return by_example(values[0], values[1]) if len(values) == 2 else None
+
     def gather(self) -> None:
         """Every measure of every model: each shard is read once, not once per measure.
 
         A table or a page needs them all; whoever wants one is served faster by `result` alone.
         """
+        parts = ((QUESTIONS, TRAINED), (PROSE, TRAINED), (QUESTIONS, self.request.control_seeds))
         for model in self.models:
-            for domain in (QUESTIONS, PROSE):
-                keys = [k for k in self.measures if (k, model, domain) not in self._results]
-                read = list(self._read(keys, model, domain)) if keys else []
+            for domain, weights in parts:
+                places = {k: (k, model, domain, weights) for k in self.measures}
+                keys = [key for key, place in places.items() if place not in self._results]
+                read = list(self._read(keys, model, domain, weights)) if keys else []
                 for key in keys:
-                    examples = [self._example(key, *one) for one in read]
-                    place = (key, model, domain)
-                    self._results[place] = (
-                        self.measures[key].of(examples, model) if examples else None
-                    )
+                    self._results[places[key]] = self._found(key, model, read, weights)
 
-    def _examples(self, key: str, model: str, domain: str) -> Iterator[xr.Dataset]:
-        for one in self._read([key], model, domain):
-            yield self._example(key, *one)
-
-    @staticmethod
-    def _example(key: str, one: dict[str, Any], arrays: Arrays) -> xr.Dataset:
-        return unflatten(arrays, f"{one['index']}/{key}", one["values"][key])
+    def _found(
+        self, key: str, model: str, read: list[tuple[dict[str, Any], Arrays]], weights: Weights
+    ) -> Result | None:
+        """A measure's finding over examples as `_read` gives them; a control may lack the measure."""
+        read = [(one, arrays) for one, arrays in read if key in one["values"]]
+        if not read:
+            return None
+        examples = [unflatten(a, f"{one['index']}/{key}", one["values"][key]) for one, a in read]
+        name = model if weights == TRAINED else f"{model} (untrained)"
+        result = self.measures[key].of(examples, name)
+        names = [one["id"] for one, _ in read]
+        result.examples = result.examples.assign_coords(example=names)
+        return result
 
     def _read(
-        self, keys: list[str], model: str, domain: str
+        self, keys: list[str], model: str, domain: str, weights: Weights
     ) -> Iterator[tuple[dict[str, Any], Arrays]]:
         """What is said of each example, and its shard's arrays of these measures."""
         for shard in self.plan.shards:
             spec = shard.spec
             if spec["kind"] != "trace" or spec["domain"] != domain:
                 continue
-            if spec["model"] != self.asked_for[model]:
+            if spec["model"] != self.asked_for[model] or spec.get("control") not in weights:
                 continue
             meta = self.run.read(shard.id, ()).meta
             wanted = [
                 name
                 for one in meta["examples"]
                 for key in keys
+                if key in one["values"]
                 for name in _names(f"{one['index']}/{key}", one["values"][key])
             ]
             arrays = self.run.read(shard.id, tuple(wanted)).arrays
@@ -232,7 +269,7 @@ class Evidence:
         kept = []
         label = {name: label for label, name in self.asked_for.items()}
         for shard in self.plan.shards:
-            if shard.spec["kind"] == "trace" and shard.spec["domain"] == QUESTIONS:
+            if _trained(shard) and shard.spec.get("domain") == QUESTIONS:
                 if shard.spec["start"] >= self.request.view:
                     continue
                 for one in self.run.read(shard.id, ()).meta["examples"]:
@@ -253,6 +290,10 @@ class Evidence:
     def left_out(self) -> list[dict[str, Any]]:
         manifest = self.run.manifest() or {}
         return list(manifest.get("result", {}).get("left_out", []))
+
+
+def _trained(shard: Shard) -> bool:
+    return shard.spec.get("control") is None
 
 
 def _names(prefix: str, said: dict[str, Any]) -> Iterator[str]:

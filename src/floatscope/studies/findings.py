@@ -13,10 +13,11 @@ from .claim import Claim
 from .evidence import Evidence
 from .library import STUDIES
 from .planning import measures_of, plan, settings_of, studies_of
-from .request import Request, request_of
+from .request import Request, as_stored, request_of
 from .setting import PROSE, QUESTIONS
 from .study import Study
 
+TRAINED, PERMUTED = "trained", "permuted"  # weights: the model's own, or the untrained control's
 ANSWERS, ORDER = "answers", "decoding-order"  # tables beside those of the measures
 
 
@@ -34,7 +35,7 @@ class Findings(Evidence):
             raise RunError(
                 f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
             )
-        request = request_of(asked["request"], str(directory))
+        request = request_of(as_stored(asked["request"]), str(directory))
         unknown = [name for name in request.studies if name not in STUDIES]
         if unknown:
             # A plugin is never imported because a directory names it: it may be anyone's.
@@ -68,11 +69,15 @@ class Findings(Evidence):
         made: dict[str, pd.DataFrame] = {}
         for key in self.measures:
             frames = []
-            for domain in (QUESTIONS, PROSE):
-                for result in self.results(key, domain).values():
-                    frame = result.table()
-                    frame.insert(1, "domain", domain)
-                    frames.append(frame)
+            for domain, weights in ((QUESTIONS, TRAINED), (PROSE, TRAINED), (QUESTIONS, PERMUTED)):
+                for model in self.models:
+                    own = weights == TRAINED
+                    result = self.result(key, model, domain) if own else self.control(key, model)
+                    if result is not None:
+                        frame = result.table().assign(model=model)
+                        frame.insert(1, "domain", domain)
+                        frame.insert(2, "weights", weights)
+                        frames.append(frame)
             if frames:
                 made[key] = pd.concat(frames, ignore_index=True)
         answers, orders = [], []

@@ -17,10 +17,15 @@ def studies_of(request: Request) -> list[Study]:
     return [STUDIES.named(name) for name in dict.fromkeys(request.studies)]
 
 
-def measures_of(request: Request) -> dict[str, Measure]:
-    """All measures by name; one name means one measure in every study."""
+def measures_of(request: Request, *, controlled: bool = False) -> dict[str, Measure]:
+    """All measures by name, or those taken of the untrained control too.
+
+    One name means one measure in every study.
+    """
     measures: dict[str, Measure] = {}
     for study in studies_of(request):
+        if controlled and not study.control:
+            continue
         for name, measure in study.measures(request).items():
             if measures.setdefault(name, measure) != measure:
                 raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
@@ -43,6 +48,7 @@ def plan(request: Request) -> Plan:
     wanted = [d for study in studies_of(request) for d in study.domains(request)]
     domains = list(dict.fromkeys(wanted)) if measures_of(request) or request.view else []
     settings = settings_of(request)
+    seeds = request.control_seeds if measures_of(request, controlled=True) else ()
     shards: list[Shard] = []
     for m, model in enumerate(request.models):
         for domain in domains:
@@ -57,6 +63,11 @@ def plan(request: Request) -> Plan:
                 stop = min(start + step, request.questions)
                 spec = _spec("ask", model, start, stop, setting=setting)
                 shards.append(Shard(f"ask-{m}-{s:03d}-{start:05d}", spec))
+        for seed in seeds:  # last: the permuted weights are another model to load
+            for start in range(0, request.limit, request.shard):
+                stop = min(start + request.shard, request.limit)
+                spec = _spec("trace", model, start, stop, domain=QUESTIONS, control=seed)
+                shards.append(Shard(f"control-{m}-{seed}-{start:05d}", spec))
     if shards:  # one of them lists what could not be read of the data
         shards[0] = Shard(shards[0].id, {**shards[0].spec, "first": True})
     return Plan(request.as_json(), WORKER, tuple(shards))

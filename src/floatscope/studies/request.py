@@ -33,6 +33,7 @@ class Request(BaseModel):
     columns: tuple[int, ...] = Field((1, 5, 10), min_length=1)  # anchors masked
     template: str = "auto"
     chat: bool | None = None
+    controls: int = Field(1, ge=0)  # untrained controls of every model: seeds of permuted weights
     view: int = Field(6, ge=0)  # examples whose traces are kept for the viewer
     shard: int = Field(8, ge=1)  # examples in a shard
     batch_size: int = Field(8, ge=1)  # questions decoded together
@@ -47,7 +48,11 @@ class Request(BaseModel):
     def as_json(self) -> dict[str, Any]:
         """As run.json and shard keys hold it; what no run had before stands there only if used."""
         fields = self.model_dump(mode="json")
-        return fields if self.plugins else {k: v for k, v in fields.items() if k != "plugins"}
+        return {k: v for k, v in fields.items() if v or k not in ("plugins", "controls")}
+
+    @property
+    def control_seeds(self) -> tuple[int, ...]:
+        return tuple(range(self.seed, self.seed + self.controls))
 
     @field_validator("models")
     @classmethod
@@ -67,6 +72,11 @@ class Request(BaseModel):
         if any(k < 1 for k in value):
             raise ValueError("columns are counted from 1")
         return tuple(sorted(set(value)))
+
+
+def as_stored(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a run.json: a run that names no controls was made without any."""
+    return {"controls": 0, **fields}
 
 
 def request_of(fields: dict[str, Any], where: str = "") -> Request:

@@ -34,6 +34,7 @@ class Study:
         tuple[Rule, ...]
     ] = ()  # of the claims it gives a verdict on, put before the run
     method: ClassVar[str]  # definitions and controls, in words and formulas
+    control: ClassVar[bool] = True  # its measures are taken of the untrained control too
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
 
     @property

@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..instrument import Model, load
 from ..interventions import DoesNotFit
 from ..interventions.parse import intervention_of
+from ..models.permuted import PERMUTED
 from ..registry import load_plugin
 from ..sequences.prompt import Encoded, Prompt
 from ..stats.thirds import thirds
@@ -27,7 +28,7 @@ from ..tasks.templates import template_of
 from ..tasks.world_questions import world_records
 from ..trace import Trace
 from .planning import measures_of, settings_of
-from .request import Request
+from .request import Request, as_stored
 from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, Setting
 from .values import Arrays, flatten
 
@@ -40,7 +41,7 @@ Tick = Callable[[float, float], None]
 
 
 def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
-    asked = Request(**request)
+    asked = Request(**as_stored(request))
     for plugin in asked.plugins:
         load_plugin(plugin)
     return _Worker(asked)
@@ -51,14 +52,15 @@ class _Worker:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.models: dict[str, Model] = {}
+        self.models: dict[tuple[str, int | None], Model] = {}  # by name and control
         self.measures = measures_of(request)
+        self.controlled = measures_of(request, controlled=True)
         self.settings = settings_of(request)
         self.records, self.bad = read_data(request)
         self.pool = Pool(self.records)
 
     def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
-        model = self._model(spec["model"])
+        model = self._model(spec["model"], spec.get("control"))
         # The same sums whatever the number of workers: threads change the order of additions.
         if model.device.type == "cpu":
             torch.set_num_threads(self.request.threads)
@@ -68,12 +70,19 @@ class _Worker:
             meta["left_out"] += [{"what": "a record", "why": why} for why in self.bad]
         return Output(arrays, {"model": about(model), **meta})
 
-    def _model(self, name: str) -> Model:
-        if name not in self.models:
-            if not name.startswith("pair/"):
-                self.models.clear()  # one large model at a time
-            self.models[name] = load(name, device=self.request.device, dtype=self.request.dtype)
-        return self.models[name]
+    def _model(self, name: str, control: int | None) -> Model:
+        """The trained model, or its untrained control of this seed."""
+        key = name, control
+        if key not in self.models:
+            small = name.startswith("pair/")
+            for other in list(self.models):  # one large model at a time, and one control
+                if not small or other[1] is not None:
+                    del self.models[other]
+            where: dict[str, Any] = {"device": self.request.device, "dtype": self.request.dtype}
+            if control is not None:
+                where |= {"weights": PERMUTED, "seed": control}
+            self.models[key] = load(name, **where)
+        return self.models[key]
 
     # Traces
 
@@ -84,20 +93,23 @@ class _Worker:
         examples: list[dict[str, Any]] = []
         left_out: list[dict[str, str]] = []
         chosen = range(spec["start"], spec["stop"])
+        trained = spec.get("control") is None
+        measures = self.measures if trained else self.controlled
         for done, (index, name, trace) in enumerate(self._traces(model, spec, left_out)):
             tick(done + len(left_out), len(chosen))
             said: dict[str, Any] = {"id": name, "index": index, "text": trace.text, "values": {}}
             states = {"": trace}  # what measures look at: the decoding, or a text that is read
-            for key, measure in self.measures.items():
+            for key, measure in measures.items():
                 state = next((s for s in (FINISHED, SAME) if key.endswith(s)), "")
                 if state not in states:
                     states[state] = self._read(model, trace, state, spec["domain"], index)
                 said["values"][key] = flatten(measure.one(states[state]), f"{index}/{key}", arrays)
-            if spec["domain"] == QUESTIONS and index < self.request.view:
+            if trained and spec["domain"] == QUESTIONS and index < self.request.view:
                 shown = trace.data.drop_vars(_LET_GO, errors="ignore")
                 said["trace"] = flatten(shown, f"{index}/trace", arrays)
             examples.append(said)
-        return arrays, {"examples": examples, "left_out": left_out}
+        # What a control cannot trace is what its model could not, and is listed there.
+        return arrays, {"examples": examples, "left_out": left_out if trained else []}
 
     def _read(self, model: Model, trace: Trace, state: str, domain: str, index: int) -> Trace:
         """One forward: over the model's own finished text, or over one that all models read."""

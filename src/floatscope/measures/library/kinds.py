@@ -71,10 +71,10 @@ def advantage(examples: xr.Dataset, ids: Sequence[str]) -> tuple[np.ndarray, np.
         examples[name].transpose("example", "layer", "head", "kind").values
         for name in ("lift", "angle", "norm")
     )
-    in_first = halves(ids)
+    one, two = halves(ids)
     parts = [np.full(lift.shape[:3], np.nan) for _ in range(2)]
-    for mine, others in ((in_first, ~in_first), (~in_first, in_first)):
-        if not mine.any() or not others.any():
+    for mine, others in ((one, two), (two, one)):
+        if not len(others):
             continue
         common = (~np.isnan(lift[others])).mean(0) >= 0.5  # (layer, head, kind)
         total = np.nansum(lift[others], 0) / np.maximum((~np.isnan(lift[others])).sum(0), 1)

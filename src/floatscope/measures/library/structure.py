@@ -77,7 +77,9 @@ class Structure(Measure):
         with panels(1, 2, width=3.6) as (figure, axes):
             grid, line = axes[0]
             _lifts(grid, result)
-            band(line, result, "index", "layer")
+            band(line, result, "index", "layer", label="trained")
+            if result.control is not None:
+                line.legend()
             line.set_yscale("log")
             line.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
             line.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "25" else "")

@@ -1,0 +1,88 @@
+"""A network with its weights' entries permuted: the same sizes and norms, and no knowledge.
+
+What such a network does is what its architecture does by itself; it is the control of what a trained
+one is said to have learnt. Nothing is trained or drawn anew here, and vectors (norms, biases) stay.
+
+An arbitrary permutation of an 8B model's embedding has 4 GB of indices. So the place of each entry is
+computed instead: every column is turned by an amount of its own, then every row, and both once more.
+That is a Feistel network of four rounds whose round functions are random tables (Luby and Rackoff,
+1988): any entry may go to any cell, and where two went says nothing of each other, at the cost of
+2·(rows + columns) drawn numbers per matrix. Whole-number arithmetic gives the same places on every
+device and for every dtype. A matrix of one row or column is only turned; no family has one.
+"""
+
+import hashlib
+from copy import deepcopy
+
+import numpy as np
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..errors import UsageError
+
+TRAINED, PERMUTED = "trained", "permuted"
+WEIGHTS = (TRAINED, PERMUTED)
+_TURNS = 2  # of columns and rows each
+_AT_ONCE = 1 << 18  # cells whose origins are computed together: within a core's cache
+_AT_ONCE_GPU = 1 << 24
+
+
+def require_known(weights: str, seed: int) -> None:
+    if weights not in WEIGHTS:
+        raise UsageError(f"no weights {weights!r}", f"Use one of: {', '.join(WEIGHTS)}.")
+    whole = isinstance(seed, int) and not isinstance(seed, bool)
+    if weights == PERMUTED and (not whole or seed < 0):
+        raise UsageError(f"seed = {seed!r}", "Use a whole number, 0 or more.")
+
+
+def named(name: str, seed: int) -> str:
+    """What a permuted model is called, wherever a model has a name."""
+    return f"{name} ({PERMUTED}, seed {seed})"
+
+
+def copied(net: PreTrainedModel, seed: int) -> PreTrainedModel:
+    """A permuted copy; the network itself is its owner's."""
+    with torch.no_grad():
+        copy = deepcopy(net)
+    permute(copy, seed)
+    return copy
+
+
+def permute(net: PreTrainedModel, seed: int) -> None:
+    """Permute every weight matrix of a network of our own; one that is tied to another, once."""
+    for name, parameter in net.named_parameters():  # each tensor once, under its first name
+        if parameter.ndim >= 2:
+            parameter.data = _permuted(parameter.data, f"{seed} {name}")
+
+
+def _permuted(matrix: Shaped[Tensor, "rows *columns"], key: str) -> Shaped[Tensor, "rows *columns"]:
+    """The same entries at other places; the key alone says which."""
+    rows, columns = matrix.shape[0], matrix[0].numel()
+    digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
+    rng = np.random.default_rng(int.from_bytes(digest))
+    device = matrix.device
+
+    def amounts(below: int, count: int) -> Int[Tensor, " n"]:
+        return torch.from_numpy(rng.integers(below, size=count, dtype=np.int32)).to(device)
+
+    turns = [(amounts(rows, columns), amounts(columns, rows)) for _ in range(_TURNS)]
+    entries = matrix.reshape(-1)
+    result = torch.empty_like(entries)
+    together = max(1, (_AT_ONCE if device.type == "cpu" else _AT_ONCE_GPU) // columns)
+    for start in range(0, rows, together):
+        here = torch.arange(start, min(start + together, rows), dtype=torch.int32, device=device)
+        row = here[:, None].expand(-1, columns)
+        column = torch.arange(columns, dtype=torch.int32, device=device).expand_as(row)
+        for of_columns, of_rows in turns:
+            row = _turned(row, of_columns[column], rows)
+            column = _turned(column, of_rows[row], columns)
+        origin = row.long() * columns + column
+        result[start * columns : start * columns + origin.numel()] = entries[origin.reshape(-1)]
+    return result.view_as(matrix)
+
+
+def _turned(place: Int[Tensor, "r c"], by: Int[Tensor, "r c"], size: int) -> Int[Tensor, "r c"]:
+    moved = place + by
+    return torch.where(moved >= size, moved - size, moved)

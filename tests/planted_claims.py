@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from planted import MASK, softmax, trace_of  # noqa: E402
+from planted import MASK, softmax, trace_of
 
-from floatscope.measures.result import Result  # noqa: E402
-from floatscope.studies import STUDIES, request_of  # noqa: E402
+from floatscope.measures.result import Result
+from floatscope.studies import STUDIES, request_of
 
 LAYERS, HEADS, SIZE = 6, 2, 48
 OF = {1: "floating", 2: "floating", 3: "floating", 4: "floating", 5: "geometry", 6: "structure"}
@@ -57,9 +57,9 @@ def one(number, truth, model, rng):
         return _steps(truth == TRUE and trained, rng, trained)
     if number == 1 and truth != TRUE:
         places = rng.integers(4, SIZE - 8, LAYERS)
-    elif number == 2 and (truth == TRUE and not causal or truth == FALSE and causal):
+    elif number == 2 and ((truth == TRUE and not causal) or (truth == FALSE and causal)):
         places[:] = rng.integers(1, SIZE - 8)
-    elif number == 4 and (truth == TRUE and not causal or truth == FALSE and causal):
+    elif number == 4 and ((truth == TRUE and not causal) or (truth == FALSE and causal)):
         places = rng.permutation(np.arange(1, SIZE - 8))[:LAYERS]
     astray = rng.random(LAYERS) < 0.15  # now and then an anchor stands elsewhere, in every model
     places = np.where(astray, rng.integers(1, SIZE - 8, LAYERS), places)

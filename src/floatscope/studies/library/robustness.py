@@ -1,11 +1,15 @@
 """Robustness: does a model need its anchors, and its structure?"""
 
-from ..claim import Claim, Number, above, below, said, verdict
+import numpy as np
+
+from ..claim import Check, Claim, Number, above, below, said
 from ..draw import Picture, of_answers
 from ..evidence import Evidence
+from ..numbers import number
 from ..request import Request
 from ..setting import Setting
 from ..study import Study
+from ..verdict import LEVEL, Rule, judge, other_deltas, vary
 from .knowledge import WITH
 
 CONTROLS = ("mass", "random", "matched")
@@ -15,11 +19,22 @@ MARKUP = "mask-tokens:classes=special|whitespace|punctuation|template"
 BREAKS, TOUCHES = -0.25, -0.10  # difference from a control, in shares
 ROOM = 0.25  # a model that answers less than this has nothing to lose
 
+NEEDED = Rule(
+    8,
+    "Masking sinks breaks autoregressive models and hardly touches diffusion models",
+    "share right that the ARM loses − that the MDM loses, with anchors hidden instead of other columns "
+    "that hold as much attention, question by question",
+    delta=0.1,
+    unit="points",
+    holds="The causal model needs its anchors more than the diffusion model does.",
+    refuted="The causal model needs its anchors no more than the diffusion model does.",
+)
+
 
 class Robustness(Study):
     name = "robustness"
     question = "Does a model need its anchors, and its structure?"
-    decides = (8,)
+    rules = (NEEDED,)
     method = """\
 anchors: the k keys of the prompt with the highest lift, of those that a quarter of the rows see, per head
          and layer, as they are in a first forward without any mask; hidden from all rows at every step
@@ -30,8 +45,7 @@ position 0: the first token alone is hidden
 structure: special tokens, whitespace, punctuation and template are hidden in the first or the last third
          of the layers, against random and nearest columns
 difference = share right with anchors hidden − with a control's columns hidden, paired by question
-claim: at the largest k the ARM loses more than 25 points against each control, the MDM less than 10; a
-         model that answers less than a quarter without any mask is not tested"""
+In the claim loss = control of equal mass − anchors, at the largest k."""
 
     def settings(self, request: Request) -> list[Setting]:
         settings = [Setting(WITH, request.asked_as)]
@@ -48,45 +62,73 @@ claim: at the largest k the ARM loses more than 25 points against each control, 
         return settings
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        numbers: list[Number] = []
-        tests: list[bool | None] = []
-        parts = []
         k = evidence.request.columns[-1]
-        for kind, model in (("ARM", evidence.arm), ("MDM", evidence.mdm)):
-            every = [
-                self._against(evidence, model, n, control, f"{kind}, k = {n}: anchors − {control}")
-                for n in evidence.request.columns
-                for control in CONTROLS
-            ]
-            numbers += [n for n in every if n is not None]
-            last = [n for n in every[-len(CONTROLS) :] if n is not None]
-            base = evidence.right(WITH, model)
-            if len(last) < len(CONTROLS) or base is None:
-                tests.append(None)
-                parts.append(f"the {kind} was not tested")
-            elif not above(base, ROOM):
-                tests.append(None)  # nothing to lose: a floor would pass for robustness
-                parts.append(f"the {kind} answers too little to lose anything ({said(base)} right)")
-            else:
-                every_one = [below(n, BREAKS) if kind == "ARM" else above(n, TOUCHES) for n in last]
-                tests.append(all(every_one))
-                mass, random, matched = last
-                parts.append(
-                    f"the share right changes by {said(mass)} in the {kind} (against {k} random "
-                    f"columns {said(random)}, against the nearest {said(matched)})"
-                )
-        sentence = (
-            f"With {k} anchors hidden instead of columns that hold as much attention "
-            + "; ".join(parts)
-            + "."
-        )
-        text = "Masking sinks breaks autoregressive models and hardly touches diffusion models"
-        return [Claim(8, text, verdict(tests), sentence, tuple(numbers), self.name)]
+        bar = self._bar(evidence, k)
+        theta = _more_lost(evidence, _named(k, "anchors"), _named(k, "mass"), LEVEL)
+        variants = [*other_deltas(NEEDED, theta, bar=bar)]
+        for label, setting, base in (
+            *((f"k = {n}", _named(n, "anchors"), _named(n, "mass")) for n in self._other(evidence)),
+            ("against as many random columns", _named(k, "anchors"), _named(k, "random")),
+            ("against the nearest columns", _named(k, "anchors"), _named(k, "matched")),
+            ("position 0 alone, against no mask", FIRST, WITH),
+        ):
+            one = _more_lost(evidence, setting, base, LEVEL)
+            variants.append(vary(label, NEEDED, one, bar=bar))
+        losses = {
+            kind: evidence.apart(
+                _named(k, "anchors"),
+                _named(k, "mass"),
+                model,
+                f"{kind}, k = {k}: anchors hidden − as much attention elsewhere",
+            )
+            for kind, model in (("ARM", evidence.arm), ("MDM", evidence.mdm))
+        }
+        arm, mdm = losses["ARM"], losses["MDM"]
+        sentence = ""
+        if arm and mdm:
+            sentence = (
+                f"With {k} anchors hidden instead of columns that hold as much attention, the share right "
+                f"changes by {said(arm)} in the ARM and by {said(mdm)} in the MDM."
+            )
+        return [
+            judge(
+                NEEDED,
+                self.name,
+                theta,
+                bar=bar,
+                sentence=sentence,
+                numbers=(arm, mdm),
+                checks=(
+                    Check(
+                        f"the ARM loses more than {-100 * BREAKS:.0f} points", below(arm, BREAKS)
+                    ),
+                    Check(f"the MDM loses less than {-100 * TOUCHES:.0f}", above(mdm, TOUCHES)),
+                ),
+                variants=tuple(variants),
+            )
+        ]
 
-    def _against(
-        self, evidence: Evidence, model: str | None, k: int, control: str, label: str
-    ) -> Number | None:
-        return evidence.apart(_named(k, "anchors"), _named(k, control), model, label)
+    def _other(self, evidence: Evidence) -> tuple[int, ...]:
+        return evidence.request.columns[:-1]
+
+    def _bar(self, evidence: Evidence, k: int) -> str:
+        """Why this run cannot tell who needs its anchors."""
+        for kind, model in (("ARM", evidence.arm), ("MDM", evidence.mdm)):
+            name = "causal" if kind == "ARM" else "diffusion"
+            base = evidence.right(WITH, model)
+            if model is None or base is None:
+                return f"No {name} model was asked: add one with --model."
+            if not above(base, ROOM):
+                return (
+                    f"The {name} model answers {said(base)} without any mask, and has too little to "
+                    f"lose: ask questions of which it answers more than {100 * ROOM:.0f} %."
+                )
+            if evidence.answers(_named(k, "mass"), model) is None:
+                return (
+                    f"The {name} model was not asked with {k} columns hidden: its prompts are too "
+                    "short, or the run is of an earlier version. Lower --columns, or run it anew."
+                )
+        return ""
 
     def findings(self, evidence: Evidence) -> list[str]:
         lines = []
@@ -137,3 +179,12 @@ claim: at the largest k the ARM loses more than 25 points against each control, 
 def _named(k: int, kind: str) -> str:
     """Not "mask-5-anchors": in earlier runs those were chosen by another rule, at every step."""
     return f"columns-{k}-{kind}"
+
+
+def _more_lost(evidence: Evidence, setting: str, base: str, level: float) -> Number | None:
+    """What the ARM loses beyond the MDM, over questions that both were asked."""
+    arm, mdm = (evidence.gap_by_id(setting, base, model) for model in (evidence.arm, evidence.mdm))
+    both = [name for name in arm if name in mdm]
+    more = np.array([mdm[name] - arm[name] for name in both])
+    label = "lost with anchors hidden, ARM − MDM"
+    return number(more, label, "points", level=level, null=0.0) if both else None

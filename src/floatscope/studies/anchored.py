@@ -19,11 +19,14 @@ SOME = 0.2  # of all places must have an anchor, for their movement to say anyth
 UNTRAINED = "untrained"  # the rule that goes by untrained weights
 
 
+def names_of(result: Result) -> list[str]:
+    """The prompts' names, in order. Several controls trace a prompt several times."""
+    return [str(name) for name in result.examples["example"].values]
+
+
 def ids_of(result: Result) -> list[str]:
-    """The prompts' names, in order: one each, or pairing would be a guess."""
-    if "example" not in result.examples.coords:
-        return [str(i) for i in range(result.n)]
-    names = [str(name) for name in result.examples["example"].values]
+    """The same where each is to stand once, or pairing would be a guess."""
+    names = names_of(result)
     if len(set(names)) < len(names):
         raise RunError(
             f"{result.model}: two examples have one name, and cannot be paired",

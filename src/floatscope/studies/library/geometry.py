@@ -13,7 +13,7 @@ from ...measures.library.kinds import advantage
 from ...measures.result import Result
 from ...stats.anchors import RULES
 from ...stats.thirds import thirds as layer_thirds
-from ..anchored import ids_of, jackknife
+from ..anchored import jackknife, names_of
 from ..claim import Check, Claim, Number, above, below, said
 from ..evidence import Evidence
 from ..numbers import overall, third
@@ -131,7 +131,7 @@ def _by_kind(
     """θ, its two thirds, and what bars a test."""
     if result is None:
         return None, (None, None), "No diffusion model was in the run: add one with --model."
-    return _shares(*advantage(result.examples, ids_of(result)), label)
+    return _shares(*advantage(result.examples, names_of(result)), label)
 
 
 def _by_rule(result: Result | None) -> tuple[Number | None, str]:

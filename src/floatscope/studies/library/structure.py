@@ -2,10 +2,9 @@
 
 from typing import ClassVar
 
-import numpy as np
-
 from ...measures import AttentionEntropy
 from ...measures import Structure as Measured
+from ...measures.align import by_example
 from ...measures.base import Measure
 from ..anchored import together
 from ..claim import Check, Claim, Number, below, said
@@ -113,12 +112,16 @@ def _apart(
     if results[0] is None or results[1] is None:
         bar = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
         return None, (None, None), bar
-    _, at = together(results[0], results[1])
-    mdm, arm = (
-        np.asarray(result.examples["trend"].values, float)[index]
-        for result, index in zip(results, at, strict=True)
-        if result is not None
-    )
+    if not untrained:  # several controls trace a prompt several times, a model does so once
+        together(results[0], results[1])
+    both = by_example(*(result.examples["trend"] for result in results if result is not None))
+    if both is None:
+        return (
+            None,
+            (None, None),
+            "The two models were traced on different prompts: trace the same.",
+        )
+    mdm, arm = both
     of = "untrained: " if untrained else ""
     theta = number(mdm - arm, f"{of}trend of the index, MDM − ARM", level=LEVEL, null=0.0)
     sides = (

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from planted import MASK, softmax, trace_of
 
 from floatscope.measures.result import Result
 from floatscope.studies import STUDIES, request_of
+from floatscope.studies.evidence import Evidence
 
 LAYERS, HEADS, SIZE = 6, 2, 48
 OF = {1: "floating", 2: "floating", 3: "floating", 4: "floating", 5: "geometry", 6: "structure"}
@@ -108,15 +110,16 @@ def _steps(moves, rng, trained):
     return trace_of(made, canvas=canvas, prompt_length=prompt)
 
 
-class Planted:
+class Planted(Evidence):
     """Evidence from examples that are known; what no claim here needs is not there."""
+
+    mdm, arm = "mdm", "arm"
+    models: ClassVar = {"mdm": {}, "arm": {}}
 
     def __init__(self, examples, request):
         self._examples, self.request = examples, request
-        self.mdm, self.arm = "mdm", "arm"
-        self.models = {"mdm": {}, "arm": {}}
 
-    def result(self, key, model, domain="questions"):
+    def result(self, key, model, domain="questions", control=None):
         return self._examples.get((key, model))
 
     def control(self, key, model):

@@ -128,10 +128,12 @@ def _section(study: Study, findings: Findings) -> Section:
 
 def _drawn(picture: Picture) -> Drawn:
     from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     buffer = io.StringIO()
     with rc_context(STYLE):
-        picture.draw().savefig(buffer, format="svg", metadata={"Date": None})
+        # `savefig` draws twice where a layout is to be found; drawing finds it by itself.
+        FigureCanvasSVG(picture.draw()).print_svg(buffer, metadata={"Date": None})
     return Drawn(picture.name, picture.title, picture.alt, buffer.getvalue())
 
 

@@ -57,6 +57,10 @@ def study(
     questions: Annotated[
         int | None, typer.Option(min=2, help="Questions to ask in each setting.")
     ] = None,
+    gain_questions: Annotated[
+        int | None,
+        typer.Option(min=2, help="Questions without and with passages. Default: --questions."),
+    ] = None,
     asked_as: Annotated[
         str | None, typer.Option(help="The condition they are asked under: passages=5 …")
     ] = None,

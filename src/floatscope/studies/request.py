@@ -24,6 +24,7 @@ class Request(BaseModel):
     data: str = "world:nine"
     limit: int = Field(24, ge=2)  # examples traced
     questions: int = Field(40, ge=2)  # questions asked in each setting
+    gain_questions: int | None = Field(None, ge=2)  # … without and with passages, for claim 7
     asked_as: str = "as-is"  # the condition under which questions are asked
     traced_as: str = "as-is"  # the condition under which they are traced
     length: int = Field(16, ge=1)  # masks, or tokens to generate
@@ -47,7 +48,8 @@ class Request(BaseModel):
     def as_json(self) -> dict[str, Any]:
         """As run.json and shard keys hold it; what no run had before stands there only if used."""
         fields = self.model_dump(mode="json")
-        return fields if self.plugins else {k: v for k, v in fields.items() if k != "plugins"}
+        later = {"plugins": (), "gain_questions": None}  # and what each is where it is not used
+        return {k: v for k, v in fields.items() if k not in later or getattr(self, k) != later[k]}
 
     @field_validator("models")
     @classmethod

@@ -5,7 +5,7 @@
 A quarter of the questions is known to both models, and answered right both ways. Another one is
 answered right with passages only, by each model with a chance of its own that gives the gain asked for;
 with chance `agree` both models meet the same difficulty, so that their answers go together. Nothing is
-decoded here: the study judges these answers as it judges a run's.
+decoded here: the verdict is reached as a run's is.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from floatscope.studies.evidence import Evidence
-from floatscope.studies.gains import Columns
-from floatscope.studies.library.knowledge import CLOSED, WITH, Knowledge
+from floatscope.studies.gains import Gains
+from floatscope.studies.library.knowledge import Knowledge
+from floatscope.studies.verdict import outcome
 
 KNOWN = 0.25  # as in world:mixed
 AGREE = 0.3
@@ -39,41 +39,22 @@ TRUTHS = {
 }
 
 
-class Planted(Evidence):
-    """Evidence whose answers are given: by setting and model, "mdm" or "arm"."""
-
-    mdm, arm = "mdm", "arm"
-
-    def __init__(self, tables: dict[tuple[str, str], Columns]) -> None:
-        self.tables = tables
-
-    def answers(self, setting, model):  # type: ignore[no-untyped-def]  # as Evidence has it
-        return self.tables.get((setting, model))
-
-
-def table(right: np.ndarray, **more: np.ndarray) -> Columns:
-    """Columns of answers as a run has them."""
-    ids = np.array([f"q{i}" for i in range(len(right))])
-    scores = {key: right.astype(float) for key in ("contains", "exact_match", "f1")}
-    return {"id": ids, "question": ids, **scores, **more}
-
-
-def drawn(truth: Truth, n: int, rng: np.random.Generator) -> Planted:
+def drawn(truth: Truth, n: int, rng: np.random.Generator) -> Gains:
     """Answers of both models to n questions."""
     known = rng.permutation(n) < round(KNOWN * n)  # as many as the mixture has
     shared, same = rng.random(n), rng.random(n) < AGREE
-    tables = {}
-    for model, gain in (("mdm", truth.mdm), ("arm", truth.arm)):
+    scores = []
+    for gain in (truth.mdm, truth.arm):
         luck = np.where(same, shared, rng.random(n))
-        tables[CLOSED, model] = table(known)
-        tables[WITH, model] = table(known | (luck < gain / (1 - KNOWN)))
-    return Planted(tables)
+        scores += [known, known | (luck < gain / (1 - KNOWN))]
+    return Gains(*(right.astype(float) for right in scores))
 
 
 def verdicts(truth: Truth, n: int, draws: int, seed: int = 0) -> Counter[str]:
     """How often each verdict was reached."""
-    rng = np.random.default_rng(seed)
-    return Counter(Knowledge().claims(drawn(truth, n, rng))[0].verdict for _ in range(draws))
+    rule, rng = Knowledge.rules[0], np.random.default_rng(seed)
+    every = (drawn(truth, n, rng) for _ in range(draws))
+    return Counter(outcome(rule, one.theta(), bar=one.bar())[0] for one in every)
 
 
 def main() -> None:

@@ -68,7 +68,7 @@ class Answers:
     @property
     def cut_off(self) -> str:
         """What is said where more than half of the answers were cut off by their length, else ""."""
-        cut = list(self.table["cut"])
+        cut = self.table["cut"].to_numpy()
         return said(cut, int(self.table["masks"].iloc[0])) if mostly(cut) else ""
 
     def summary(self) -> dict[str, object]:
@@ -81,7 +81,7 @@ class Answers:
             "n": self.n,
             "left_out": len(self.left_out),
             "steps": float(self.table["steps"].mean()),
-            "cut": count(list(self.table["cut"])),
+            "cut": count(self.table["cut"].to_numpy()),
         }
         for what in SCORES:
             line[what], line[f"{what}_low"], line[f"{what}_high"] = self.mean(what)

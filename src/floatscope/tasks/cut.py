@@ -5,8 +5,10 @@ have said is not known, and to count it as wrong measures the length. A model wi
 never ends, and an old run did not note it: there it is unknown (None). Nothing is scored here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
+Column = Collection[Any]  # True, False or None for each answer, as a list or an array
 MOST = 0.5  # of answers: with more than this cut off, a share of right ones says little
 REMEDY = "Give a longer length (--length)."
 
@@ -16,16 +18,16 @@ def was_cut(answer_ids: Sequence[int], end_ids: Sequence[int]) -> bool | None:
     return not set(answer_ids) & set(end_ids) if end_ids else None
 
 
-def count(cut: Sequence[bool | None]) -> int:
+def count(cut: Column) -> int:
     """How many are known to have been cut off."""
     return sum(bool(one) for one in cut if one is not None)
 
 
-def mostly(cut: Sequence[bool | None]) -> bool:
+def mostly(cut: Column) -> bool:
     """Whether more than half are known to have been cut off."""
     return count(cut) > MOST * len(cut)
 
 
-def said(cut: Sequence[bool | None], length: int) -> str:
+def said(cut: Column, length: int) -> str:
     """As a sentence has it."""
     return f"{count(cut)} of {len(cut)} answers were cut off at {length} tokens"

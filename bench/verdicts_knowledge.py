@@ -62,7 +62,9 @@ def main() -> None:
     parser.add_argument("--questions", type=int, nargs="+", default=[40, 100, 200, 400])
     parser.add_argument("--draws", type=int, default=400)
     given = parser.parse_args()
-    print("| truth: gain MDM, ARM | right | questions | holds | refuted | undecided | not testable |")
+    print(
+        "| truth: gain MDM, ARM | right | questions | holds | refuted | undecided | not testable |"
+    )
     print("|---|---|---|---|---|---|---|")
     for name, truth in TRUTHS.items():
         for n in given.questions:

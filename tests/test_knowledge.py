@@ -17,7 +17,7 @@ from floatscope.studies.planning import plan, questions_of, settings_of
 from floatscope.studies.request import request_of
 from floatscope.studies.run import DEMO
 from floatscope.tasks import cut
-from floatscope.tasks.world_questions import MIXTURES
+from floatscope.tasks.world_questions import MIXTURES, passages_of
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -101,7 +101,11 @@ def test_what_is_measured_stands_in_the_claim(bench):
     gains = bench.drawn(bench.TRUTHS["three times"], 200, np.random.default_rng(3))
     known = np.arange(200) % 2 == 0
     columns = dict(
-        zip([(s, m) for m in ("mdm", "arm") for s in (CLOSED, WITH)], vars(gains).values())
+        zip(
+            [(s, m) for m in ("mdm", "arm") for s in (CLOSED, WITH)],
+            vars(gains).values(),
+            strict=True,
+        )
     )
     found = claim(Planted({key: table(right, known=known) for key, right in columns.items()}))
     assert found.verdict == "holds" and "Passages help the diffusion model" in found.plain
@@ -182,10 +186,15 @@ def test_an_answer_without_an_end_is_cut_off(tmp_path):
     """Against the tokens themselves, for both kinds of model."""
     assert cut.was_cut([5, 2, 7], (2, 9)) is False and cut.was_cut([5, 7], (2, 9)) is True
     assert cut.was_cut([5, 7], ()) is None
-    assert cut.mostly([True, True, False]) and not cut.mostly([True, False]) and not cut.mostly([None])
+    assert (
+        cut.mostly([True, True, False]) and not cut.mostly([True, False]) and not cut.mostly([None])
+    )
     records = [fs.Record(f"r{i}", f"Who is number {i}?", ("x",)) for i in range(6)]
     closed = fs.Condition(closed_book=True)
-    for name, sampler in (("LLaDA", fs.Confidence(length=4)), ("Llama", fs.Autoregressive(length=4))):
+    for name, sampler in (
+        ("LLaDA", fs.Confidence(length=4)),
+        ("Llama", fs.Autoregressive(length=4)),
+    ):
         model = fs.load(tiny.write(name, tmp_path / name), check=False)
         answers = fs.evaluate(model, records, sampler, condition=closed)
         for decoding, noted in zip(answers.decodings, answers.table["cut"], strict=True):
@@ -203,15 +212,14 @@ def test_the_command_line_warns_of_answers_that_were_cut_off(ended, tmp_path):
 
 
 def test_a_mixture_asks_about_known_and_unseen_people():
-    mixture = MIXTURES["mixed"]
     many = fs.world_records("world:mixed", 40, seed=2)
-    assert sum(record.known for record in many) == 40 * mixture.known / mixture.of
     assert fs.world_records("world:mixed", 13, seed=2) == many[:13]  # more begin as fewer do
-    assert len({record.id for record in many}) == 40
-    of_known = [record for record in many if record.known]
-    level = f"world:{mixture.known_level}"
-    assert tuple(of_known) == fs.world_records(level, len(of_known), seed=2, known=True)
-    assert mixture.kinds(40, 3) != mixture.kinds(40, 2)
+    assert len({record.id for record in many}) == 40 and passages_of("world:mixed") == 4
+    for part in MIXTURES["mixed"]:
+        kind = f"world:{part.level}/{'known' if part.known else 'unseen'}/"
+        records = tuple(record for record in many if record.id.startswith(kind))
+        assert len(records) == 2 * part.questions  # of 20
+        assert records == fs.world_records(f"world:{part.level}", len(records), 2, part.known)
     with pytest.raises(UsageError, match="known and unseen"):
         fs.world_records("world:mixed", 4, known=True)
 

@@ -235,6 +235,8 @@ def _run_and_report(
         err.print(f"left out {len(summary.left_out)}:")
         for one in summary.left_out[:20]:
             err.print(f"  {escape(described(one))}", soft_wrap=True)
+    for note in findings.notes:
+        err.print(f"note: {escape(note)}", soft_wrap=True)
     out.print(
         f"{summary.computed} shards computed, {summary.kept} were there; {summary.seconds:.0f} s"
     )

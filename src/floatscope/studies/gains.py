@@ -14,7 +14,9 @@ from .claim import Number, short
 from .numbers import number
 from .verdict import LEVEL
 
-Columns = Mapping[str, np.ndarray]  # id, question, contains, exact_match, f1; where noted: known, cut
+Columns = Mapping[
+    str, np.ndarray
+]  # id, question, contains, exact_match, f1; where noted: known, cut
 TWICE = 1.5  # "about twice" begins here
 KNOWS = (0.2, 0.6)  # right without passages: less is a floor, more leaves little to gain
 CEILING = 0.95

@@ -48,8 +48,7 @@ class Request(BaseModel):
     def as_json(self) -> dict[str, Any]:
         """As run.json and shard keys hold it; what no run had before stands there only if used."""
         fields = self.model_dump(mode="json")
-        later = {"plugins": (), "gain_questions": None}  # and what each is where it is not used
-        return {k: v for k, v in fields.items() if k not in later or getattr(self, k) != later[k]}
+        return {k: v for k, v in fields.items() if v or k not in ("plugins", "gain_questions")}
 
     @field_validator("models")
     @classmethod

@@ -1,7 +1,7 @@
 """Questions of the synthetic world as records, by the name of a level: "world:nine".
 
-A mixture ("world:mixed") asks partly about known people and partly about unseen ones, each at a level
-of its own: what a model knows without passages is then neither nothing nor all.
+A mixture ("world:mixed") asks about known people and about unseen ones, at levels of their own: what a
+model knows without passages, and with them, is then neither nothing nor all.
 """
 
 import random
@@ -17,24 +17,17 @@ WORLD = "world:"
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """Of every `of` questions, `known` are about known people; where they stand is drawn."""
+class Part:
+    """So many of a mixture's questions, at a level, about known or unseen people."""
 
-    known: int
-    of: int
-    known_level: str
-    unseen_level: str
-
-    def kinds(self, n: int, seed: int) -> list[bool]:
-        """Whether each question is about a known person; more questions begin as fewer do."""
-        rng = random.Random(f"mixture {seed}")
-        kinds: list[bool] = []
-        while len(kinds) < n:
-            kinds += rng.sample([i < self.known for i in range(self.of)], self.of)
-        return kinds[:n]
+    questions: int
+    level: str
+    known: bool = False
 
 
-MIXTURES = {"mixed": Mixture(known=1, of=4, known_level="nine", unseen_level="hops")}
+# In both models of the pair a quarter is known without passages and about two thirds are answered
+# with them: a share of right answers can rise and fall.
+MIXTURES = {"mixed": (Part(5, "four", known=True), Part(3, "four"), Part(12, "rivals"))}
 
 
 def has_known(name: str) -> bool:
@@ -46,9 +39,8 @@ def has_known(name: str) -> bool:
 def passages_of(name: str) -> int | None:
     """How many passages every question of a level has; None where that is not one number."""
     level = name.removeprefix(WORLD)
-    mixture = MIXTURES.get(level)
-    parts = [level] if mixture is None else [mixture.known_level, mixture.unseen_level]
-    counts = {LEVELS[part].passages for part in parts if part in LEVELS}
+    levels = [part.level for part in MIXTURES[level]] if level in MIXTURES else [level]
+    counts = {LEVELS[one].passages for one in levels if one in LEVELS}
     return counts.pop() if name.startswith(WORLD) and len(counts) == 1 else None
 
 
@@ -82,12 +74,20 @@ def world_records(
     return tuple(from_world(e, f"{name}/{kind}/{seed}/{i}") for i, e in enumerate(examples))
 
 
-def _mixed(mixture: Mixture, n: int, seed: int, noise: Sequence[str]) -> tuple[Record, ...]:
-    """Each kind's own questions, in their own order, at the places of that kind."""
-    kinds = mixture.kinds(n, seed)
-    of_kind = {}
-    for known, level in ((True, mixture.known_level), (False, mixture.unseen_level)):
-        count = kinds.count(known)
-        records = world_records(WORLD + level, count, seed, known, noise=noise) if count else ()
-        of_kind[known] = iter(records)
-    return tuple(next(of_kind[known]) for known in kinds)
+def _mixed(mixture: Sequence[Part], n: int, seed: int, noise: Sequence[str]) -> tuple[Record, ...]:
+    """Each part's own questions in their own order; which part comes when is drawn.
+
+    Every round has all questions of all parts: shares are exact, and more questions begin as fewer do.
+    """
+    rng = random.Random(f"mixture {seed}")
+    one_round = [part for part in mixture for _ in range(part.questions)]
+    turns: list[Part] = []
+    while len(turns) < n:
+        turns += rng.sample(one_round, len(one_round))
+    turns = turns[:n]
+    of_part = {
+        part: iter(world_records(WORLD + part.level, count, seed, part.known, noise=noise))
+        for part in mixture
+        if (count := turns.count(part))
+    }
+    return tuple(next(of_part[part]) for part in turns)

@@ -1,6 +1,7 @@
 """Claim 7 on planted answers, answers that were cut off, and the questions that the demo asks."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from floatscope.studies.gains import Gains, Unpaired, aligned
 from floatscope.studies.library.knowledge import CLOSED, WITH, Knowledge
 from floatscope.studies.planning import plan, questions_of, settings_of
 from floatscope.studies.request import request_of
-from floatscope.studies.run import DEMO
+from floatscope.studies.run import DEMO, run
 from floatscope.tasks import cut
 from floatscope.tasks.world_questions import MIXTURES, passages_of
 
@@ -127,7 +128,7 @@ def test_what_is_measured_stands_in_the_claim(bench):
 @pytest.mark.parametrize(
     ("mdm", "arm", "says"),
     [
-        ((0.0, 0.6), (0.3, 0.5), "the MDM answers 0 % right, outside 20% to 60%"),
+        ((0.0, 0.6), (0.3, 0.5), "the MDM answers 0 % right, outside 20 to 60 %"),
         ((0.3, 0.6), (0.7, 0.8), "the ARM answers 70.0 % right, outside"),
         ((0.3, 0.97), (0.3, 0.6), "the MDM answers 97.0 % right, near the ceiling"),
         ((0.5, 0.9), (0.3, 0.7), "could gain 50.0 points at most"),
@@ -182,25 +183,46 @@ def test_questions_are_paired_by_their_ids():
         aligned([table([True], ["a"]), table([True], ["b"])])
 
 
-def test_an_answer_without_an_end_is_cut_off(tmp_path):
+@pytest.fixture(scope="module")
+def tiny_pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    return {name: tiny.write(name, folder / name) for name in ("LLaDA", "Llama")}
+
+
+def test_an_answer_without_an_end_is_cut_off(tiny_pair):
     """Against the tokens themselves, for both kinds of model."""
     assert cut.was_cut([5, 2, 7], (2, 9)) is False and cut.was_cut([5, 7], (2, 9)) is True
     assert cut.was_cut([5, 7], ()) is None
-    assert (
-        cut.mostly([True, True, False]) and not cut.mostly([True, False]) and not cut.mostly([None])
-    )
+    assert cut.mostly([True, True, False]) and not cut.mostly([True, False])
+    assert not cut.mostly([None])
     records = [fs.Record(f"r{i}", f"Who is number {i}?", ("x",)) for i in range(6)]
-    closed = fs.Condition(closed_book=True)
-    for name, sampler in (
-        ("LLaDA", fs.Confidence(length=4)),
-        ("Llama", fs.Autoregressive(length=4)),
-    ):
-        model = fs.load(tiny.write(name, tmp_path / name), check=False)
+    samplers = {"LLaDA": fs.Confidence(length=4), "Llama": fs.Autoregressive(length=4)}
+    for name, sampler in samplers.items():
+        model = fs.load(tiny_pair[name], check=False)
+        closed = fs.Condition(closed_book=True)
         answers = fs.evaluate(model, records, sampler, condition=closed)
         for decoding, noted in zip(answers.decodings, answers.table["cut"], strict=True):
             assert noted == (not any(i in model.end_ids for i in decoding.answer_ids))
         number = answers.table["cut"].sum()
         assert answers.summary()["cut"] == number and bool(answers.cut_off) == (number > 3)
+
+
+def test_a_run_notes_its_cut_answers_and_asks_more_where_it_must(tiny_pair, tmp_path):
+    """Untrained models hardly ever end: all is wrong, and that is no refutation."""
+    fields = {"studies": ["knowledge"], "models": list(map(str, tiny_pair.values())), "view": 0}
+    fields |= {"data": "world:mixed", "questions": 2, "gain_questions": 4, "length": 2, "shard": 2}
+    _, found = run(request_of(fields), tmp_path / "run")
+    answers = pd.read_parquet(tmp_path / "run/results/answers.parquet")
+    sizes = answers.groupby("setting").size()
+    assert sizes[CLOSED] == sizes[WITH] == 8 and sizes["gold-0"] == 4  # of two models
+    records = fs.world_records("world:mixed", 4)
+    of_one = answers[(answers["setting"] == WITH) & (answers["model"] == found.arm)]
+    assert list(of_one["known"]) == [record.known for record in records]
+    assert answers["cut"].mean() > 0.5
+    assert claim(found).verdict == "not testable" and "cut off at 2 tokens" in claim(found).why
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["notes"] == found.notes and "--length" in found.notes[0]
+    assert any("answers were cut off at 2 tokens" in s for s in summary["findings"]["knowledge"])
 
 
 def test_the_command_line_warns_of_answers_that_were_cut_off(ended, tmp_path):

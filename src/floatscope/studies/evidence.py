@@ -145,17 +145,9 @@ class Evidence:
             lines += self.run.read(shard, ()).meta["rows"]
         if not lines:
             return None
-        kept: tuple[str, ...] = (
-            "id",
-            "exact_match",
-            "contains",
-            "f1",
-            "steps",
-            "prediction",
-            "question",
-        )
+        kept = "id exact_match contains f1 steps prediction question".split()
         if all("cut" in row for row in lines):  # old runs did not note it
-            kept += ("masks", "cut", "known")
+            kept += ["masks", "cut", "known"]
         return {key: np.array([row[key] for row in lines]) for key in kept}
 
     def cut_note(self, setting: str, model: str | None) -> str:

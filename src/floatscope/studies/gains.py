@@ -90,8 +90,8 @@ class Gains:
             if not KNOWS[0] <= closed.mean() <= KNOWS[1]:
                 return (
                     f"Without passages the {model} answers {short(closed.mean(), '%')} right, outside "
-                    f"{KNOWS[0]:.0%} to {KNOWS[1]:.0%}: ask what both models know in part (for the "
-                    "embedded pair: --data world:mixed)."
+                    f"{100 * KNOWS[0]:.0f} to {100 * KNOWS[1]:.0f} %: ask what both models know in "
+                    "part (for the embedded pair: --data world:mixed)."
                 )
         for model, read in {"MDM": self.mdm_read, "ARM": self.arm_read}.items():
             if read.mean() > CEILING:

@@ -107,6 +107,27 @@ def test_known_and_unseen_share_no_name():
         assert len(held) > 100 and not set(train) & set(held)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_a_rival_differs_in_who_it_is_about_alone(known):
+    """Two pairs of passages, one shape: the same relation and attribute, other people, other answers."""
+    for e in WORLD.examples(LEVELS["rivals"], 40, known=known):
+        bridge, gold = e.evidence
+        facts = [{f.attribute: f for f in p.facts} for p in e.passages]
+        relation = next(
+            f for f in facts[bridge].values() if f.value == facts[gold][e.attribute].subject
+        )
+        others = [i for i in range(4) if i not in e.evidence]
+        (end,) = (i for i in others if e.attribute in facts[i] and any(
+            facts[j].get(relation.attribute) is not None
+            and facts[j][relation.attribute].value == facts[i][e.attribute].subject
+            for j in others
+        ))  # fmt: skip
+        assert facts[end][e.attribute].value not in e.answers
+        assert len({p.facts[0].subject for p in e.passages}) == 4
+    with pytest.raises(ValueError, match="rivals = 1: give hops = 2"):
+        Level(rivals=1)
+
+
 def test_known_people_keep_their_facts():
     facts = {p.name: p.facts for p in WORLD.known}
     for e in WORLD.examples(LEVELS["hops"], 50, known=True):

@@ -56,6 +56,17 @@ def _hidden(answers: "Answers") -> str:
     return f"{100 * share:.3g} ({columns:.3g})"
 
 
+def warn_of_cut(every: "list[Answers]") -> None:
+    """Where most answers were cut off by their length: a share of right ones then measures the length."""
+    from ..tasks.cut import REMEDY
+
+    for answers in every:
+        if answers.cut_off:
+            edit = f", {answers.intervention}" if answers.intervention else ""
+            where = f"{answers.model}, {answers.condition.name}{edit}"
+            err.print(escape(f"warning: {where}: {answers.cut_off}. {REMEDY}"), soft_wrap=True)
+
+
 def _counts(every: "list[Answers]") -> str:
     counts = sorted({answers.n for answers in every})
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

@@ -66,6 +66,10 @@ def study(
     questions: Annotated[
         int | None, typer.Option(min=2, help="Questions to ask in each setting.")
     ] = None,
+    gain_questions: Annotated[
+        int | None,
+        typer.Option(min=2, help="Questions without and with passages. Default: --questions."),
+    ] = None,
     asked_as: Annotated[
         str | None, typer.Option(help="The condition they are asked under: passages=5 …")
     ] = None,
@@ -244,6 +248,8 @@ def _run_and_report(
         err.print(f"left out {len(summary.left_out)}:")
         for one in summary.left_out[:20]:
             err.print(f"  {escape(described(one))}", soft_wrap=True)
+    for note in findings.notes:
+        err.print(f"note: {escape(note)}", soft_wrap=True)
     out.print(
         f"{summary.computed} shards computed, {summary.kept} were there; {summary.seconds:.0f} s"
     )

@@ -70,7 +70,7 @@ def page_of(findings: Findings, budget: int = BUDGET) -> Page:
         claims=tuple(c for s in sections for c in s.claims),
         sections=sections,
         scenes=tuple(scenes),
-        notes=(*notes, *_left_out(findings)),
+        notes=(*notes, *_left_out(findings), *findings.notes),
         command=command(findings),
         version=version("floatscope"),
     )

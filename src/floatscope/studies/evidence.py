@@ -4,7 +4,7 @@ Reading needs no model and no torch. Everything is gathered shard by shard, in t
 the same shards give the same numbers. What follows from it is for the studies to say.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from ..measures.base import Measure
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
 from ..stats.intervals import bootstrap, difference
+from ..tasks import cut
 from ..trace import Trace
 from .claim import Number
 from .request import Request
@@ -169,7 +170,8 @@ class Evidence:
     # Answers
 
     def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
-        """Scores by question, in order: id, exact_match, contains, f1, steps."""
+        """Scores by question, in order: id, exact_match, contains, f1, steps; since they are noted,
+        masks, cut (off by its length) and known (by the pair)."""
         if (setting, model) not in self._answers:
             self._answers[setting, model] = self._scores(setting, model)
         return self._answers[setting, model]
@@ -180,8 +182,27 @@ class Evidence:
             lines += self.run.read(shard, ()).meta["rows"]
         if not lines:
             return None
-        kept = ("id", "exact_match", "contains", "f1", "steps", "prediction", "question")
+        kept = "id exact_match contains f1 steps prediction question".split()
+        if all("cut" in row for row in lines):  # old runs did not note it
+            kept += ["masks", "cut", "known"]
         return {key: np.array([row[key] for row in lines]) for key in kept}
+
+    def cut_note(self, setting: str, model: str | None) -> str:
+        """How many of a setting's answers were cut off by their length; "" if none, or if unknown."""
+        answers = self.answers(setting, model) or {}
+        if "cut" not in answers or not cut.count(answers["cut"]):
+            return ""
+        return cut.said(answers["cut"], int(answers["masks"][0]))
+
+    def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
+        """A bar: most answers of one of these were cut off by their length; "" if not."""
+        for model in models:
+            for setting in settings:
+                answers = self.answers(setting, model) or {}
+                if "cut" in answers and cut.mostly(answers["cut"]):
+                    note = self.cut_note(setting, model)
+                    return f"{model}, {setting}: {note}. {cut.REMEDY}"
+        return ""
 
     def _asked(self, setting: str, model: str | None) -> list[str]:
         return [

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..engine import Plan, Run, Shard
 from ..errors import RunError
+from ..tasks.cut import REMEDY
 from .claim import Claim
 from .evidence import Evidence
 from .library import STUDIES
@@ -18,6 +19,7 @@ from .setting import PROSE, QUESTIONS
 from .study import Study
 
 TRAINED, PERMUTED = "trained", "permuted"  # weights: the model's own, or the untrained control's
+_NAMED = 3  # settings that a note names
 ANSWERS, ORDER = "answers", "decoding-order"  # tables beside those of the measures
 
 
@@ -102,6 +104,18 @@ class Findings(Evidence):
                 made[name] = pd.concat(frames, ignore_index=True)
         return made
 
+    @cached_property
+    def notes(self) -> list[str]:
+        """Where most answers were cut off by their length: by model, with the remedy."""
+        lines = []
+        for model in self.models:
+            cut_off = [s for s in settings_of(self.request) if self.cut_off((s,), model)]
+            if cut_off:
+                some = "; ".join(f"{s}: {self.cut_note(s, model)}" for s in cut_off[:_NAMED])
+                more = f"; and {len(cut_off) - _NAMED} more settings" * (len(cut_off) > _NAMED)
+                lines.append(f"{model}: most answers were cut off ({some}{more}). {REMEDY}")
+        return lines
+
     def summary(self) -> dict[str, Any]:
         """The headline numbers: models, claims with verdicts, findings, accuracies, what was left out."""
         right = {
@@ -119,6 +133,7 @@ class Findings(Evidence):
             "findings": {name: list(lines) for name, lines in self.sentences.items()},
             "right": right,
             "left_out": self.left_out,
+            **({"notes": self.notes} if self.notes else {}),
         }
 
 

@@ -1,5 +1,6 @@
 """From a request to a plan: every piece of work once, whichever studies want it."""
 
+from dataclasses import replace
 from typing import Any
 
 from ..engine import Plan, Shard
@@ -36,11 +37,19 @@ def settings_of(request: Request) -> dict[str, Setting]:
     settings: dict[str, Setting] = {}
     for study in studies_of(request):
         for setting in study.settings(request):
-            if settings.setdefault(setting.name, setting) != setting:
+            other = settings.get(setting.name, setting)
+            if replace(other, questions=setting.questions) != setting:
                 raise UsageError(
                     f"two studies mean different things by {setting.name!r}", "Rename."
                 )
+            # Asked once, as often as the one that asks most: pairs are found by a question's id.
+            settings[setting.name] = max((other, setting), key=lambda s: questions_of(s, request))
     return settings
+
+
+def questions_of(setting: Setting, request: Request) -> int:
+    """How many questions are asked in a setting."""
+    return setting.questions or request.questions
 
 
 def plan(request: Request) -> Plan:
@@ -59,8 +68,9 @@ def plan(request: Request) -> Plan:
                 shards.append(Shard(f"trace-{m}-{domain}-{start:05d}", spec))
         for s, setting in enumerate(settings):
             step = request.shard * 4
-            for start in range(0, request.questions, step):
-                stop = min(start + step, request.questions)
+            total = questions_of(settings[setting], request)
+            for start in range(0, total, step):
+                stop = min(start + step, total)
                 spec = _spec("ask", model, start, stop, setting=setting)
                 shards.append(Shard(f"ask-{m}-{s:03d}-{start:05d}", spec))
         for seed in seeds:  # last: the permuted weights are another model to load

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ..errors import UsageError
 from ..tasks.conditions import Condition
 
+# Fields that runs of earlier versions do not have: they stand in run.json only if used.
+_NEW = ("plugins", "controls", "gain_questions")
+
 
 class Request(BaseModel):
     """A run. Every field is also a flag of `floatscope study`."""
@@ -24,6 +27,7 @@ class Request(BaseModel):
     data: str = "world:nine"
     limit: int = Field(24, ge=2)  # examples traced
     questions: int = Field(40, ge=2)  # questions asked in each setting
+    gain_questions: int | None = Field(None, ge=2)  # … without and with passages, for claim 7
     asked_as: str = "as-is"  # the condition under which questions are asked
     traced_as: str = "as-is"  # the condition under which they are traced
     length: int = Field(16, ge=1)  # masks, or tokens to generate
@@ -48,7 +52,7 @@ class Request(BaseModel):
     def as_json(self) -> dict[str, Any]:
         """As run.json and shard keys hold it; what no run had before stands there only if used."""
         fields = self.model_dump(mode="json")
-        return {k: v for k, v in fields.items() if v or k not in ("plugins", "controls")}
+        return {k: v for k, v in fields.items() if v or k not in _NEW}
 
     @property
     def control_seeds(self) -> tuple[int, ...]:

@@ -18,3 +18,4 @@ class Setting:
     intervention: str = ""
     sampler: str = ""  # "" = the run's; others are for diffusion models alone
     people: str = MAIN
+    questions: int | None = None  # how many are asked; None: the run's `questions`

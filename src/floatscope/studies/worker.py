@@ -27,7 +27,7 @@ from ..tasks.record import Record
 from ..tasks.templates import template_of
 from ..tasks.world_questions import world_records
 from ..trace import Trace
-from .planning import measures_of, settings_of
+from .planning import measures_of, questions_of, settings_of
 from .request import Request, as_stored
 from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, Setting
 from .values import Arrays, flatten
@@ -176,8 +176,8 @@ class _Worker:
         if len(everyone) < spec["stop"]:
             raise UsageError(
                 f"{self.request.data} holds {len(everyone)} usable records, "
-                f"{self.request.questions} are to be asked",
-                "Lower --questions, or give more data.",
+                f"{questions_of(setting, self.request)} are to be asked",
+                "Lower --questions and --gain-questions, or give more data.",
             )
         if "gold=" in setting.condition and all(record.gold is None for record in everyone):
             return self._nothing(setting, model, "no record marks a gold passage")
@@ -255,7 +255,8 @@ class _Worker:
 def read_data(request: Request) -> tuple[tuple[Record, ...], list[str]]:
     """The records of a run: its file's, or the world's."""
     kind, _, level = request.data.partition(":")
-    wanted = max(request.limit, request.questions)
+    most = [questions_of(setting, request) for setting in settings_of(request).values()]
+    wanted = max(request.limit, request.questions, *most)
     if kind in ("world", "known"):
         known = kind == "known"
         return world_records(f"world:{level}", wanted, seed=request.seed, known=known), []

@@ -19,6 +19,7 @@ from ..stats.intervals import bootstrap, difference
 from .asking import ask
 from .bad import Bad
 from .conditions import Condition
+from .cut import count, mostly, said
 from .keeping import Kept, kept
 from .pool import Pool
 from .record import Record
@@ -33,7 +34,8 @@ class Answers:
     """What a model answered under one condition.
 
     `table` has a row a question: its id, the prediction, the three scores, the steps taken, the masks
-    offered and the tokens of the prompt. `left_out` says which questions could not be asked.
+    offered, the tokens of the prompt, and whether the answer was `cut` off by its length (no end
+    token in it; None for a model without one). `left_out` says which questions could not be asked.
     """
 
     model: str
@@ -63,6 +65,12 @@ class Answers:
             )
         return _numbers(difference(mine[common].to_numpy(float), theirs[common].to_numpy(float)))
 
+    @property
+    def cut_off(self) -> str:
+        """What is said where more than half of the answers were cut off by their length, else ""."""
+        cut = self.table["cut"].to_numpy()
+        return said(cut, int(self.table["masks"].iloc[0])) if mostly(cut) else ""
+
     def summary(self) -> dict[str, object]:
         """One line of a table: what was asked how, and each score with its interval."""
         line: dict[str, object] = {
@@ -73,6 +81,7 @@ class Answers:
             "n": self.n,
             "left_out": len(self.left_out),
             "steps": float(self.table["steps"].mean()),
+            "cut": count(self.table["cut"].to_numpy()),
         }
         for what in SCORES:
             line[what], line[f"{what}_low"], line[f"{what}_high"] = self.mean(what)

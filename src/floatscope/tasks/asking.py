@@ -19,6 +19,7 @@ from ..sequences.decoding import Progress
 from ..sequences.prompt import Encoded, encode
 from .bad import Bad
 from .conditions import Condition
+from .cut import was_cut
 from .keeping import Kept, asked_of
 from .pool import Pool
 from .record import Record
@@ -98,6 +99,8 @@ def ask(
             "masks": chosen.length,
             "prompt_tokens": len(prompt.ids),
             "ended": decoding.ended,
+            "cut": was_cut(decoding.answer_ids, model.end_ids),
+            "known": record.known,
             **dict(sorted(decoding.info.items())),  # (stored answers come back in this order)
         }
         for (record, prompt), decoding in zip(asked, decodings, strict=True)

@@ -1,6 +1,12 @@
-"""Questions of the synthetic world as records, by the name of a level: "world:nine"."""
+"""Questions of the synthetic world as records, by the name of a level: "world:nine".
 
+A mixture ("world:mixed") asks about known people and about unseen ones, at levels of their own: what a
+model knows without passages, and with them, is then neither nothing nor all.
+"""
+
+import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..errors import UsageError
 from .noise import NOISE
@@ -10,19 +16,54 @@ from .world import LEVELS, World
 WORLD = "world:"
 
 
+@dataclass(frozen=True)
+class Part:
+    """So many of a mixture's questions, at a level, about known or unseen people."""
+
+    questions: int
+    level: str
+    known: bool = False
+
+
+# In both models of the pair a quarter is known without passages and about two thirds are answered
+# with them: a share of right answers can rise and fall.
+MIXTURES = {"mixed": (Part(5, "four", known=True), Part(3, "four"), Part(12, "rivals"))}
+
+
+def has_known(name: str) -> bool:
+    """Whether a level can also be asked about known people alone."""
+    level = LEVELS.get(name.removeprefix(WORLD))
+    return name.startswith(WORLD) and level is not None and not level.confusable
+
+
+def passages_of(name: str) -> int | None:
+    """How many passages every question of a level has; None where that is not one number."""
+    level = name.removeprefix(WORLD)
+    levels = [part.level for part in MIXTURES[level]] if level in MIXTURES else [level]
+    counts = {LEVELS[one].passages for one in levels if one in LEVELS}
+    return counts.pop() if name.startswith(WORLD) and len(counts) == 1 else None
+
+
 def world_records(
     name: str, n: int, seed: int = 0, known: bool = False, *, noise: Sequence[str] = NOISE
 ) -> tuple[Record, ...]:
     """`n` questions of the synthetic world, "world:nine" and so on, about unseen or known people.
 
     The world itself is always the one the embedded pair was trained on; `seed` draws the questions.
+    "world:mixed" asks about both; each record says which (`known`).
     """
     level = name.removeprefix(WORLD)
-    if not name.startswith(WORLD) or level not in LEVELS:
-        names = ", ".join(WORLD + level for level in LEVELS)
+    if not name.startswith(WORLD) or level not in {*LEVELS, *MIXTURES}:
+        names = ", ".join(WORLD + level for level in (*LEVELS, *MIXTURES))
         raise UsageError(f"no questions called {name!r}", f"Choose from {names}.")
     if n < 1:
         raise UsageError(f"n = {n}", "Ask for at least one question.")
+    if level in MIXTURES:
+        if known:
+            raise UsageError(
+                f"{name} asks about known and unseen people", "Choose another level for known ones."
+            )
+        return _mixed(MIXTURES[level], n, seed, noise)
     if known and LEVELS[level].confusable:
         raise UsageError(
             f"{name} asks for confusable names, and known people have the names they have",
@@ -31,3 +72,22 @@ def world_records(
     examples = World().examples(LEVELS[level], n, seed=seed, known=known, noise=noise)
     kind = "known" if known else "unseen"
     return tuple(from_world(e, f"{name}/{kind}/{seed}/{i}") for i, e in enumerate(examples))
+
+
+def _mixed(mixture: Sequence[Part], n: int, seed: int, noise: Sequence[str]) -> tuple[Record, ...]:
+    """Each part's own questions in their own order; which part comes when is drawn.
+
+    Every round has all questions of all parts: shares are exact, and more questions begin as fewer do.
+    """
+    rng = random.Random(f"mixture {seed}")
+    one_round = [part for part in mixture for _ in range(part.questions)]
+    turns: list[Part] = []
+    while len(turns) < n:
+        turns += rng.sample(one_round, len(one_round))
+    turns = turns[:n]
+    of_part = {
+        part: iter(world_records(WORLD + part.level, count, seed, part.known, noise=noise))
+        for part in mixture
+        if (count := turns.count(part))
+    }
+    return tuple(next(of_part[part]) for part in turns)

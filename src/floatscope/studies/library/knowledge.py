@@ -1,41 +1,61 @@
 """Knowledge: how much does a model gain from passages?"""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...tasks.conditions import Condition
-from ..claim import Claim, Number, above, said, short, verdict
+from ...tasks.world_questions import has_known, passages_of
+from ..claim import Check, Claim, Number, Variant, above, said, short
 from ..draw import Picture, of_answers
 from ..evidence import Evidence
+from ..gains import TWICE, Gains, Unpaired, aligned
+from ..numbers import number
 from ..request import Request
 from ..setting import KNOWN, Setting
 from ..study import Study
+from ..verdict import Rule, judge, other_deltas, vary
 
 CLOSED, WITH = "closed-book", "with-passages"
-TWICE = 1.5  # "about twice" begins here
+_SCORES = {"exact_match": "exact match", "f1": "F1"}  # beside the contained answer
 
 
 class Knowledge(Study):
     name = "knowledge"
     question = "How much does a model gain from passages?"
-    decides = (7,)
+    rules = (
+        Rule(
+            7,
+            "Diffusion models gain about twice as much from passages",
+            f"gain of the MDM − {TWICE:g} × gain of the ARM, paired by question",
+            delta=0.0,
+            unit="points",
+            holds="Passages help the diffusion model far more than the autoregressive one.",
+            refuted="Passages do not help the diffusion model anything like twice as much.",
+        ),
+    )
     method = """\
 right: a right answer (any alias, SQuAD's normalisation) is contained in what was said
 gain  = with passages − closed book, question by question, on one template, one number of masks and one
         decoding budget; closed book keeps nothing of the retrieval scaffolding
-claim: the MDM's gain exceeds 0, the ARM's, and 1.5 times the ARM's (intervals above 0); not tested
-        where the ARM gains so much that the MDM could not
-flatness: the same questions with the gold passage at every place of a sweep"""
+θ     = gain of the MDM − 1.5 × gain of the ARM, over the questions that both were asked both ways
+not testable: a model is missing; a model knows less than 20 % or more than 60 % without passages, or more
+        than 95 % with them; 1.5 times the ARM's gain is more than the MDM could gain; more than half of
+        the answers of a setting have no end token within the length
+flatness: the same questions with the gold passage at every place of a sweep
+(Published as "about twice", 2601.07894: a ratio of gains of different models, with another prompt for one of
+them. A difference from 1.5 times has an interval where a ratio of small gains has none.)"""
 
     def settings(self, request: Request) -> list[Setting]:
         settings = [
-            Setting(CLOSED, "closed-book"),
-            Setting(WITH, request.asked_as),
+            Setting(CLOSED, "closed-book", questions=request.gain_questions),
+            Setting(WITH, request.asked_as, questions=request.gain_questions),
             *(
                 Setting(f"gold-{place}", self._at(request, place))
                 for place in self._places(request)
             ),
         ]
-        if request.data.startswith("world:") and request.data not in ("world:names", "world:hard"):
+        if has_known(request.data):
             settings += [
                 Setting("known-closed-book", "closed-book", people=KNOWN),
                 Setting("known-with-passages", request.asked_as, people=KNOWN),
@@ -45,11 +65,7 @@ flatness: the same questions with the gold passage at every place of a sweep"""
     def _places(self, request: Request) -> list[int]:
         """First, middle and last passage, where their number is known."""
         n = Condition.parse(request.asked_as).passages
-        if n is None and request.data.startswith("world:"):
-            from ...tasks.world import LEVELS
-
-            level = LEVELS.get(request.data.partition(":")[2])
-            n = None if level is None else level.passages
+        n = passages_of(request.data) if n is None else n
         return [] if n is None or n < 2 else sorted({0, n // 2, n - 1})
 
     def _at(self, request: Request, place: int) -> str:
@@ -57,33 +73,63 @@ flatness: the same questions with the gold passage at every place of a sweep"""
         return ",".join([*words, f"gold={place}"])
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        of_mdm, of_arm = (evidence.gap_by_id(WITH, CLOSED, m) for m in (evidence.mdm, evidence.arm))
-        both = [i for i in of_mdm if i in of_arm]  # asked of both models
-        mdm, arm = (np.array([gain[i] for i in both]) for gain in (of_mdm, of_arm))
-        numbers = [
-            evidence.apart(WITH, CLOSED, m, f"{k}: gain from passages")
-            for k, m in (("MDM", evidence.mdm), ("ARM", evidence.arm))
-        ]
-        tests: list[bool | None] = [None]
-        sentence = "It takes a diffusion and an autoregressive model, asked the same, to compare."
-        gain_mdm, gain_arm = numbers
-        if both and gain_mdm and gain_arm:
-            apart = evidence.between(mdm, arm, "MDM − ARM")
-            twice = evidence.between(mdm, TWICE * arm, "MDM − 1.5 × ARM")
-            numbers += [apart, twice]
-            sentence = (
-                f"Passages raise the share of right answers by {said(gain_mdm)} in the MDM and "
-                f"{said(gain_arm)} in the ARM; the difference is {said(apart)}."
+        rule, models = self.rules[0], (evidence.mdm, evidence.arm)
+        tables = [evidence.answers(s, m) for m in models for s in (CLOSED, WITH)]
+        there = [table for table in tables if table is not None]
+        bar = ""
+        if None in models:
+            missing = "diffusion" if evidence.mdm is None else "autoregressive"
+            bar = f"No {missing} model is in the run: add one with --model."
+        elif len(there) < len(tables):
+            bar = "Questions must be asked without and with passages: give data that have some."
+        try:
+            rows = aligned(there) if not bar else []
+        except Unpaired as error:
+            bar = str(error)
+        if bar:
+            return [judge(rule, self.name, None, bar=bar, sentence="There is nothing to compare.")]
+        gains = Gains.of(rows)
+        cut = evidence.cut_off((CLOSED, WITH), *models)
+        bar, theta = cut or gains.bar(), gains.theta()
+        mdm, arm, apart = (
+            number(values, label, "points", null=0.0)
+            for values, label in (
+                (gains.mdm, "MDM: gain from passages"),
+                (gains.arm, "ARM: gain from passages"),
+                (gains.mdm - gains.arm, "MDM − ARM"),
             )
-            closed = evidence.right(CLOSED, evidence.mdm)
-            if closed and TWICE * gain_arm.value >= 1 - closed.value:
-                # Whatever it does, the MDM cannot gain so much more: a ceiling is no refutation.
-                sentence += " The ARM gains so much that 1.5 times as much cannot be: not a test."
-            else:
-                tests = [above(gain_mdm, 0.0), above(apart, 0.0), above(twice, 0.0)]
-        kept = tuple(n for n in numbers if n is not None)
-        text = "Diffusion models gain about twice as much from passages"
-        return [Claim(7, text, verdict(tests), sentence, kept, self.name)]
+        )
+        checks = tuple(
+            Check(label, None if n is None else above(n, 0.0))
+            for label, n in (
+                ("the MDM gains", mdm),
+                ("the ARM gains", arm),
+                ("the MDM gains more than the ARM", apart),
+            )
+        )
+        variants = (
+            *other_deltas(rule, theta, bar=bar),
+            *(_varied(f"{f:g} times instead of {TWICE:g}", rule, gains, cut, f) for f in (1, 2)),
+            *(_varied(name, rule, Gains.of(rows, key), cut) for key, name in _SCORES.items()),
+            *_by_people(rule, gains, rows[0].get("known"), cut),
+        )
+        asked = max(len(table["id"]) for table in there)
+        sentence = (
+            f"Passages raise the share of right answers by {_words(mdm)} in the MDM and {_words(arm)} "
+            f"in the ARM, over {len(gains.mdm)} of {asked} questions."
+        )
+        return [
+            judge(
+                rule,
+                self.name,
+                theta,
+                bar=bar,
+                sentence=sentence,
+                numbers=(mdm, arm, apart),
+                checks=checks,
+                variants=variants,
+            )
+        ]
 
     def findings(self, evidence: Evidence) -> list[str]:
         lines = []
@@ -97,6 +143,9 @@ flatness: the same questions with the gold passage at every place of a sweep"""
                 values = [n.value for n in places.values()]
                 line += f"; from {short(min(values), '%')} to {short(max(values), '%')} over gold positions"
             lines.append(line + ".")
+            for setting in (CLOSED, WITH):
+                if note := evidence.cut_note(setting, model):
+                    lines.append(f"{model}, {setting}: {note}.")
             if read.value > 0.95:
                 lines.append("With passages it is near the ceiling: a gain cannot be larger there.")
         return lines
@@ -109,3 +158,23 @@ flatness: the same questions with the gold passage at every place of a sweep"""
         names = [s.name for s in self.settings(evidence.request)]
         alt = "Share of right answers in every condition, for every model, with 95 % intervals."
         return [of_answers(evidence, names, "knowledge", "Right answers by condition", alt)]
+
+
+def _words(number: Number | None) -> str:
+    return "an unknown amount" if number is None else said(number)
+
+
+def _varied(what: str, rule: Rule, gains: Gains, cut: str, factor: float = TWICE) -> Variant:
+    """The verdict with another score, other questions or another factor, under the same bars."""
+    other = replace(rule, quantity=f"gain of the MDM − {factor:g} × gain of the ARM")
+    return vary(what, other, gains.theta(factor), bar=cut or gains.bar(factor))
+
+
+def _by_people(rule: Rule, gains: Gains, known: np.ndarray | None, cut: str) -> list[Variant]:
+    """Known and unseen people apart, where a run has both."""
+    if known is None:
+        return []
+    groups = {"known people alone": known == True, "unseen people alone": known == False}  # noqa: E712
+    if not all(these.any() for these in groups.values()):
+        return []
+    return [_varied(name, rule, gains.among(these), cut) for name, these in groups.items()]

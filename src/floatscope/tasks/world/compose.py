@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .generate import Draw, Entity, gossip, tell
+from .generate import ATTEMPTS, Draw, Entity, gossip, tell
 from .schema import OF_KIND, Attribute, Kind
 from .types import Context, Level, Passage, Question
 
@@ -70,6 +70,8 @@ def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequen
     b = _Builder(people, level, draw)
     rng = draw.rng
     subject, asked = _main(b)
+    for _ in range(level.rivals):
+        _rival(b)
     for _ in range(level.conflicts):
         wrong = draw.value(asked)
         target = b.told[0][1]
@@ -82,7 +84,12 @@ def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequen
     while distractors > 0:
         alike = (
             level.confusable
-            > level.passages - level.noise - level.conflicts - level.hops - distractors
+            > level.passages
+            - level.noise
+            - level.conflicts
+            - level.hops
+            - 2 * level.rivals
+            - distractors
         )
         if alike and people_like and not b.known:
             entity = b.entity("person", like=people_like.name)
@@ -155,6 +162,23 @@ def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
     b.tell(first, [relation])
     b.chains.append((first, relation, second, asked))
     return 2
+
+
+def _rival(b: _Builder) -> None:
+    """Two passages like those of the first question's chain, about others, with another answer."""
+    first, relation, second, asked = b.chains[0]
+    assert relation.leads_to is not None
+    told = {entity.name for _, entity in b.told if entity is not None}
+    for _ in range(ATTEMPTS):
+        other = b.entity(first.kind)
+        b.settle(other, relation)
+        end = b.entity(relation.leads_to, name=other.facts[relation.name])
+        b.settle(end, asked)
+        apart = end.facts[asked.name] != second.facts[asked.name]  # known people may share a value
+        if apart and end is not other and not told & {other.name, end.name}:
+            break
+    b.tell(end, [asked])
+    b.tell(other, [relation])
 
 
 def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:

@@ -5,7 +5,7 @@ Plain frozen records with character spans; no text is drawn here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from .layout import Parts, prompt_parts
@@ -21,6 +21,7 @@ RANGES: dict[str, tuple[int, int]] = {
     "conflicts": (0, 4),
     "noise": (0, MAX_PASSAGES - 1),
     "questions": (1, 24),
+    "rivals": (0, 11),
 }
 
 
@@ -128,6 +129,8 @@ class Level:
     passages that state another value for the same subject and attribute, marked as rumour or
     error; the plain statement is the right one.  noise: passages of natural text.  answer:
     "short" is one word, "long" two or more.  questions: how many questions share the passages.
+    rivals: of two hops, how many pairs of distractors are like the pair that answers (same kinds, same
+    relation, same attribute): who looks for the attribute alone finds each as often.
     """
 
     passages: int = 9
@@ -138,19 +141,20 @@ class Level:
     noise: int = 0
     answer: AnswerLength = "any"
     questions: int = 1
+    rivals: int = field(default=0, repr=False)  # not in the text that seeds draws: those stay
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name in RANGES:
-                low, high = RANGES[field.name]
-                value = getattr(self, field.name)
+        for dial in fields(self):
+            if dial.name in RANGES:
+                low, high = RANGES[dial.name]
+                value = getattr(self, dial.name)
                 if (
                     isinstance(value, bool)
                     or not isinstance(value, int)
                     or not low <= value <= high
                 ):
                     raise ValueError(
-                        f"{field.name} = {value!r}: give a whole number from {low} to {high}"
+                        f"{dial.name} = {value!r}: give a whole number from {low} to {high}"
                     )
         if self.answer not in ("any", "short", "long"):
             raise ValueError(f"answer = {self.answer!r}: give 'any', 'short' or 'long'")
@@ -159,10 +163,12 @@ class Level:
                 f"gold = {self.gold!r}: give None or a whole number from 0 to "
                 f"{self.passages - 1} (passages = {self.passages})"
             )
-        used = self.hops + self.conflicts + self.noise
+        if self.rivals and self.hops != 2:
+            raise ValueError(f"rivals = {self.rivals}: give hops = 2 as well, or 0")
+        used = self.hops + self.conflicts + self.noise + 2 * self.rivals
         if used > self.passages:
             raise ValueError(
-                f"passages = {self.passages}: hops + conflicts + noise already take "
+                f"passages = {self.passages}: hops + conflicts + noise + 2 × rivals already take "
                 f"{used}; give passages from {used} to {MAX_PASSAGES}"
             )
         free = self.passages - used
@@ -176,10 +182,12 @@ class Level:
 LEVELS: dict[str, Level] = {
     "one": Level(passages=1),
     "three": Level(passages=3),
+    "four": Level(passages=4),
     "nine": Level(passages=9),
     "many": Level(passages=24),
     "names": Level(passages=9, confusable=8),
     "hops": Level(passages=9, hops=2),
+    "rivals": Level(passages=4, hops=2, rivals=1),
     "conflict": Level(passages=9, conflicts=2),
     "noise": Level(passages=9, noise=4),
     "long": Level(passages=9, answer="long"),

@@ -1,0 +1,109 @@
+"""Gains from passages, question by question, of two models: what claim 7 is decided by.
+
+Answers come in as columns (one value per question, beside its id) and go out as numbers, or as the
+reason why they cannot test the claim. No run is read here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from .claim import Number, short
+from .numbers import number
+from .verdict import LEVEL
+
+Columns = Mapping[
+    str, np.ndarray
+]  # id, question, contains, exact_match, f1; where noted: known, cut
+TWICE = 1.5  # "about twice" begins here
+KNOWS = (0.2, 0.6)  # right without passages: less is a floor, more leaves little to gain
+CEILING = 0.95
+
+
+class Unpaired(ValueError):
+    """The answers are not answers to the same questions."""
+
+
+def aligned(tables: Sequence[Columns]) -> list[dict[str, np.ndarray]]:
+    """The questions that stand in all tables, in the first one's order."""
+    places = []
+    for table in tables:
+        at = {str(name): i for i, name in enumerate(table["id"])}
+        if len(at) < len(table["id"]):
+            names = list(map(str, table["id"]))
+            twice = next(name for name in names if names.count(name) > 1)
+            raise Unpaired(
+                f"The id {twice!r} stands for several questions: give every record an id of its own."
+            )
+        places.append(at)
+    common = [name for name in places[0] if all(name in at for at in places)]
+    if not common:
+        raise Unpaired("No question was asked of both models, without and with passages.")
+    rows = [[at[name] for name in common] for at in places]
+    chosen = [
+        {key: np.asarray(column)[row] for key, column in table.items()}
+        for table, row in zip(tables, rows, strict=True)
+    ]
+    for other in chosen[1:]:
+        differ = np.flatnonzero(chosen[0]["question"] != other["question"])
+        if len(differ):
+            raise Unpaired(f"The id {common[differ[0]]!r} stands for two different questions.")
+    return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """Scores of the same questions: each model without and with passages."""
+
+    mdm_closed: Float[np.ndarray, " n"]
+    mdm_read: Float[np.ndarray, " n"]
+    arm_closed: Float[np.ndarray, " n"]
+    arm_read: Float[np.ndarray, " n"]
+
+    @classmethod
+    def of(cls, tables: Sequence[Columns], score: str = "contains") -> "Gains":
+        """From aligned tables in the order of the fields."""
+        return cls(*(np.asarray(table[score], float) for table in tables))
+
+    def among(self, these: Bool[np.ndarray, " n"]) -> "Gains":
+        return Gains(*(x[these] for x in vars(self).values()))
+
+    @property
+    def mdm(self) -> Float[np.ndarray, " n"]:
+        return self.mdm_read - self.mdm_closed
+
+    @property
+    def arm(self) -> Float[np.ndarray, " n"]:
+        return self.arm_read - self.arm_closed
+
+    def theta(self, factor: float = TWICE) -> Number | None:
+        """The primary quantity, with the interval that decides."""
+        label = f"gain of the MDM − {factor:g} × gain of the ARM"
+        return number(self.mdm - factor * self.arm, label, "points", level=LEVEL, null=0.0)
+
+    def bar(self, factor: float = TWICE) -> str:
+        """Why these answers cannot test it, and what would; "" if they can."""
+        shares = {"MDM": self.mdm_closed, "ARM": self.arm_closed}
+        for model, closed in shares.items():
+            if not KNOWS[0] <= closed.mean() <= KNOWS[1]:
+                return (
+                    f"Without passages the {model} answers {short(closed.mean(), '%')} right, outside "
+                    f"{100 * KNOWS[0]:.0f} to {100 * KNOWS[1]:.0f} %: ask what both models know in "
+                    "part (for the embedded pair: --data world:mixed)."
+                )
+        for model, read in {"MDM": self.mdm_read, "ARM": self.arm_read}.items():
+            if read.mean() > CEILING:
+                return (
+                    f"With passages the {model} answers {short(read.mean(), '%')} right, near the "
+                    "ceiling: ask harder questions, or with more passages (--asked-as)."
+                )
+        room, wanted = 1 - self.mdm_closed.mean(), factor * self.arm.mean()
+        if wanted > room:
+            return (
+                f"The MDM could gain {short(room, 'points')} at most, and {factor:g} times the ARM's "
+                f"gain is {short(wanted, 'points')}: ask harder questions, or with more passages "
+                "(--asked-as)."
+            )
+        return ""

@@ -17,7 +17,7 @@ from ..engine import Plan, Run
 from ..measures.base import Measure
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
-from ..stats.intervals import bootstrap, difference
+from ..stats.intervals import difference, mean, pair
 from ..trace import Trace
 from .claim import Number
 from .request import Request
@@ -106,7 +106,8 @@ class Evidence:
 
     @staticmethod
     def _example(key: str, one: dict[str, Any], arrays: Arrays) -> xr.Dataset:
-        return unflatten(arrays, f"{one['index']}/{key}", one["values"][key])
+        values = unflatten(arrays, f"{one['index']}/{key}", one["values"][key])
+        return values.assign_attrs(id=one["id"])
 
     def _read(
         self, keys: list[str], model: str, domain: str
@@ -155,21 +156,32 @@ class Evidence:
             and shard.spec["setting"] == setting
         ]
 
-    def right(self, setting: str, model: str | None, label: str = "") -> Number | None:
+    def right(
+        self, setting: str, model: str | None, label: str = "", *, level: float = 0.95
+    ) -> Number | None:
         """Share of questions whose answer is contained in what was said."""
         answers = self.answers(setting, model)
         if answers is None:
             return None
-        mean, low, high = (float(x) for x in bootstrap(answers["contains"].astype(float)))
-        return Number(label or setting, mean, low, high, None, "%", len(answers["contains"]))
+        contains = answers["contains"].astype(float)
+        value, low, high = (float(x) for x in mean(contains, bounds=(0, 1), level=level))
+        return Number(label or setting, value, low, high, None, "%", len(contains))
 
-    def apart(self, setting: str, base: str, model: str | None, label: str = "") -> Number | None:
-        """Paired difference of the same, in shares."""
-        gaps = self.gaps(setting, base, model)
-        if gaps is None:
+    def apart(
+        self,
+        setting: str,
+        base: str,
+        model: str | None,
+        label: str = "",
+        *,
+        level: float = 0.95,
+    ) -> Number | None:
+        """Difference of the same in shares, paired by question."""
+        both = self._both(setting, base, model)
+        if both is None:
             return None
-        mean, low, high = (float(x) for x in bootstrap(gaps))
-        return Number(label or f"{setting} − {base}", mean, low, high, 0.0, "points", len(gaps))
+        _, a, b = both
+        return self.between(a, b, label or f"{setting} − {base}", level=level)
 
     def gaps(self, setting: str, base: str, model: str | None) -> np.ndarray | None:
         """Question by question, over those asked in both."""
@@ -177,16 +189,27 @@ class Evidence:
         return np.array(list(gaps.values())) if gaps else None
 
     def gap_by_id(self, setting: str, base: str, model: str | None) -> dict[str, float]:
-        a, b = self.answers(setting, model), self.answers(base, model)
-        if a is None or b is None:
+        both = self._both(setting, base, model)
+        if both is None:
             return {}
-        common, i, j = np.intersect1d(a["id"], b["id"], return_indices=True)
-        return dict(zip(map(str, common), (a["contains"][i] - b["contains"][j]) * 1.0, strict=True))
+        ids, a, b = both
+        return dict(zip(ids, a - b, strict=True))
+
+    def _both(
+        self, setting: str, base: str, model: str | None
+    ) -> tuple[list[str], np.ndarray, np.ndarray] | None:
+        """Ids of the questions asked in both settings, and whether each was answered right."""
+        answers = self.answers(setting, model), self.answers(base, model)
+        if answers[0] is None or answers[1] is None:
+            return None
+        ids, (i, j) = pair(*([str(x) for x in a["id"]] for a in answers if a is not None))
+        return ids, answers[0]["contains"][i] * 1.0, answers[1]["contains"][j] * 1.0
 
     @staticmethod
-    def between(a: np.ndarray, b: np.ndarray, label: str) -> Number:
-        mean, low, high = (float(x) for x in difference(a, b))
-        return Number(label, mean, low, high, 0.0, "points", len(a))
+    def between(a: np.ndarray, b: np.ndarray, label: str, *, level: float = 0.95) -> Number:
+        """a − b, value by value of the same questions."""
+        value, low, high = (float(x) for x in difference(a, b, level=level))
+        return Number(label, value, low, high, 0.0, "points", len(a))
 
     def order(self, setting: str, model: str | None) -> Result | None:
         """The decoding order of a setting's answers."""

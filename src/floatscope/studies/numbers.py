@@ -3,18 +3,102 @@
 from collections.abc import Iterator
 
 import numpy as np
+import xarray as xr
 
-from ..measures.result import Result
-from ..stats.intervals import bootstrap
+from ..measures.library.dispersion import Dispersion
+from ..measures.result import Result, bounds_of
+from ..stats.intervals import difference, entropy_difference, mean, pair
 from ..stats.thirds import thirds as layer_thirds
 from .claim import Number, said
 from .evidence import Evidence
 
 
 def overall(
-    result: Result | None, name: str, label: str, unit: str = "", layers: slice = slice(None)
+    result: Result | None,
+    name: str,
+    label: str,
+    unit: str = "",
+    layers: slice = slice(None),
+    *,
+    level: float = 0.95,
 ) -> Number | None:
     """The mean over layers (all, or some) and whatever else the value has, example by example."""
+    each = _each(result, name, layers)
+    if result is None or each is None:
+        return None
+    there = ~np.isnan(each)
+    bounds = bounds_of(xr.DataArray(each), unit)
+    value, low, high = (float(x) for x in mean(each, bounds=bounds, level=level))
+    null = None
+    if f"{name}_null" in result.data:
+        values = _chosen(result.data[f"{name}_null"], layers).values
+        null = float(np.nanmean(values)) if np.isfinite(values).any() else None
+    return Number(label, value, low, high, null, unit, int(there.sum()))
+
+
+def overall_difference(
+    a: Result | None,
+    b: Result | None,
+    name: str,
+    label: str,
+    unit: str = "",
+    layers: tuple[slice, slice] = (slice(None), slice(None)),
+    *,
+    level: float = 0.95,
+) -> Number | None:
+    """The same of a − b, paired by example; `layers` of the one and of the other."""
+    each = [_each(result, name, part) for result, part in zip((a, b), layers, strict=True)]
+    if a is None or b is None or each[0] is None or each[1] is None:
+        return None
+    _, (i, j) = pair(*(_ids(result) for result in (a, b)))
+    x, y = each[0][i], each[1][j]
+    value, low, high = (float(v) for v in difference(x, y, level=level))
+    return Number(label, value, low, high, 0.0, unit, int((~np.isnan(x - y)).sum()))
+
+
+def along(
+    result: Result | None,
+    name: str,
+    label: str,
+    unit: str = "",
+    layers: slice = slice(None),
+    *,
+    level: float = 0.95,
+) -> Number | None:
+    """A dispersion, which exists over examples only: of the mean over layers, jointly."""
+    if result is None or name not in result.data or result.n < 2:
+        return None
+    value, low, high = Dispersion.over_layers(result, layers, level=level)
+    null = float(np.nanmean(_chosen(result.data[f"{name}_null"], layers).values))
+    return Number(label, value, low, high, null, unit, result.n)
+
+
+def along_difference(
+    a: Result | None,
+    b: Result | None,
+    label: str,
+    unit: str = "",
+    layers: tuple[slice, slice] = (slice(None), slice(None)),
+    *,
+    level: float = 0.95,
+) -> Number | None:
+    """Dispersion of a − dispersion of b, means over layers, paired by example."""
+    if a is None or b is None:
+        return None
+    ids, places = pair(*(_ids(result) for result in (a, b)))
+    if len(ids) < 2:
+        return None
+    one, two = (
+        Dispersion.labels(result, part)[at]
+        for result, part, at in zip((a, b), layers, places, strict=True)
+    )
+    ends = entropy_difference(one, two, a.measure.bins, level=level, average=True)
+    value, low, high = (float(x) for x in ends)
+    return Number(label, value, low, high, 0.0, unit, len(ids))
+
+
+def _each(result: Result | None, name: str, layers: slice) -> np.ndarray | None:
+    """One value per example; NaN where it does not apply, None where it never does."""
     if result is None or name not in result.examples:
         return None
     array = _chosen(result.examples[name], layers)
@@ -27,31 +111,11 @@ def overall(
         return None
     each = np.full(len(flat), np.nan)
     each[there] = np.nanmean(flat[there], axis=1)
-    mean, low, high = (float(x) for x in bootstrap(each))
-    null = None
-    if f"{name}_null" in result.data:
-        values = _chosen(result.data[f"{name}_null"], layers).values
-        null = float(np.nanmean(values)) if np.isfinite(values).any() else None
-    return Number(label, mean, low, high, null, unit, int(there.sum()))
+    return each
 
 
-def along(
-    result: Result | None, name: str, label: str, unit: str = "", layers: slice = slice(None)
-) -> Number | None:
-    """For values that exist over examples only: the mean of each layer's value and interval ends.
-
-    The mean of interval ends is wider than the interval of the mean: it errs on the careful side.
-    """
-    if result is None or name not in result.data:
-        return None
-    ends = [_chosen(result.data[f"{name}{end}"], layers).values for end in ("", "_low", "_high")]
-    if not np.isfinite(ends[0]).any():
-        return None
-    mean, low, high = (float(np.nanmean(x)) if np.isfinite(x).any() else np.nan for x in ends)
-    null = None
-    if f"{name}_null" in result.data:
-        null = float(np.nanmean(_chosen(result.data[f"{name}_null"], layers).values))
-    return Number(label, mean, low, high, null, unit, result.n)
+def _ids(result: Result) -> list[str]:
+    return [str(i) for i in result.examples["id"].values]
 
 
 def lifted(number: Number) -> Number:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .differences import difference, independent
     from .entropies import entropy, entropy_difference
     from .means import hierarchical, mean
-    from .pairing import Pairs, pair, paired_by_id
+    from .pairing import pair, paired_by_id
     from .planning import needed
     from .ratios import ratio
     from .shares import share

@@ -1,14 +1,16 @@
 """Intervals of differences: of the same examples, paired, and of two samples of their own."""
 
+from typing import Any
+
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Real
 
 from .means import Bounds, mean, of_differences
 from .student import Cells, Interval, both
 
 
 def difference(
-    a: Float[np.ndarray, "n *rest"], b: Float[np.ndarray, "n *rest"], *, level: float = 0.95
+    a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"], *, level: float = 0.95
 ) -> Interval:
     """a − b over the same examples, paired: what varies between examples alike cancels.
 
@@ -22,8 +24,8 @@ def difference(
 
 
 def independent(
-    a: Float[np.ndarray, "n *rest"],
-    b: Float[np.ndarray, "m *rest"],
+    a: Real[np.ndarray, "n *rest"],
+    b: Real[np.ndarray, "m *rest"],
     *,
     level: float = 0.95,
     bounds: Bounds | None = None,
@@ -43,7 +45,7 @@ def recovered(a: Interval, b: Interval, correlation: Cells | float = 0.0) -> Int
     standard errors on that side, so lopsided intervals stay lopsided.
     """
 
-    def joined(x: Cells, y: Cells) -> Cells:
+    def joined(x: Any, y: Any) -> Any:
         return np.sqrt(np.maximum(x**2 + y**2 - 2 * correlation * x * y, 0))
 
     (u, u_low, u_high), (v, v_low, v_high) = a, b

@@ -17,7 +17,7 @@ from .student import Interval, moments
 
 
 def entropy(
-    labels: Int[np.ndarray, "n *rest"], bins: int, *, level: float = 0.95, average: bool = False
+    labels: Int[np.ndarray, "n *cells"], bins: int, *, level: float = 0.95, average: bool = False
 ) -> Interval:
     """Miller and Madow's estimate over examples, with a jackknife's interval.
 
@@ -36,8 +36,8 @@ def entropy(
 
 
 def entropy_difference(
-    a: Int[np.ndarray, "n *rest"],
-    b: Int[np.ndarray, "n *rest"],
+    a: Int[np.ndarray, "n *cells"],
+    b: Int[np.ndarray, "m *others"],
     bins: int,
     *,
     level: float = 0.95,

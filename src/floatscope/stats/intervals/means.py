@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 
 from ...errors import UsageError
 from .shares import paired_shares, share
@@ -23,7 +23,7 @@ _FEW = 5  # so many values must lie off a bound before their spread is believed
 
 
 def mean(
-    values: Float[np.ndarray, "n *rest"],
+    values: Real[np.ndarray, "n *rest"],
     *,
     level: float = 0.95,
     bounds: Bounds | None = None,
@@ -63,7 +63,7 @@ def mean(
 
 
 def hierarchical(
-    values: Float[np.ndarray, "n *rest"],
+    values: Real[np.ndarray, "n *rest"],
     levels: Sequence[Sequence[Any] | np.ndarray],
     *,
     level: float = 0.95,

@@ -1,13 +1,13 @@
 """Intervals of ratios of means over the same examples."""
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Real
 
 from .student import Interval, both, moments, skewed, varies
 
 
 def ratio(
-    a: Float[np.ndarray, "n *rest"], b: Float[np.ndarray, "n *rest"], *, level: float = 0.95
+    a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"], *, level: float = 0.95
 ) -> Interval:
     """mean a / mean b, paired; an example where either is absent is left out.
 

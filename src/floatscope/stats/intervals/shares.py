@@ -4,16 +4,19 @@ Successes need not be whole. Of all variables between 0 and 1 with a given mean,
 always 0 or 1 varies most, so an interval made for it is wide enough for any other.
 """
 
+from typing import Any
+
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from scipy.special import betaincinv, stdtrit
 
+Counts = Real[np.ndarray, "*rest"] | float
 Cells = Float[np.ndarray, "*rest"]
 _HALVINGS = 50  # of an interval of length 1: to 1e-15
 
 
 def share(
-    successes: Cells | float, n: Cells | float, *, level: float = 0.95
+    successes: Counts, n: Counts, *, level: float = 0.95
 ) -> tuple[Cells, Cells, Cells]:
     """successes / n with Clopper and Pearson's interval (1934): it covers at every share and n.
 
@@ -21,7 +24,7 @@ def share(
     right answers lie: with 95 % asked for, it holds a share of .98 in 85 % of samples of 8, and one of
     .95 in 92.5 % of samples of 20. None of n = 0.
     """
-    k, n = np.broadcast_arrays(np.asarray(successes, float), np.asarray(n, float))
+    (k, n), shape = _together(successes, n)
     tail = (1 - level) / 2
     with np.errstate(invalid="ignore", divide="ignore"):
         value = k / n
@@ -31,11 +34,12 @@ def share(
     none = ~(n > 0)
     # Successes that are not whole can put an end on the wrong side of the share itself.
     low, high = np.minimum(low, value), np.maximum(high, value)
-    return value, np.where(none, np.nan, low), np.where(none, np.nan, high)
+    ends = (value, np.where(none, np.nan, low), np.where(none, np.nan, high))
+    return ends[0].reshape(shape), ends[1].reshape(shape), ends[2].reshape(shape)
 
 
 def paired_shares(
-    more: Cells | float, fewer: Cells | float, n: Cells | float, *, level: float = 0.95
+    more: Counts, fewer: Counts, n: Counts, *, level: float = 0.95
 ) -> tuple[Cells, Cells, Cells]:
     """(more − fewer) / n for pairs of yes and no: Tango's score interval (Stat. Med. 17, 1998).
 
@@ -43,13 +47,14 @@ def paired_shares(
     with a normal quantile; here it is Student's with n − 1 degrees, because with the normal one 40
     pairs, a fifth of them discordant to one side, are covered in 92.8 % and not in 95 %.
     """
-    b, c, n = np.broadcast_arrays(*(np.asarray(x, float) for x in (more, fewer, n)))
+    (b, c, n), shape = _together(more, fewer, n)
     several = n > 1
     count = np.where(several, n, 2.0)
     low, high = score_limits(b, c, count, stdtrit(count - 1, (1 + level) / 2))
     with np.errstate(invalid="ignore", divide="ignore"):
         value = (b - c) / n
-    return value, np.where(several, low, np.nan), np.where(several, high, np.nan)
+    ends = (value, np.where(several, low, np.nan), np.where(several, high, np.nan))
+    return ends[0].reshape(shape), ends[1].reshape(shape), ends[2].reshape(shape)
 
 
 def score_limits(b: Cells, c: Cells, n: Cells, quantile: Cells | float) -> tuple[Cells, Cells]:
@@ -78,3 +83,9 @@ def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
     second_alone = (root - linear) / (4 * n)  # its likeliest probability, given the difference
     variance = n * (2 * second_alone + difference * (1 - difference))
     return (b - c - n * difference) / np.sqrt(np.maximum(variance, 1e-30))
+
+
+def _together(*counts: Counts) -> tuple[list[Cells], tuple[Any, ...]]:
+    """Counts of one shape, as a line of cells; and the shape."""
+    arrays = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in counts))
+    return [x.ravel() for x in arrays], arrays[0].shape

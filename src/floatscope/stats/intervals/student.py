@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 from scipy.special import stdtrit
 
 from ...errors import UsageError
@@ -64,7 +64,7 @@ def moments(flat: Float[np.ndarray, "n c"]) -> tuple[Cells, Cells, Cells, Cells]
 
 
 def flattened(
-    values: Float[np.ndarray, "n *rest"],
+    values: Real[np.ndarray, "n *rest"],
 ) -> tuple[Float[np.ndarray, "n c"], tuple[int, ...]]:
     """Examples by cells, and the shape of the cells."""
     values = np.asarray(values, dtype=np.float64)
@@ -73,7 +73,7 @@ def flattened(
 
 
 def both(
-    a: Float[np.ndarray, "n *rest"], b: Float[np.ndarray, "n *rest"]
+    a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"]
 ) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n c"], tuple[int, ...]]:
     """Two of one shape, flattened."""
     (one, rest), (two, other) = flattened(a), flattened(b)

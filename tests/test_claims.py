@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from planted_claims import FALSE, TRUE, draw
 
-from floatscope.errors import RunError
+from floatscope.errors import UsageError
 from floatscope.measures.result import Result, summarise
 from floatscope.studies import STUDIES
-from floatscope.studies.anchored import entropy, ids_of, jackknife, moves
+from floatscope.studies.anchored import jackknife, moves, together
 from floatscope.studies.claim import VERDICTS, Number
 from floatscope.studies.verdict import (
     LEVEL,
@@ -102,10 +102,7 @@ def test_moves_count_only_places_that_have_an_anchor():
     np.testing.assert_allclose(moves(place, 1), [1 / 3, nan, 1.0])
 
 
-def test_entropy_and_jackknife_are_those_of_the_textbook():
-    assert entropy([3] * 8, 10) == 0
-    plain = -np.mean(np.log([0.5, 0.5]))
-    assert entropy([0, 1] * 50, 10) == pytest.approx((plain + 1 / 200) / np.log(10))
+def test_the_jackknife_of_a_mean_is_the_mean():
     values = np.random.default_rng(0).normal(size=12)
     found = jackknife(lambda kept: values[kept].mean(), 12, "mean", "", 0.95)
     assert found.value == pytest.approx(values.mean()) and found.low < found.value < found.high
@@ -117,8 +114,8 @@ def test_two_prompts_of_one_name_are_not_paired():
     each = [xr.Dataset({"x": 1.0}), xr.Dataset({"x": 2.0})]
     made = summarise(each, None, "m", {})
     twice = Result(made.data, None, made.examples.assign_coords(example=["a", "a"]), "m")
-    with pytest.raises(RunError, match="one name"):
-        ids_of(twice)
+    with pytest.raises(UsageError, match="every id once"):
+        together(twice, twice)
 
 
 @pytest.mark.parametrize("number", range(1, 7))

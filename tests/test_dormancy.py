@@ -64,13 +64,13 @@ def noise(seed, layers, heads):
     return traces
 
 
-def test_without_a_difference_about_one_head_in_twenty_switches_and_none_jointly():
+def test_without_a_difference_at_most_one_head_in_twenty_switches_and_none_jointly():
     measure = Dormancy(rule=fs.Share(per_head=True))
     found = switching({"a": measure(noise(1, 20, 40)), "b": measure(noise(2, 20, 40))})
     assert found.attrs["tested"] == 800
     assert found.attrs["expected_by_chance"] == pytest.approx(40)
-    assert 0.03 < float(found["switches"].mean()) < 0.085
-    assert int(found["joint"].sum()) <= 2
+    assert 0.01 < float(found["switches"].mean()) < 0.065
+    assert int(found["joint"].sum()) == 0
 
 
 def test_three_domains_are_three_pairs():
@@ -91,8 +91,6 @@ def test_domains_that_cannot_be_compared_are_refused():
         switching({"a": some, "b": Dormancy(0.5, RULE)(domain(1, n=10))})
     with pytest.raises(fs.UsageError, match="one model"):
         switching({"a": some, "b": measure(domain(1, n=10, model="other"))})
-    with pytest.warns(UserWarning, match="too narrow below 10"):
-        switching({"a": some, "b": measure(domain(1, n=4))})
     with pytest.raises(fs.TraceError, match="keep including 'mass'"):
         measure(fs.Trace(domain(0, n=1)[0].data.drop_vars("column_sum")))
 

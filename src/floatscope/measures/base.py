@@ -48,7 +48,8 @@ class Measure:
                 f"traces of different models in one call: {', '.join(sorted(models))}",
                 "Measure each model's traces apart and use compare(...).",
             )
-        return self.of([self.one(trace) for trace in several], next(iter(models), ""))
+        examples = [self.one(trace).assign_attrs(id=trace.prompt) for trace in several]
+        return self.of(examples, next(iter(models), ""))
 
     def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         """The finding from what `one` gave for each example, here or in another process."""

@@ -12,10 +12,10 @@ import numpy as np
 import xarray as xr
 
 from ..errors import UsageError
-from ..stats.intervals import DRAWS, bootstrap, difference
+from ..stats.intervals import difference, independent, mean, pair
 from .align import aligned
 from .comparison import Comparison
-from .result import Result
+from .result import Result, bounds_of
 
 
 def compare(
@@ -23,44 +23,55 @@ def compare(
 ) -> Comparison:
     """Two or more Results of one measure, configured alike.
 
-    `paired=True` says that example i of one is example i of the others (the same prompts): intervals
-    of differences are then over the examples' differences. Otherwise each model's examples are drawn
-    again on their own. Where layer counts differ, values are interpolated onto the depths of the
+    `paired=True`: examples are paired by what was asked (`Trace.prompt`, or a run's question ids), and
+    intervals of differences are over the examples' differences. A prompt that stands twice in a result
+    is an error; one that not all have is left out and counted. Otherwise each model's examples are a
+    sample of their own. Where layer counts differ, values are interpolated onto the depths of the
     model with the fewest layers (first kept layer 0, last 1). Heads of different models do not
     correspond: their mean is compared.
     """
-    _check(results, paired)
+    _check(results)
     names, first = _labels(results, labels), results[0]
     left: list[str] = []
+    places = _paired(results, left) if paired else None
     together, kept = xr.Dataset(), []
     for name in dict.fromkeys(v for r in results for v in r.values):
         if not all(name in r.values and name in r.examples for r in results):
             left.append(f"{name}: not in all, or not a mean over examples")
             continue
-        parts = aligned([r.examples[name] for r in results], results, left, name)
+        parts = aligned(_chosen(results, name, places), results, left, name)
         if parts is None:
             continue
         kept.append(name)
         dims = ("model", *parts[0].dims[1:])
         coords = {str(k): v for k, v in parts[0].coords.items() if k in dims} | {"model": names}
-        units = {"units": first.data[name].attrs.get("units", "")}
-        boots = [bootstrap(p.values) for p in parts]
+        unit = str(first.data[name].attrs.get("units", ""))
+        units = {"units": unit}
+        bounds = [bounds_of(p, unit) for p in parts]
+        alone = [mean(p.values, bounds=b) for p, b in zip(parts, bounds, strict=True)]
         for i, end in enumerate(("", "_low", "_high")):
             together[name + end] = xr.DataArray(
-                np.stack([b[i] for b in boots]), coords, dims, attrs=units
+                np.stack([x[i] for x in alone]), coords, dims, attrs=units
             )
         if all(f"{name}_null" in r.examples for r in results):
             whole = [
-                r.examples[f"{name}_null"]
-                .broadcast_like(r.examples[name])
-                .transpose(*r.examples[name].dims)
-                for r in results
+                null.broadcast_like(value).transpose(*value.dims)
+                for null, value in zip(
+                    _chosen(results, f"{name}_null", places),
+                    _chosen(results, name, places),
+                    strict=True,
+                )
             ]
             nulls = aligned(whole, results, [], name)
-            means = [bootstrap(p.values)[0] for p in nulls or []]
+            means = [mean(p.values)[0] for p in nulls or []]
             together[f"{name}_null"] = xr.DataArray(np.stack(means), coords, dims, attrs=units)
-        between = difference if paired else independent
-        gaps = [between(parts[0].values, p.values) for p in parts[1:]]
+        common = bounds[0] if len(set(bounds)) == 1 else None
+        gaps = [
+            difference(parts[0].values, p.values)
+            if paired
+            else independent(parts[0].values, p.values, bounds=common)
+            for p in parts[1:]
+        ]
         dims, coords = ("versus", *dims[1:]), coords | {"versus": names[1:]}
         coords.pop("model")
         for i, end in enumerate(("", "_low", "_high")):
@@ -69,7 +80,7 @@ def compare(
             )
     together.attrs = {
         "measure": repr(first.measure),
-        "n": [r.n for r in results],
+        "n": [r.n if places is None else len(places[0]) for r in results],
         "interval": "95 % intervals, differences "
         + ("paired" if paired else "from independent samples"),
         "left_out": "; ".join(dict.fromkeys(left)) or "nothing",
@@ -77,27 +88,7 @@ def compare(
     return Comparison(together, tuple(results), kept)
 
 
-def independent(
-    a: np.ndarray, b: np.ndarray, *, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean a − mean b, each drawn again on its own; NaN limits where either has one example."""
-    mean = np.asarray(bootstrap(a)[0] - bootstrap(b)[0])
-    rng, drawn = np.random.default_rng(seed), np.zeros((DRAWS, mean.size))
-    several = np.ones(mean.size, bool)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for values, sign in ((a, 1), (b, -1)):
-            flat = np.asarray(values, float).reshape(len(values), -1)
-            there, n = ~np.isnan(flat), len(flat)
-            weight = rng.multinomial(n, np.full(n, 1 / n), size=DRAWS)
-            drawn += sign * (weight @ np.where(there, flat, 0.0)) / (weight @ there)
-            several &= there.sum(0) > 1
-    low, high = np.full(mean.size, np.nan), np.full(mean.size, np.nan)
-    if several.any():
-        low[several], high[several] = np.nanquantile(drawn[:, several], [0.025, 0.975], axis=0)
-    return mean, low.reshape(mean.shape), high.reshape(mean.shape)
-
-
-def _check(results: Sequence[Result], paired: bool) -> None:
+def _check(results: Sequence[Result]) -> None:
     if len(results) < 2:
         raise UsageError(f"{len(results)} result to compare", "Give two or more.")
     first = results[0].measure
@@ -115,12 +106,34 @@ def _check(results: Sequence[Result], paired: bool) -> None:
                 f"{type(first).__name__} was configured differently: {', '.join(differ)}",
                 "A comparison needs the same rule and settings for every model.",
             )
-    counts = [r.n for r in results]
-    if paired and len(set(counts)) > 1:
-        raise UsageError(
-            f"paired, but the results have {' and '.join(map(str, counts))} examples",
-            "Measure the same prompts, or use paired=False.",
-        )
+
+
+def _paired(results: Sequence[Result], left: list[str]) -> list[np.ndarray]:
+    """Where each result has the examples that all have."""
+    for result in results:
+        if "example" not in result.examples.coords:
+            raise UsageError(
+                f"expected examples with ids, but a result of {result.model or 'a model'} has none",
+                "Measure traces, or give result.examples a coordinate `example`; or use paired=False.",
+            )
+    ids = [[str(i) for i in r.examples["example"].values] for r in results]
+    common, places = pair(*ids)
+    for result, names in zip(results, ids, strict=True):
+        if len(names) > len(common):
+            left.append(f"{len(names) - len(common)} of {len(names)} examples of {result.model}")
+    return places
+
+
+def _chosen(
+    results: Sequence[Result], name: str, places: list[np.ndarray] | None
+) -> list[xr.DataArray]:
+    arrays = [r.examples[name] for r in results]
+    if places is None:
+        return arrays
+    return [
+        a.isel(example=at) if "example" in a.dims else a
+        for a, at in zip(arrays, places, strict=True)
+    ]
 
 
 def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str]:

@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from ..stats.intervals import bootstrap
+from ..stats import intervals
 from .style import Figure
 
 _BESIDE = ("null", "lift", "low", "high")
@@ -26,7 +26,7 @@ class Result:
 
     data: xr.Dataset
     measure: Any  # the Measure that found it
-    examples: xr.Dataset  # the same values example by example, for paired differences
+    examples: xr.Dataset  # the same example by example; coordinate `id`: which example it is
     model: str = ""
     values: list[str] = field(default_factory=list)
     control: "Result | None" = None  # the same of an untrained model, for the figure
@@ -116,10 +116,22 @@ def _range(data: xr.Dataset, name: str) -> str:
     return text + (f", null {float(data[name + '_null']):.3g}" if f"{name}_null" in data else "")
 
 
+def bounds_of(values: xr.DataArray, unit: str) -> tuple[float, float] | None:
+    """Shares lie between 0 and 1, which their intervals need to know. A measure of one's own may call
+    something a share that goes beyond: then there are no bounds."""
+    if not unit.startswith(("share", "%")) or not values.size:
+        return None
+    slack = 1e-6
+    return (0, 1) if not ((values < -slack) | (values > 1 + slack)).any() else None
+
+
 def summarise(
     examples: Sequence[xr.Dataset], measure: Any, model: str, units: dict[str, str]
 ) -> Result:
-    """Example by example datasets (values and their `_null`s) → means, intervals, lifts."""
+    """Example by example datasets (values and their `_null`s) → means, intervals, lifts.
+
+    An example's attribute `id` says which it is, so that results can be paired.
+    """
     if not examples:
         raise UsageError("no traces", "Give at least one.")
     together = xr.concat(
@@ -135,8 +147,8 @@ def summarise(
             else array.expand_dims("example")
         )
         dims = array.dims[1:]
-        mean, low, high = bootstrap(array.values)
         unit = {"units": units.get(name, "")}
+        mean, low, high = intervals.mean(array.values, bounds=bounds_of(array, units.get(name, "")))
         data[name] = xr.DataArray(mean, dims=dims, attrs=unit)
         data[f"{name}_low"] = xr.DataArray(low, dims=dims, attrs=unit)
         data[f"{name}_high"] = xr.DataArray(high, dims=dims, attrs=unit)
@@ -147,4 +159,7 @@ def summarise(
             # A difference has null 0, and no lift.
             data[f"{name}_lift"] = (data[name] / null.where(null != 0)).assign_attrs({"units": "×"})
     data.attrs = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
+    ids = [one.attrs.get("id") for one in examples]
+    if all(ids):
+        together = together.assign_coords(example=np.array(ids, dtype=np.str_))
     return Result(data, measure, together, model, values)

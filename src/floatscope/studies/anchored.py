@@ -5,12 +5,12 @@ stronger than the strongest key of untrained weights almost always is (at that l
 prompts), or, to see what hangs on that choice, where a published rule says so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from ..errors import RunError
 from ..measures.result import Result
+from ..stats.intervals import SHARES, pair
 from .claim import Number
 from .numbers import number
 
@@ -24,22 +24,9 @@ def names_of(result: Result) -> list[str]:
     return [str(name) for name in result.examples["example"].values]
 
 
-def ids_of(result: Result) -> list[str]:
-    """The same where each is to stand once, or pairing would be a guess."""
-    names = names_of(result)
-    if len(set(names)) < len(names):
-        raise RunError(
-            f"{result.model}: two examples have one name, and cannot be paired",
-            "Give every record an id of its own.",
-        )
-    return names
-
-
 def together(*results: Result) -> tuple[list[str], list[np.ndarray]]:
-    """Names of the prompts that all have, and where they stand in each."""
-    names = [ids_of(result) for result in results]
-    common = [name for name in names[0] if all(name in other for other in names[1:])]
-    return common, [np.array([n.index(name) for name in common], int) for n in names]
+    """Names of the prompts that all have, and where they stand in each; a name twice is an error."""
+    return pair(*(names_of(result) for result in results))
 
 
 def places(
@@ -70,7 +57,7 @@ def _ordered(array) -> np.ndarray:  # type: ignore[no-untyped-def]  # xarray in,
 
 def existing(place: np.ndarray, label: str) -> Number | None:
     """The share of all places that have an anchor, example by example."""
-    return number((~np.isnan(place)).reshape(len(place), -1).mean(1), label, "%")
+    return number((~np.isnan(place)).reshape(len(place), -1).mean(1), label, "%", bounds=SHARES)
 
 
 def moves(place: np.ndarray, axis: int) -> np.ndarray:
@@ -100,14 +87,3 @@ def jackknife(
     if not np.isfinite(whole) or n < 2 or not np.isfinite(without).all():
         return None
     return number(n * whole - (n - 1) * without, label, unit, level=level)
-
-
-def entropy(labels: Sequence[int] | np.ndarray, bins: int) -> float:
-    """Of a histogram over ln(bins), with Miller and Madow's correction; NaN for fewer than two."""
-    counts = np.bincount(np.asarray(labels, int), minlength=bins)
-    n = counts.sum()
-    if n < 2:
-        return float("nan")
-    p = counts[counts > 0] / n
-    nats = -(p * np.log(p)).sum() + ((counts > 0).sum() - 1) / (2 * n)
-    return float(min(nats / np.log(bins), 1.0))

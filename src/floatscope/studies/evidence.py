@@ -17,7 +17,7 @@ from ..measures.align import by_example
 from ..measures.base import Measure
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
-from ..stats.intervals import bootstrap, difference
+from ..stats.intervals import difference, mean, pair
 from ..tasks import cut
 from ..trace import Trace
 from .claim import Number
@@ -138,12 +138,12 @@ class Evidence:
         read = [(one, arrays) for one, arrays in read if key in one["values"]]
         if not read:
             return None
-        examples = [unflatten(a, f"{one['index']}/{key}", one["values"][key]) for one, a in read]
+        examples = [
+            unflatten(a, f"{one['index']}/{key}", one["values"][key]).assign_attrs(id=one["id"])
+            for one, a in read
+        ]
         name = model if weights == TRAINED else f"{model} (untrained)"
-        result = self.measures[key].of(examples, name)
-        names = [one["id"] for one, _ in read]
-        result.examples = result.examples.assign_coords(example=names)
-        return result
+        return self.measures[key].of(examples, name)
 
     def _read(
         self, keys: list[str], model: str, domain: str, weights: Weights
@@ -226,21 +226,32 @@ class Evidence:
         share, columns = np.mean(said, axis=0)
         return float(share), float(columns)
 
-    def right(self, setting: str, model: str | None, label: str = "") -> Number | None:
+    def right(
+        self, setting: str, model: str | None, label: str = "", *, level: float = 0.95
+    ) -> Number | None:
         """Share of questions whose answer is contained in what was said."""
         answers = self.answers(setting, model)
         if answers is None:
             return None
-        mean, low, high = (float(x) for x in bootstrap(answers["contains"].astype(float)))
-        return Number(label or setting, mean, low, high, None, "%", len(answers["contains"]))
+        contains = answers["contains"].astype(float)
+        value, low, high = (float(x) for x in mean(contains, bounds=(0, 1), level=level))
+        return Number(label or setting, value, low, high, None, "%", len(contains))
 
-    def apart(self, setting: str, base: str, model: str | None, label: str = "") -> Number | None:
-        """Paired difference of the same, in shares."""
-        gaps = self.gaps(setting, base, model)
-        if gaps is None:
+    def apart(
+        self,
+        setting: str,
+        base: str,
+        model: str | None,
+        label: str = "",
+        *,
+        level: float = 0.95,
+    ) -> Number | None:
+        """Difference of the same in shares, paired by question."""
+        both = self._both(setting, base, model)
+        if both is None:
             return None
-        mean, low, high = (float(x) for x in bootstrap(gaps))
-        return Number(label or f"{setting} − {base}", mean, low, high, 0.0, "points", len(gaps))
+        _, a, b = both
+        return self.between(a, b, label or f"{setting} − {base}", level=level)
 
     def gaps(self, setting: str, base: str, model: str | None) -> np.ndarray | None:
         """Question by question, over those asked in both."""
@@ -248,16 +259,27 @@ class Evidence:
         return np.array(list(gaps.values())) if gaps else None
 
     def gap_by_id(self, setting: str, base: str, model: str | None) -> dict[str, float]:
-        a, b = self.answers(setting, model), self.answers(base, model)
-        if a is None or b is None:
+        both = self._both(setting, base, model)
+        if both is None:
             return {}
-        common, i, j = np.intersect1d(a["id"], b["id"], return_indices=True)
-        return dict(zip(map(str, common), (a["contains"][i] - b["contains"][j]) * 1.0, strict=True))
+        ids, a, b = both
+        return dict(zip(ids, a - b, strict=True))
+
+    def _both(
+        self, setting: str, base: str, model: str | None
+    ) -> tuple[list[str], np.ndarray, np.ndarray] | None:
+        """Ids of the questions asked in both settings, and whether each was answered right."""
+        answers = self.answers(setting, model), self.answers(base, model)
+        if answers[0] is None or answers[1] is None:
+            return None
+        ids, (i, j) = pair(*([str(x) for x in a["id"]] for a in answers if a is not None))
+        return ids, answers[0]["contains"][i] * 1.0, answers[1]["contains"][j] * 1.0
 
     @staticmethod
-    def between(a: np.ndarray, b: np.ndarray, label: str) -> Number:
-        mean, low, high = (float(x) for x in difference(a, b))
-        return Number(label, mean, low, high, 0.0, "points", len(a))
+    def between(a: np.ndarray, b: np.ndarray, label: str, *, level: float = 0.95) -> Number:
+        """a − b, value by value of the same questions."""
+        value, low, high = (float(x) for x in difference(a, b, level=level))
+        return Number(label, value, low, high, 0.0, "points", len(a))
 
     def order(self, setting: str, model: str | None) -> Result | None:
         """The decoding order of a setting's answers."""

@@ -3,18 +3,40 @@
 from collections.abc import Iterator
 
 import numpy as np
+import xarray as xr
 
-from ..measures.result import Result
-from ..stats.intervals import bootstrap, mean
+from ..measures.result import Result, bounds_of
+from ..stats.intervals import mean
 from ..stats.thirds import thirds as layer_thirds
 from .claim import Number, said
 from .evidence import Evidence
 
 
 def overall(
-    result: Result | None, name: str, label: str, unit: str = "", layers: slice = slice(None)
+    result: Result | None,
+    name: str,
+    label: str,
+    unit: str = "",
+    layers: slice = slice(None),
+    *,
+    level: float = 0.95,
 ) -> Number | None:
     """The mean over layers (all, or some) and whatever else the value has, example by example."""
+    each = _each(result, name, layers)
+    if result is None or each is None:
+        return None
+    there = ~np.isnan(each)
+    bounds = bounds_of(xr.DataArray(each), unit)
+    value, low, high = (float(x) for x in mean(each, bounds=bounds, level=level))
+    null = None
+    if f"{name}_null" in result.data:
+        values = _chosen(result.data[f"{name}_null"], layers).values
+        null = float(np.nanmean(values)) if np.isfinite(values).any() else None
+    return Number(label, value, low, high, null, unit, int(there.sum()))
+
+
+def _each(result: Result | None, name: str, layers: slice) -> np.ndarray | None:
+    """One value per example; NaN where it does not apply, None where it never does."""
     if result is None or name not in result.examples:
         return None
     array = _chosen(result.examples[name], layers)
@@ -27,31 +49,7 @@ def overall(
         return None
     each = np.full(len(flat), np.nan)
     each[there] = np.nanmean(flat[there], axis=1)
-    mean, low, high = (float(x) for x in bootstrap(each))
-    null = None
-    if f"{name}_null" in result.data:
-        values = _chosen(result.data[f"{name}_null"], layers).values
-        null = float(np.nanmean(values)) if np.isfinite(values).any() else None
-    return Number(label, mean, low, high, null, unit, int(there.sum()))
-
-
-def along(
-    result: Result | None, name: str, label: str, unit: str = "", layers: slice = slice(None)
-) -> Number | None:
-    """For values that exist over examples only: the mean of each layer's value and interval ends.
-
-    The mean of interval ends is wider than the interval of the mean: it errs on the careful side.
-    """
-    if result is None or name not in result.data:
-        return None
-    ends = [_chosen(result.data[f"{name}{end}"], layers).values for end in ("", "_low", "_high")]
-    if not np.isfinite(ends[0]).any():
-        return None
-    mean, low, high = (float(np.nanmean(x)) if np.isfinite(x).any() else np.nan for x in ends)
-    null = None
-    if f"{name}_null" in result.data:
-        null = float(np.nanmean(_chosen(result.data[f"{name}_null"], layers).values))
-    return Number(label, mean, low, high, null, unit, result.n)
+    return each
 
 
 def number(
@@ -61,13 +59,17 @@ def number(
     *,
     level: float = 0.95,
     null: float | None = None,
+    bounds: tuple[float, float] | None = None,
 ) -> Number | None:
-    """The mean of one value per example, with its interval; None where no example has one."""
+    """The mean of one value per example, with its interval; None where no example has one.
+
+    `bounds`: between which ends a value must lie, as SHARES and DIFFERENCES of `stats.intervals`.
+    """
     values = np.asarray(values, float)
     n = int((~np.isnan(values)).sum())
     if not n:
         return None
-    middle, low, high = (float(x) for x in mean(values, level=level))
+    middle, low, high = (float(x) for x in mean(values, level=level, bounds=bounds))
     return Number(label, middle, low, high, null, unit, n, level)
 
 

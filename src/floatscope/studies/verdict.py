@@ -131,10 +131,10 @@ def power(primary: Number, delta: float) -> str:
     """How many examples would decide."""
     if primary.n is None or primary.low is None or primary.high is None:
         return "More examples may decide."
-    n = needed(primary.value, primary.low, primary.high, primary.n, delta, LEVEL)
-    if n is None or not math.isfinite(n) or n > MANY:
+    n = needed(primary.value, primary.low, primary.high, primary.n, delta, level=LEVEL)
+    if n is None or n > MANY:
         return f"More than {MANY:,} examples would be needed to decide: θ is about as large as δ."
-    return f"About {max(math.ceil(n), primary.n + 1):,} examples would decide (power 80 %)."
+    return f"About {max(n, primary.n + 1):,} examples would decide (power 80 %)."
 
 
 def vary(

@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ..decode import AnySampler
-from ..errors import UsageError
 from ..interventions import Intervention
 from ..models import Model
 from ..sequences.decoding import Decoding, Progress
-from ..stats.intervals import bootstrap, difference
+from ..stats.intervals import difference, mean, pair
 from .asking import ask
 from .bad import Bad
 from .conditions import Condition
@@ -26,7 +25,7 @@ from .record import Record
 from .templates import Template
 
 SCORES = ("exact_match", "contains", "f1")
-Interval = tuple[float, float, float]  # mean, and the ends of its 95 % interval
+Interval = tuple[float, float, float]  # mean, and the ends of its interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +50,16 @@ class Answers:
     def n(self) -> int:
         return len(self.table)
 
-    def mean(self, what: str = "contains") -> Interval:
-        """A score's mean over questions, with its 95 % bootstrap interval."""
-        return _numbers(bootstrap(self.table[what].to_numpy(float)))
+    def mean(self, what: str = "contains", *, level: float = 0.95) -> Interval:
+        """A score's mean over questions, with its interval."""
+        return _numbers(mean(self.table[what].to_numpy(float), bounds=(0, 1), level=level))
 
-    def minus(self, other: "Answers", what: str = "contains") -> Interval:
-        """This mean minus the other's, paired over the questions that both were asked."""
-        mine, theirs = (a.table.set_index("id")[what] for a in (self, other))
-        common = mine.index.intersection(theirs.index)
-        if common.empty:
-            raise UsageError(
-                "no question was asked in both", "Compare answers to the same records."
-            )
-        return _numbers(difference(mine[common].to_numpy(float), theirs[common].to_numpy(float)))
+    def minus(self, other: "Answers", what: str = "contains", *, level: float = 0.95) -> Interval:
+        """This mean minus the other's, paired by id over the questions that both were asked."""
+        tables = (self.table, other.table)
+        _, places = pair(*([str(i) for i in table["id"]] for table in tables))
+        a, b = (t[what].to_numpy(float)[at] for t, at in zip(tables, places, strict=True))
+        return _numbers(difference(a, b, level=level))
 
     @property
     def cut_off(self) -> str:

@@ -43,6 +43,15 @@ class Trace:
         return str(self.data.attrs["text"])
 
     @property
+    def prompt(self) -> str:
+        """What was asked, without the template around it: the same for every model asked the same."""
+        size = int(self.data.attrs["prompt_length"])
+        parts = zip(
+            self.data["token"].values[:size], self.data["region"].values[:size], strict=True
+        )
+        return " ".join("".join(str(t) for t, region in parts if region != "template").split())
+
+    @property
     def canvas(self) -> xr.DataArray:
         """Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 = not there yet."""
         return self.data["canvas"]

@@ -4,7 +4,6 @@ A head is called dormant by its attention alone: one that reads a single key for
 the same. It is not shown here that a dormant head could be removed.
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -15,7 +14,7 @@ import xarray as xr
 
 from ...errors import UsageError
 from ...stats.anchors import Rule, ZScore
-from ...stats.intervals import DRAWS
+from ...stats.intervals import independent
 from ...trace import Trace
 from ..base import Measure
 from ..contrast import by_layer
@@ -23,8 +22,6 @@ from ..result import Result
 from ..style import SHARE_MAP, Axes, Figure, panels
 
 LEVEL = 0.05
-_Z = 1.96  # its normal quantile
-FEW = 10  # below so many examples a bootstrap interval is too narrow
 _ZERO = 1e-6  # differences below are rounding
 
 
@@ -63,13 +60,14 @@ class Dormancy(Measure):
         return figure
 
 
-def switching(results: Mapping[str, Result], *, seed: int = 0) -> xr.Dataset:
+def switching(results: Mapping[str, Result]) -> xr.Dataset:
     """Heads whose mass on anchors differs between domains, for every pair of domains.
 
-    The examples of two domains are other examples, so both are drawn again by themselves.
+    The examples of two domains are other examples: two samples of their own.
     `difference` = first − second with `low` and `high` (95 %, head by head); `switches`: the interval
-    leaves out 0; `joint`: so does one that holds for all heads of the pair at once (from the largest
-    standardised deviation of each draw). `null_difference`: what the domains' lengths alone do under
+    leaves out 0; `joint`: so does one that holds for all heads of the pair at once (its level is
+    1 − 5 % / heads, Bonferroni). A head that never has any mass on anchors is not tested, nor is one
+    that has no interval (all examples of a domain alike, and neither 0 nor 1). `null_difference`: what the domains' lengths alone do under
     uniform attention. Attributes: how many heads were tested, how many switch, and how many would by
     chance alone.
     """
@@ -90,16 +88,8 @@ def switching(results: Mapping[str, Result], *, seed: int = 0) -> xr.Dataset:
             )
         if result.n < 2:
             raise UsageError(f"{name!r} has one example: no interval", "Give at least two.")
-    fewest = min(result.n for result in results.values())
-    if fewest < FEW:
-        warnings.warn(
-            f"{fewest} examples in a domain: intervals are too narrow below {FEW}, and more than "
-            f"{LEVEL:.0%} of heads will switch by chance",
-            stacklevel=2,
-        )
-    rng = np.random.default_rng(seed)
     pairs = list(combinations(results, 2))
-    compared = [_pair(results[a], results[b], rng) for a, b in pairs]
+    compared = [_pair(results[a], results[b]) for a, b in pairs]
     together = xr.concat(compared, dim="pair").assign_coords(pair=[f"{a} − {b}" for a, b in pairs])
     tested = int(together["tested"].sum())
     together.attrs = {
@@ -113,45 +103,29 @@ def switching(results: Mapping[str, Result], *, seed: int = 0) -> xr.Dataset:
     return together
 
 
-def _pair(a: Result, b: Result, rng: np.random.Generator) -> xr.Dataset:
-    (mean_a, drawn_a), (mean_b, drawn_b) = _draws(a, rng), _draws(b, rng)
-    difference, drawn = mean_a - mean_b, drawn_a - drawn_b  # deviations from the difference
-    free = a.n + b.n - 2
-    edges = np.quantile(drawn, [LEVEL / 2, 1 - LEVEL / 2], axis=0) * _wider(_Z, free)
-    low, high = difference + edges
-    error = drawn.std(0)
-    varies = error > _ZERO
-    worst = abs(drawn[:, varies] / error[varies]).max(1) if varies.any() else np.zeros(1)
-    largest = float(np.quantile(worst, 1 - LEVEL))
-    largest *= _wider(largest, free)
-    switches = ((low > 0) | (high < 0)) & (abs(difference) > _ZERO)
+def _pair(a: Result, b: Result) -> xr.Dataset:
+    one, two = (
+        r.examples["mass"].transpose("example", "layer", "head").values.astype(float)
+        for r in (a, b)
+    )
+    heads = one[0].size
+    difference, low, high = independent(one, two, level=1 - LEVEL, bounds=(0, 1))
+    _, least, most = independent(one, two, level=1 - LEVEL / heads, bounds=(0, 1))
+    real = abs(difference) > _ZERO
+    moves = real | (np.ptp(one, axis=0) > _ZERO) | (np.ptp(two, axis=0) > _ZERO)
     values = {
         "difference": difference,
         "low": low,
         "high": high,
-        "switches": switches,
-        "joint": switches & (abs(difference) > largest * error),
+        "switches": ((low > 0) | (high < 0)) & real,
+        "joint": ((least > 0) | (most < 0)) & real,
         "null_difference": (a.data["mass_null"] - b.data["mass_null"])
         .transpose("layer", "head")
         .values,
-        "tested": varies | (abs(difference) > _ZERO),
+        "tested": ~np.isnan(low) & moves,
     }
     like = a.data["mass"].transpose("layer", "head")
     return xr.Dataset({k: like.copy(data=v) for k, v in values.items()})
-
-
-def _wider(z: float, free: int) -> float:
-    """A bootstrap of few examples has normal tails: about t's quantile over the normal's."""
-    return 1 + (z**2 + 1) / (4 * free)
-
-
-def _draws(result: Result, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (layer, head) and the deviations of drawn means, at the variance an unbiased one has."""
-    values = result.examples["mass"].transpose("example", "layer", "head").values.astype(float)
-    n, mean = len(values), values.mean(0)
-    weight = rng.multinomial(n, np.full(n, 1 / n), size=DRAWS) / n
-    drawn = np.tensordot(weight, values, 1) - mean
-    return mean, drawn * np.sqrt(n / (n - 1))
 
 
 def draw_switching(compared: xr.Dataset) -> Figure:

@@ -51,7 +51,7 @@ class Geometry(Measure):
         "angle": "q·k",
         "norm": "q·k",
         "remainder": "q·k",
-        "angle_share": "share",
+        "angle_share": "part of the advantage",
         "key_rank": "share of keys",
         "found": "share",
     }

@@ -6,7 +6,9 @@ import numpy as np
 
 from ...measures.library.strongest import NAMES
 from ...measures.result import Result
-from ..anchored import SOME, UNTRAINED, entropy, existing, jackknife, moves, places, together
+from ...stats.intervals import DIFFERENCES, SHARES, entropy, entropy_difference
+from ...stats.intervals.student import Interval
+from ..anchored import SOME, UNTRAINED, existing, moves, places, together
 from ..claim import Check, Claim, Number, Variant, above, said
 from ..evidence import Evidence
 from ..numbers import number
@@ -66,7 +68,9 @@ def sink(evidence: Evidence, study: str) -> Claim:
     strongest = evidence.result("strongest-same", evidence.arm)
     at_first = None
     if strongest is not None:
-        at_first = number(_at_first(strongest), "ARM: strongest key is position 0", "%")
+        at_first = number(
+            _at_first(strongest), "ARM: strongest key is position 0", "%", bounds=SHARES
+        )
     variants = [*other_deltas(SINK, theta, control, bar)]
     while_decoding = _first(evidence.result("absorption", evidence.arm), "while decoding", LEVEL)
     of_control = _first(_control(evidence, "absorption", evidence.arm), "untrained", LEVEL)
@@ -75,7 +79,7 @@ def sink(evidence: Evidence, study: str) -> Claim:
     by_rule = Rule(1, SINK.text, "share of layers whose anchor is position 0", 0.5, "%")
     for name in NAMES:
         share = None if strongest is None else _at_first(strongest, name)
-        theta_rule = None if share is None else number(share, name, "%", level=LEVEL)
+        theta_rule = None if share is None else number(share, name, "%", level=LEVEL, bounds=SHARES)
         variants.append(
             vary(f"{name}: position 0 is the anchor in most layers", by_rule, theta_rule, bar=bar)
         )
@@ -198,9 +202,15 @@ def _layer_moves(
 ) -> tuple[Number | None, Number | None, Number | None]:
     of_mdm, of_arm = (moves(p, 1) for p in (mdm, arm))
     return (
-        number(of_mdm - of_arm, "moves over layers, MDM − ARM", "points", level=level),
-        number(of_mdm, "MDM: moves over layers", "%"),
-        number(of_arm, "ARM: moves over layers", "%"),
+        number(
+            of_mdm - of_arm,
+            "moves over layers, MDM − ARM",
+            "points",
+            level=level,
+            bounds=DIFFERENCES,
+        ),
+        number(of_mdm, "MDM: moves over layers", "%", bounds=SHARES),
+        number(of_arm, "ARM: moves over layers", "%", bounds=SHARES),
     )
 
 
@@ -208,25 +218,26 @@ def _dispersion(
     mdm: np.ndarray, arm: np.ndarray, level: float
 ) -> tuple[Number | None, Number | None, Number | None]:
     sides = [p.reshape(len(p), -1) for p in (mdm, arm)]  # (example, layer × head)
-    # Layers in which both have an anchor in half of the prompts, chosen once for all.
+    # Layers in which both have an anchor in half of the prompts.
     usual = np.all([(~np.isnan(p)).mean(0) >= 0.5 for p in sides], axis=0)
-    binned = [np.minimum(p[:, usual] * BINS, BINS - 1) for p in sides]
-
-    def spread(place: np.ndarray, kept: np.ndarray) -> float:
-        each = [entropy(c[~np.isnan(c)], BINS) for c in place[kept].T]
-        return float(np.nanmean(each)) if np.isfinite(each).any() else float("nan")
-
-    if not usual.any():
+    if not usual.any() or len(mdm) < 2:
         return None, None, None
+    one, two = (
+        np.where(np.isnan(p), -1, np.minimum(np.nan_to_num(p) * BINS, BINS - 1)).astype(int)
+        for p in (side[:, usual] for side in sides)
+    )
     n = len(mdm)
+
+    def made(interval: Interval, label: str, unit: str, at: float) -> Number:
+        value, low, high = (float(x) for x in interval)
+        return Number(label, value, low, high, None, unit, n, at)
+
+    apart = entropy_difference(one, two, BINS, level=level, average=True)
     return (
-        jackknife(
-            lambda kept: spread(binned[0], kept) - spread(binned[1], kept),
-            n, "dispersion, MDM − ARM", "points", level,
-        ),
-        jackknife(lambda kept: spread(binned[0], kept), n, "MDM: dispersion", "%", 0.95),
-        jackknife(lambda kept: spread(binned[1], kept), n, "ARM: dispersion", "%", 0.95),
-    )  # fmt: skip
+        made(apart, "dispersion, MDM − ARM", "points", level),
+        made(entropy(one, BINS, average=True), "MDM: dispersion", "%", 0.95),
+        made(entropy(two, BINS, average=True), "ARM: dispersion", "%", 0.95),
+    )
 
 
 # Claim 3
@@ -269,7 +280,11 @@ def _step_moves(evidence: Evidence, key: str, how: str) -> tuple[Number | None, 
         few = "no" if there is None else said(there)
         return None, there, f"Masked rows have an anchor in {few} of cases: too few to say."
     theta = number(
-        moves(place, 1), "another anchor after a quarter of the content", "%", level=LEVEL
+        moves(place, 1),
+        "another anchor after a quarter of the content",
+        "%",
+        level=LEVEL,
+        bounds=SHARES,
     )
     return theta, there, ""
 

@@ -1,0 +1,55 @@
+"""Intervals of differences: of the same examples, paired, and of two samples of their own."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Real
+
+from .means import Bounds, mean, of_differences
+from .student import Cells, Interval, both
+
+
+def difference(
+    a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"], *, level: float = 0.95
+) -> Interval:
+    """a − b over the same examples, paired: what varies between examples alike cancels.
+
+    Where both are 0 or 1 throughout it is Tango's interval, which is there even if no pair differs.
+    """
+    one, two, rest = both(a, b)
+    shares = np.ones(one.shape[1], bool)
+    for flat in (one, two):
+        shares &= (np.isin(flat, (0, 1)) | np.isnan(flat)).all(0)
+    return of_differences(one - two, rest, level, shares)
+
+
+def independent(
+    a: Real[np.ndarray, "n *rest"],
+    b: Real[np.ndarray, "m *rest"],
+    *,
+    level: float = 0.95,
+    bounds: Bounds | None = None,
+) -> Interval:
+    """Mean a − mean b of two samples of their own, such as two domains' examples.
+
+    Each mean has its interval, and from these follows the difference's (`recovered`). NaN where
+    either has none.
+    """
+    return recovered(mean(a, level=level, bounds=bounds), mean(b, level=level, bounds=bounds))
+
+
+def recovered(a: Interval, b: Interval, correlation: Cells | float = 0.0) -> Interval:
+    """The interval of a − b from both intervals: variances recovered from their ends.
+
+    Zou and Donner (Stat. Med. 27, 2008), MOVER: each end's distance from the value stands for the
+    standard errors on that side, so lopsided intervals stay lopsided.
+    """
+
+    def joined(x: Any, y: Any) -> Any:
+        return np.sqrt(np.maximum(x**2 + y**2 - 2 * correlation * x * y, 0))
+
+    (u, u_low, u_high), (v, v_low, v_high) = a, b
+    value = np.asarray(u - v)
+    low = value - joined(u - u_low, v_high - v)
+    high = value + joined(u_high - u, v - v_low)
+    return value, np.asarray(low), np.asarray(high)

@@ -1,0 +1,128 @@
+"""Intervals of entropies: how widely places, or any labels, are spread over a number of bins.
+
+Entropy of the distribution that examples come from, over ln(bins): 0 one bin, 1 all alike. An
+entropy of few examples is too small, and its own bins say too little about those that were never
+met; both are mended here.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import entr, stdtrit, xlogy
+
+from ...errors import UsageError
+from .differences import recovered
+from .student import Interval, moments
+
+
+def entropy(
+    labels: Int[np.ndarray, "n *cells"], bins: int, *, level: float = 0.95, average: bool = False
+) -> Interval:
+    """Miller and Madow's estimate over examples, with a jackknife's interval.
+
+    Labels are 0 … bins − 1, or −1 where there is none. `average`: of the mean over all cells, one
+    number; an example is left out of all cells at once, so what they share counts once.
+
+    The estimate adds (bins met − 1) / 2n to the entropy of the shares (Miller 1955). Its standard
+    error is the jackknife's, joined by what remains where that is 0 because all bins are alike:
+    2n(ln bins − H) is then a χ² with bins − 1 degrees. The ends are Student's, and the upper one is
+    joined by what may have been missed: bins that n examples never met can still hold a share of
+    1 − ((1 − level)/2)^(1/n). Neither of the last two is in the published method, whose interval has
+    no width where all examples share a bin. (Joined: the root of the sum of squares.)
+    """
+    parts = _parts(labels, bins, level)
+    return _interval(parts.averaged() if average else parts, level)
+
+
+def entropy_difference(
+    a: Int[np.ndarray, "n *cells"],
+    b: Int[np.ndarray, "m *others"],
+    bins: int,
+    *,
+    level: float = 0.95,
+    average: bool = False,
+) -> Interval:
+    """Entropy of a − entropy of b over the same examples.
+
+    From both intervals, with the correlation of what leaving an example out does to the one and to
+    the other. `a` and `b` may have different cells if they are averaged.
+    """
+    if len(a) != len(b):
+        raise UsageError(
+            f"expected pairs, got {len(a)} and {len(b)} examples", "Pair them by id first."
+        )
+    one, two = (_parts(x, bins, level) for x in (a, b))
+    if average:
+        one, two = one.averaged(), two.averaged()
+    u, v = one.influence, two.influence
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = (u * v).sum(0) / np.sqrt((u**2).sum(0) * (v**2).sum(0))
+    known = np.nan_to_num(correlation, nan=0.0).reshape(one.rest)
+    return recovered(_interval(one, level), _interval(two, level), known)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    value: Float[np.ndarray, " c"]  # over ln(bins), like all below
+    influence: Float[np.ndarray, "n c"]  # of each example, mean 0, on the scale of single values
+    remainder: Float[np.ndarray, " c"]  # standard error where all bins are alike
+    missed: Float[np.ndarray, " c"]  # what bins never met could add
+    rest: tuple[int, ...]
+
+    def averaged(self) -> "_Parts":
+        """One cell: the mean of those that have a value."""
+        there = ~np.isnan(self.value)
+        if not there.any():
+            none = np.full(1, np.nan)
+            return _Parts(none, np.full((len(self.influence), 1), np.nan), none, none, ())
+
+        def over(x: Float[np.ndarray, "*n c"]) -> Float[np.ndarray, "*n 1"]:
+            return x[..., there].mean(-1, keepdims=True)
+
+        parts = (self.value, self.influence, self.remainder, self.missed)
+        return _Parts(*map(over, parts), ())
+
+
+def _interval(parts: _Parts, level: float) -> Interval:
+    _, error, _, n = moments(parts.influence)
+    half = stdtrit(np.maximum(n - 1, 1), (1 + level) / 2) * np.hypot(error, parts.remainder)
+    value, low = parts.value.clip(0, 1), (parts.value - half).clip(0, 1)
+    high = (parts.value + np.hypot(half, parts.missed)).clip(0, 1)
+    return value.reshape(parts.rest), low.reshape(parts.rest), high.reshape(parts.rest)
+
+
+def _parts(labels: Int[np.ndarray, "n *rest"], bins: int, level: float) -> _Parts:
+    labels = np.asarray(labels)
+    rest = labels.shape[1:]
+    flat = labels.reshape(len(labels), int(np.prod(rest)))
+    if bins < 2 or (flat >= bins).any():
+        raise UsageError(
+            f"expected labels below {bins} bins, got {int(flat.max(initial=0))}",
+            "Use at least two bins, and as many as there are labels.",
+        )
+    there = flat >= 0
+    counts = ((flat[..., None] == np.arange(bins)) & there[..., None]).sum(0)  # (c, bins)
+    n, met = counts.sum(-1), (counts > 0).sum(-1)
+    logs = xlogy(counts, counts)
+    total = logs.sum(-1)
+    fewer = np.maximum(counts - 1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        plain = np.log(n) - total / n
+        value = plain + (met - 1) / (2 * n)
+        left = (n - 1)[:, None]  # examples, with one of them out
+        out = np.log(left) - (total[:, None] - logs + xlogy(fewer, fewer)) / left
+        out += (met[:, None] - (counts == 1) - 1) / (2 * left)
+        without = np.take_along_axis(out, np.maximum(flat, 0).T, -1).T  # (n, c)
+        # Jackknife: (n − 1) · (mean of what is left − this one), where an example is there at all.
+        middle = np.where(there, without, 0.0).sum(0) / n
+        influence = np.where(there, (n - 1) * (middle - without), 0.0) * (len(flat) / n)
+        unseen = np.where(met < bins, 1 - ((1 - level) / 2) ** (1 / n), 0.0)
+        missed = entr(unseen) + entr(1 - unseen) - unseen * plain
+        missed += unseen * np.log(np.maximum(bins - met, 1))
+        missed = np.maximum(missed, 0)
+        remainder = np.sqrt((bins - 1) / 2) / n
+    absent, unit = n < 2, np.log(bins)
+    influence[:, absent] = np.nan
+    cells = [np.where(absent, np.nan, x / unit) for x in (value, remainder, missed)]
+    return _Parts(cells[0], influence / unit, cells[1], cells[2], rest)

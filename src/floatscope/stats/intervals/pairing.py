@@ -1,0 +1,47 @@
+"""Pairs by id: values of the same examples, brought together by name and never by place."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ...errors import UsageError
+
+
+def pair(*ids: Sequence[str]) -> tuple[list[str], list[Int[np.ndarray, " pairs"]]]:
+    """The ids that all lists hold, in the first one's order, and where each list has them.
+
+    An id that stands twice in a list is an error, because nothing says which of the two is meant; so
+    is no common id at all. What some lists lack is left out: compare the number of pairs with theirs.
+    """
+    places = []
+    for number, names in enumerate(ids, 1):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise UsageError(
+                f"expected every id once, but {_short(twice[0])} stands {Counter(names)[twice[0]]} "
+                f"times in list {number} ({len(twice)} ids do)",
+                "Pairing needs one value for each example: average repeats first.",
+            )
+        places.append({name: i for i, name in enumerate(names)})
+    common = [name for name in places[0] if all(name in place for place in places)]
+    if not common:
+        counts = " and ".join(str(len(names)) for names in ids)
+        raise UsageError(
+            f"expected the same examples, but of {counts} no id is in all",
+            "Compare what was measured on the same prompts, or without pairing.",
+        )
+    return common, [np.array([place[name] for name in common]) for place in places]
+
+
+def paired_by_id(
+    a: Mapping[str, float], b: Mapping[str, float]
+) -> tuple[list[str], Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
+    """The ids of both, and the values of each; see `pair`."""
+    common, _ = pair(list(a), list(b))
+    return common, *(np.array([float(x[i]) for i in common]) for x in (a, b))
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "…")

@@ -1,0 +1,35 @@
+"""Intervals of ratios of means over the same examples."""
+
+import numpy as np
+from jaxtyping import Real
+
+from .student import Interval, both, moments, skewed, varies
+
+
+def ratio(
+    a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"], *, level: float = 0.95
+) -> Interval:
+    """mean a / mean b, paired; an example where either is absent is left out.
+
+    On the scale of logarithms, where a ratio is a difference: what leaving each example out does to
+    ln(mean a / mean b) gives its standard error (jackknife) and skewness, and the ends are turned
+    back. The ends are NaN where a mean is not above 0, or would not be without some one example: such
+    a ratio could be anything, and `difference` is the question to ask.
+    """
+    one, two, rest = both(a, b)
+    absent = np.isnan(one) | np.isnan(two)
+    one, two = (np.where(absent, np.nan, x) for x in (one, two))
+    n = (~absent).sum(0)
+    (total, left), (total_b, left_b) = ((t := np.nansum(x, 0), t - x) for x in (one, two))
+    positive = (n > 1) & (total > 0) & (total_b > 0)
+    positive &= (absent | (left > 0)).all(0) & (absent | (left_b > 0)).all(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = total / total_b
+        logarithm = np.log(np.where(positive, value, 1.0))
+        without = np.log(np.where(positive, left / left_b, np.nan))
+        influence = (n - 1) * (np.nansum(without, 0) / n - without)
+    _, error, skewness, count = moments(influence)
+    positive &= varies(influence)
+    ends = skewed(logarithm, error, skewness, count - 1, level)
+    low, high = (np.where(positive, np.exp(end), np.nan) for end in ends)
+    return value.reshape(rest), low.reshape(rest), high.reshape(rest)

@@ -1,0 +1,89 @@
+"""Intervals of shares: how often something is so, and differences of that between paired answers.
+
+Successes need not be whole. Of all variables between 0 and 1 with a given mean, the one that is
+always 0 or 1 varies most, so an interval made for it is wide enough for any other.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Real
+from scipy.special import betaincinv, stdtrit
+
+Counts = Real[np.ndarray, "*rest"] | float
+Cells = Float[np.ndarray, "*rest"]
+_HALVINGS = 50  # of an interval of length 1: to 1e-15
+
+
+def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, Cells, Cells]:
+    """successes / n with Clopper and Pearson's interval (1934): it covers at every share and n.
+
+    Wilson's is narrower in the middle, and does not cover at the ends, where shares of attention and
+    right answers lie: with 95 % asked for, it holds a share of .98 in 85 % of samples of 8, and one of
+    .95 in 92.5 % of samples of 20. None of n = 0.
+    """
+    (k, n), shape = _together(successes, n)
+    tail = (1 - level) / 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = k / n
+        inside = np.clip(k, 0, n)
+        low = np.where(k > 0, betaincinv(np.maximum(inside, 1e-12), n - inside + 1, tail), 0.0)
+        high = np.where(k < n, betaincinv(inside + 1, np.maximum(n - inside, 1e-12), 1 - tail), 1.0)
+    none = ~(n > 0)
+    # Successes that are not whole can put an end on the wrong side of the share itself.
+    low, high = np.minimum(low, value), np.maximum(high, value)
+    ends = (value, np.where(none, np.nan, low), np.where(none, np.nan, high))
+    return ends[0].reshape(shape), ends[1].reshape(shape), ends[2].reshape(shape)
+
+
+def paired_shares(
+    more: Counts, fewer: Counts, n: Counts, *, level: float = 0.95
+) -> tuple[Cells, Cells, Cells]:
+    """(more − fewer) / n for pairs of yes and no: Tango's score interval (Stat. Med. 17, 1998).
+
+    `more`: pairs where the first alone is yes; `fewer`: the second alone; n: all pairs. Published
+    with a normal quantile; here it is Student's with n − 1 degrees, because with the normal one 40
+    pairs, a fifth of them discordant to one side, are covered in 92.8 % and not in 95 %.
+    """
+    (b, c, n), shape = _together(more, fewer, n)
+    several = n > 1
+    count = np.where(several, n, 2.0)
+    low, high = score_limits(b, c, count, stdtrit(count - 1, (1 + level) / 2))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = (b - c) / n
+    ends = (value, np.where(several, low, np.nan), np.where(several, high, np.nan))
+    return ends[0].reshape(shape), ends[1].reshape(shape), ends[2].reshape(shape)
+
+
+def score_limits(b: Cells, c: Cells, n: Cells, quantile: Cells | float) -> tuple[Cells, Cells]:
+    """The differences whose score is the quantile: below and above the one that was found."""
+    found, ends = (b - c) / n, np.ones_like(n)
+    low = _crossing(b, c, n, quantile, -ends, found)
+    return low, _crossing(b, c, n, -quantile, found, ends)
+
+
+def _crossing(
+    b: Cells, c: Cells, n: Cells, target: Cells | float, low: Cells, high: Cells
+) -> Cells:
+    """Where the score, which falls as the difference grows, meets the target."""
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        above = _score(b, c, n, middle) > target
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return (low + high) / 2
+
+
+def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
+    """Distance from a difference in standard errors, as they would be if it were the true one."""
+    linear = (2 * n - b + c) * difference - b - c
+    constant = -c * difference * (1 - difference)
+    root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0))
+    second_alone = (root - linear) / (4 * n)  # its likeliest probability, given the difference
+    variance = n * (2 * second_alone + difference * (1 - difference))
+    return (b - c - n * difference) / np.sqrt(np.maximum(variance, 1e-30))
+
+
+def _together(*counts: Counts) -> tuple[list[Cells], tuple[Any, ...]]:
+    """Counts of one shape, as a line of cells; and the shape."""
+    arrays = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in counts))
+    return [x.ravel() for x in arrays], arrays[0].shape

@@ -14,7 +14,7 @@ from ..._lazy import lazily
 if TYPE_CHECKING:
     from .differences import difference, independent
     from .entropies import entropy, entropy_difference
-    from .means import hierarchical, mean
+    from .means import DIFFERENCES, SHARES, hierarchical, mean
     from .pairing import pair, paired_by_id
     from .planning import needed
     from .ratios import ratio

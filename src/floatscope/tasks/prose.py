@@ -1,0 +1,38 @@
+"""Running English prose: passages of public-domain books, each of another author.
+
+A domain to compare questions with. Every passage is an example of its own: no two share a sentence.
+None of the books is in the embedded pair's training text, though others of their kind are; PROSE.md
+beside the file names every author and title. `noise` is for the world's own dial and has single facts.
+"""
+
+import gzip
+import json
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import UsageError
+
+FILE = Path(__file__).with_name("prose.jsonl.gz")
+PASSAGES = 128  # in that file
+
+
+@lru_cache(maxsize=1)
+def sentences() -> tuple[tuple[str, ...], ...]:
+    """The passages, each as its sentences."""
+    lines = gzip.decompress(FILE.read_bytes()).decode("utf-8").splitlines()
+    return tuple(tuple(json.loads(line)["sentences"]) for line in lines)
+
+
+def prose(index: int, length: int) -> str:
+    """Passage `index` up to the sentence that reaches `length` characters; all of it if it is shorter."""
+    if not 0 <= index < PASSAGES:
+        raise UsageError(
+            f"expected a passage of prose from 0 to {PASSAGES - 1}, got {index}",
+            f"Trace at most {PASSAGES} examples of prose (--limit): none is used twice.",
+        )
+    kept: list[str] = []
+    for sentence in sentences()[index]:
+        kept.append(sentence)
+        if len(" ".join(kept)) >= length:
+            break
+    return " ".join(kept)

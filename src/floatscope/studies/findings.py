@@ -1,6 +1,6 @@
 """Findings: a finished run opened, and what its studies make of it; each computed once."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ class Findings(Evidence):
             raise RunError(
                 f"{directory} holds no run", "Make one with `floatscope study` or `demo`."
             )
-        if run.manifest() is None:
+        manifest = run.manifest()
+        if manifest is None:
             raise RunError(
                 f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
             )
@@ -45,7 +46,11 @@ class Findings(Evidence):
                 if plugins
                 else "Use the version that ran it.",
             )
-        super().__init__(run, request, plan(request), measures_of(request))
+        # An older version planned fewer shards for the same request: what it did is what there is.
+        done = {shard["shard"] for shard in manifest["result"]["shards"]}
+        planned = plan(request)
+        kept = tuple(shard for shard in planned.shards if shard.id in done)
+        super().__init__(run, request, replace(planned, shards=kept), measures_of(request))
 
     @cached_property
     def studies(self) -> list[Study]:

@@ -15,3 +15,4 @@ class Setting:
     intervention: str = ""
     sampler: str = ""  # "" = the run's; others are for diffusion models alone
     people: str = MAIN
+    early_stop: bool = True  # else every position is revealed, also behind an end token

@@ -175,6 +175,7 @@ class _Worker:
         return arrays, {
             "setting": asdict(setting),
             "sampler": asked.sampler.describe(),
+            "end_ids": list(model.end_ids),
             "rows": asked.scored,
             "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
         }
@@ -224,7 +225,8 @@ class _Worker:
             return None if setting and setting.sampler else sampler_of(default_name(model), common)
         special = all_samplers(request.length, request.steps, request.frequencies)
         if setting and setting.sampler in special:
-            return replace(special[setting.sampler], seed=request.seed)
+            chosen = special[setting.sampler]
+            return replace(chosen, seed=request.seed, stop_at_eos=setting.early_stop)
         return sampler_of(name, common | {"steps": request.steps})
 
 

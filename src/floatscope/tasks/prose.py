@@ -24,15 +24,15 @@ def sentences() -> tuple[tuple[str, ...], ...]:
 
 
 def prose(index: int, length: int) -> str:
-    """Passage `index` up to the sentence that reaches `length` characters; all of it if it is shorter."""
+    """As many whole sentences of passage `index` as `length` characters hold; one at least."""
     if not 0 <= index < PASSAGES:
         raise UsageError(
             f"expected a passage of prose from 0 to {PASSAGES - 1}, got {index}",
-            f"Trace at most {PASSAGES} examples of prose (--limit): none is used twice.",
+            f"Trace at most {PASSAGES} examples of prose: none is used twice.",
         )
-    kept: list[str] = []
-    for sentence in sentences()[index]:
-        kept.append(sentence)
-        if len(" ".join(kept)) >= length:
+    text, *more = sentences()[index]
+    for sentence in more:
+        if len(text) + 1 + len(sentence) > length:
             break
-    return " ".join(kept)
+        text += f" {sentence}"
+    return text

@@ -6,7 +6,7 @@ from typing import ClassVar
 from ...measures import Dormancy as Measured
 from ...measures import ExtremeTokens, switching
 from ...measures.base import Measure
-from ..claim import Claim, Number, above, below, said, verdict
+from ..claim import Claim, Number, above, below, said
 from ..evidence import Evidence
 from ..numbers import overall
 from ..request import Request
@@ -17,7 +17,6 @@ from ..study import Shows, Study
 class Dormancy(Study):
     name = "dormancy"
     question = "Are heads active in one domain and at rest in another, and do anchors drain values?"
-    decides = (10,)
     method = """\
 dormant: a head whose share of attention on its own anchors exceeds 0.3 (2410.13835)
 domains: the questions with their passages, and running English prose of about the same length

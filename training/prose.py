@@ -25,7 +25,9 @@ from training.corpus import BOOKS
 
 LENGTH = 2400  # characters of a passage, or a sentence more
 YEARS = range(1700, 1923)
-HEAD = re.compile(r"Title: *(?P<title>.+?)\s*\n.*?Author: *(?P<author>.+?)\s*\n.*?Year: *(?P<year>\d+)", re.S)
+HEAD = re.compile(
+    r"Title: *(?P<title>.+?)\s*\n.*?Author: *(?P<author>.+?)\s*\n.*?Year: *(?P<year>\d+)", re.S
+)
 # A sentence ends where a capital or a quotation follows; an initial or a title is no end.
 END = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!Mr\.)(?<!Dr\.)(?<!St\.)(?<!Mrs\.) +(?=[A-Z])")
 ABOUT = """# Prose

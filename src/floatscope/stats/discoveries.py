@@ -9,7 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 
-def benjamini_hochberg(p: Float[np.ndarray, "*shape"], level: float = 0.05) -> Bool[np.ndarray, "*shape"]:
+def benjamini_hochberg(
+    p: Float[np.ndarray, "*shape"], level: float = 0.05
+) -> Bool[np.ndarray, "*shape"]:
     """Which hypotheses are rejected so that, on average, a share of at most `level` is in error.
 
     Benjamini & Hochberg 1995: all up to the largest i with p_(i) ≤ i·level/m. For independent

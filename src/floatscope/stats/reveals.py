@@ -35,8 +35,8 @@ def boundary(rank: Float[np.ndarray, " n"]) -> float:
     fifth = n // 5
     if not fifth:
         return NAN
-    outer = np.arange(n)
-    outer = (outer < fifth) | (outer >= n - fifth)
+    place = np.arange(n)
+    outer = (place < fifth) | (place >= n - fifth)
     return float((rank[outer].mean() - rank[~outer].mean()) / n)
 
 

@@ -24,15 +24,12 @@ def sentences() -> tuple[tuple[str, ...], ...]:
 
 
 def prose(index: int, length: int) -> str:
-    """As many whole sentences of passage `index` as `length` characters hold; one at least."""
+    """As many whole words of passage `index` as `length` characters hold: sentences differ in length too
+    much for two domains to be of one length."""
     if not 0 <= index < PASSAGES:
         raise UsageError(
             f"expected a passage of prose from 0 to {PASSAGES - 1}, got {index}",
             f"Trace at most {PASSAGES} examples of prose: none is used twice.",
         )
-    text, *more = sentences()[index]
-    for sentence in more:
-        if len(text) + 1 + len(sentence) > length:
-            break
-        text += f" {sentence}"
-    return text
+    text = " ".join(sentences()[index])
+    return text if len(text) <= length else text[: length + 1].rpartition(" ")[0] or text[:length]

@@ -71,7 +71,7 @@ def mean(values: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, np.nda
     n = (~np.isnan(values)).sum(0)
     middle = np.nanmean(values, axis=0)
     half = stats.t.ppf((1 + level) / 2, n - 1) * np.nanstd(values, axis=0, ddof=1) / np.sqrt(n)
-    return middle, middle - half, middle + half
+    return np.asarray(middle), np.asarray(middle - half), np.asarray(middle + half)
 
 
 def needed(

@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from floatscope.studies.claim import VERDICTS, Claim
 from verdict_parts.dormancy import dormancy
 from verdict_parts.order import order
+
+from floatscope.studies.claim import VERDICTS, Claim
 
 # claim → how it is planted (true or false, generator, examples), and the demo's number of examples
 PLANTED: dict[int, tuple[Callable[[bool, np.random.Generator, int], Claim], int]] = {

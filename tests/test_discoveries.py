@@ -1,4 +1,4 @@
-"""Lists and counts of many tests: against scipy, against closed testing by its definition, and by simulation."""
+"""Lists and counts of many tests: against scipy, against closed testing by definition, by simulation."""
 
 from itertools import combinations
 

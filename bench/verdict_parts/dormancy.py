@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import xarray as xr
+
 from floatscope.measures import Dormancy
 from floatscope.studies.claim import Claim
 from floatscope.studies.library import STUDIES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+
 from floatscope.measures import DecodingOrder
 from floatscope.studies.claim import Claim
 from floatscope.studies.library import STUDIES

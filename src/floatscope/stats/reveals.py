@@ -26,7 +26,8 @@ def ranks(values: np.ndarray) -> Float[np.ndarray, " n"]:
 
 def shuffled(rank: Float[np.ndarray, " n"], block: np.ndarray) -> Float[np.ndarray, " n"]:
     """A random order within blocks: every position has the mean rank of its block."""
-    return np.array([rank[block == b].mean() for b in block])
+    _, which, count = np.unique(block, return_inverse=True, return_counts=True)
+    return (np.bincount(which, rank) / count)[which] if len(rank) else rank
 
 
 def boundary(rank: Float[np.ndarray, " n"]) -> float:

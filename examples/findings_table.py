@@ -19,6 +19,7 @@ from floatscope.stats.intervals import bootstrap, difference
 from floatscope.studies import Findings
 
 Found = dict[str, dict[str, Any]]  # model and setting → contains, steps, order
+ENDS = (1,)  # the pair's <eos>: the published decodings do not name it
 MODELS = {"pair/mdm": "diffusion", "pair/arm": "autoregressive"}
 # What a study calls a setting → what the tables do.
 NAMES = {
@@ -49,7 +50,7 @@ def _order(decodings: list[dict[str, Any]]) -> Any:
         )
         for one in decodings
     ]
-    return fs.DecodingOrder(frequencies="pair").of_decodings(every, "pair/mdm")
+    return fs.DecodingOrder(frequencies="pair").of_decodings(every, "pair/mdm", ENDS)
 
 
 def of_runs(directory: Path) -> Found:
@@ -191,23 +192,29 @@ def _controls(found: Found, starts: str | tuple[str, ...], base: str) -> str:
 
 def _samplers(found: Found, start: str) -> str:
     lines = [
-        "| sampler | right | steps | left to right | ends first (−) | trivial first (null) |",
-        "|---|---|---|---|---|---|",
+        "| sampler | right | steps | left to right | ends first (−) | end tokens first (null) | "
+        "end or trivial first (null) |",
+        "|---|---|---|---|---|---|---|",
     ]
     for key, entry in found.items():
         if start not in key or entry["order"] is None:
             continue
         order = entry["order"].data
-        numbers = [
-            f"{float(order[n]):+.2f} [{float(order[n + '_low']):.2f}, {float(order[n + '_high']):.2f}]"
-            for n in ("left_to_right", "boundary", "trivial")
-        ]
-        numbers[2] += f" ({float(order['trivial_null']):.2f})"
+        # Where early stop left positions masked in one answer, the others are a choice among them.
+        whole = float(order["unrevealed"]) == 0
+        numbers = [_value(order, n) if whole else "–" for n in ("left_to_right", "boundary")]
+        for name in ("ends_first", "end_or_trivial"):
+            numbers.append(f"{_value(order, name)} ({float(order[name + '_null']):.2f})")
         right = _cell(np.array(entry["contains"], float))
         steps = np.mean(entry["steps"])
         name = key.partition("sampler/")[2]
         lines.append(f"| {name} | {right} | {steps:.1f} | {' | '.join(numbers)} |")
     return "\n".join(lines) + "\n"
+
+
+def _value(order: Any, name: str) -> str:
+    value, low, high = (float(order[f"{name}{end}"]) for end in ("", "_low", "_high"))
+    return f"{value:+.2f} [{low:.2f}, {high:.2f}]"
 
 
 if __name__ == "__main__":

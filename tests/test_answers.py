@@ -108,7 +108,7 @@ def test_the_order_of_a_decoding_is_that_of_its_trace(mdm, records):
     sampler = fs.Confidence(length=8, block_length=4)
     measure = fs.DecodingOrder(frequencies="pair")
     traced = measure(mdm.trace(prompt, sampler, keep=["residual_norm"]))
-    plain = measure.of_decodings([mdm.generate(prompt, sampler)], mdm.name)
+    plain = measure.of_decodings([mdm.generate(prompt, sampler)], mdm.name, mdm.end_ids)
     for name in traced.values:
         np.testing.assert_array_equal(traced[name], plain[name])
 

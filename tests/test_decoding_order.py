@@ -1,4 +1,4 @@
-"""Decoding order: left to right, from the ends, at random, remasked, in blocks."""
+"""Decoding order: left to right, from the ends, at random, remasked, in blocks; end tokens apart."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ import floatscope as fs
 from floatscope.measures.library.order import DecodingOrder
 
 
-def revealed(order, *, prompt=4, tokens=None, block=None):
-    """A trace that reveals answer position order[t] at step t."""
+def revealed(order, *, prompt=4, tokens=None, block=None, ends=()):
+    """A trace that reveals answer position order[t] at step t; ends=None: as an old version wrote it."""
     n, size = len(order), prompt + len(order)
     tokens = np.arange(10, 10 + size) if tokens is None else np.asarray(tokens)
     canvas = np.tile(tokens, (n + 1, 1))
@@ -21,6 +21,8 @@ def revealed(order, *, prompt=4, tokens=None, block=None):
     if block is not None:
         starts = prompt + np.asarray(order) // block * block
         trace.data["block"][:] = np.stack([starts, starts + block], 1)
+    if ends is not None:
+        trace.data.attrs["end_ids"] = list(ends)
     return trace
 
 
@@ -75,7 +77,9 @@ def test_the_last_reveal_counts_and_never_is_nan():
     assert found["left_to_right"].item() == pytest.approx(np.corrcoef(np.arange(6), ranks)[0, 1])
     trace.data["change"][5, 4] = 0
     found = DecodingOrder()(trace)
-    assert found["left_to_right"].item() == pytest.approx(1)
+    assert found["unrevealed"].item() == pytest.approx(1 / 6)
+    assert np.isnan(found["left_to_right"]) and np.isnan(found["boundary"])
+    assert found["left_to_right_content"].item() == pytest.approx(1)
     assert found["map"].sel(time=1.0).values[0] == 0
 
 
@@ -97,6 +101,84 @@ def test_trivial_tokens(tmp_path):
         DecodingOrder(frequencies=path)(revealed(range(8), tokens=[99] * 12))
 
 
+END = 2
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Tokens 30 to 39 are frequent, all others rare; the corpus has no end token and no token 60."""
+    table = np.full(64, 0.001)
+    table[30:40], table[END], table[60] = 0.05, 0, 0
+    np.save(tmp_path / "f.npy", table)
+    return str(tmp_path / "f.npy")
+
+
+def filled(first, corpus, **options):
+    """Four content tokens, the first of them frequent, then twelve end tokens; `first` come first."""
+    tokens = [9] * 4 + [30, 40, 41, 60] + [END] * 12
+    order = [*first, *(i for i in range(16) if i not in first)]
+    return DecodingOrder(corpus, **options)(revealed(order, tokens=tokens, ends=[END]))
+
+
+def test_end_tokens_first_are_not_rare_tokens_first(corpus):
+    """The last four places are filled with end tokens first: once that read "0 % trivial"."""
+    found = filled([15, 14, 13, 12], corpus)
+    assert found["ends_first"].item() == 1 and found["ends_first_null"].item() == 0.75
+    assert found["end_or_trivial"].item() == 1
+    # Of the four content tokens one is more frequent than their median.
+    assert found["end_or_trivial_null"].item() == pytest.approx(13 / 16)
+    assert found["unseen"].item() == 0.25
+    assert found["boundary"].item() < 0  # three of the outer fifths' six places come first
+
+
+def test_content_tokens_first_are_told_from_filling(corpus):
+    found = filled([3, 1, 2, 0], corpus)  # the rare before the frequent
+    assert found["ends_first"].item() == 0 and found["end_or_trivial"].item() == 0.25
+    assert found["trivial"].item() == 0 and found["trivial_null"].item() == 0.25
+    assert filled([0, 1, 2, 3], corpus)["trivial"].item() == 1
+
+
+def test_order_over_content_tokens_alone_knows_their_places_alone(corpus):
+    """Ten content tokens from their ends, behind and before end tokens that came earlier or later."""
+    content = np.array(from_the_ends(10)) + 5
+    order = [0, 1, 2, 3, 4, *content, 15, 16, 17, 18, 19]
+    tokens = [9] * 4 + [END] * 5 + list(range(40, 50)) + [END] * 5
+    found = DecodingOrder()(revealed(order, tokens=tokens, ends=[END]))
+    alone = DecodingOrder()(revealed(from_the_ends(10)))
+    for name in ("boundary", "left_to_right"):
+        assert found[f"{name}_content"].item() == pytest.approx(alone[name].item())
+    assert abs(found["boundary"].item()) < 0.05
+
+
+def test_early_stop_leaves_no_order_over_all_positions():
+    """What is left masked lies behind the end token, wherever the sampler would have gone next."""
+    order = [0, 1, 2, 3, 9, 8]
+    trace = revealed(range(10), tokens=[9] * 4 + [40, 41, 42] + [END] * 7, ends=[END])
+    trace.data["change"][:] = 0
+    for t, place in enumerate(order):
+        trace.data["change"][t, 4 + place] = 1
+    found = DecodingOrder()(trace)
+    assert np.isnan(found["boundary"]) and np.isnan(found["left_to_right"])
+    assert found["unrevealed"].item() == pytest.approx(0.4)
+    assert found["left_to_right_content"].item() == pytest.approx(1)
+
+
+def test_without_end_ids_nothing_is_guessed_of_them(corpus):
+    """An older trace does not say which tokens end an answer; whoever measures can."""
+    trace = revealed(range(16), tokens=[9] * 4 + [30, 40, 41, 42] + [END] * 12, ends=None)
+    found = DecodingOrder(corpus)(trace)
+    for name in ("ends_first", "trivial", "end_or_trivial", "boundary_content", "unseen"):
+        assert np.isnan(found[name])
+    assert found["boundary"].item() == pytest.approx(0)
+    assert DecodingOrder(corpus, ends=(END,))(trace)["ends_first"].item() == 0
+
+
+def test_a_decoding_without_early_stop_reveals_everything(llada):
+    trace = llada.trace("Hello", fs.Confidence(length=10, stop_at_eos=False), keep=["entropy"])
+    assert DecodingOrder()(trace)["unrevealed"].item() == 0
+    assert trace.info["end_ids"] == list(llada.end_ids)
+
+
 def test_all_at_once_has_no_order():
     trace = revealed(range(6))
     trace.data["change"][:] = 0
@@ -111,6 +193,6 @@ def test_result_has_a_tidy_table_and_a_figure(tmp_path, llada):
     prompts = ["Hello there", "Hello you", "Hello"]
     traces = [llada.trace(p, fs.Confidence(length=10), keep=["entropy"]) for p in prompts]
     found = DecodingOrder()(traces)
-    assert set(found.table()["value"]) == {"map", "boundary", "left_to_right", "trivial"}
+    assert set(found.table()["value"]) == set(DecodingOrder.units)
     for ending in ("svg", "pdf"):
         assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))

@@ -47,11 +47,30 @@ def test_the_switching_head_is_found_and_no_other():
     )
     expected = np.zeros((1, 3, 4), bool)
     expected[0][HEAD] = True
-    np.testing.assert_array_equal(found["joint"], expected)
+    np.testing.assert_array_equal(found["crosses"], expected)
+    np.testing.assert_array_equal(found["stays"], ~expected)
     assert found["difference"].values[0][HEAD] == pytest.approx(0.6, abs=0.05)
-    assert found.attrs["tested"] == 2  # elsewhere there is no mass to differ
-    assert found.attrs["expected_by_chance"] == pytest.approx(0.1)
+    assert found.attrs["tested"] == 12 and found.attrs["switching"] == 1
+    assert found.attrs["at_least"] == found.attrs["at_most"] == 1
     assert list(found["pair"].values) == ["code − prose"]
+
+
+def test_heads_that_differ_on_one_side_of_the_threshold_do_not_switch():
+    """Mass 0.6 in both, and 0.6 against 0.85: a difference of means once counted as a switch."""
+    measure, more = Dormancy(rule=RULE), []
+    for trace in domain(3, HEAD, EVERYWHERE, n=10):
+        data = trace.data.copy(deep=True)
+        # Half of what the other keys of that head had goes to the anchor as well.
+        sums = data["column_sum"]
+        sums[:, :, HEAD[0], HEAD[1]] /= 2
+        sums[:, :, HEAD[0], HEAD[1], KEY] += data["rows_counted"] / 2
+        more.append(fs.Trace(data))
+    found = switching({"a": measure(more), "b": measure(domain(4, HEAD, EVERYWHERE, n=10))})
+    assert found["differs"].values[0][HEAD] and found["difference"].values[0][HEAD] > 0.15
+    assert not found["crosses"].any() and found["stays"].values[0][HEAD]
+    assert found.attrs["switching"] == found.attrs["at_least"] == 0
+    raised = switching({"a": measure(more), "b": measure(domain(4, HEAD, n=10))}, threshold=0.7)
+    assert raised["crosses"].values[0][HEAD] and raised.attrs["threshold"] == 0.7
 
 
 def noise(seed, layers, heads):
@@ -64,13 +83,14 @@ def noise(seed, layers, heads):
     return traces
 
 
-def test_without_a_difference_at_most_one_head_in_twenty_switches_and_none_jointly():
+def test_without_a_difference_no_head_switches():
     measure = Dormancy(rule=fs.Share(per_head=True))
-    found = switching({"a": measure(noise(1, 20, 40)), "b": measure(noise(2, 20, 40))})
-    assert found.attrs["tested"] == 800
-    assert found.attrs["expected_by_chance"] == pytest.approx(40)
-    assert 0.01 < float(found["switches"].mean()) < 0.065
-    assert int(found["joint"].sum()) == 0
+    found = switching({"a": measure(noise(1, 10, 40)), "b": measure(noise(2, 10, 40))})
+    assert found.attrs["tested"] == 400
+    assert found.attrs["switching"] == found.attrs["at_least"] == 0
+    inside = (found["low"] < 0) & (found["high"] > 0)
+    assert 0.9 < float(inside.mean()) < 0.98  # head by head, one in twenty leaves out 0
+    assert int(found["differs"].sum()) <= 2
 
 
 def test_three_domains_are_three_pairs():

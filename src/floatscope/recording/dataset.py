@@ -91,6 +91,7 @@ def assemble(
         "block_size": model.block or 0,
         "shift": model.shift,
         "mask_id": -1 if model.mask_id is None else model.mask_id,
+        "end_ids": list(model.end_ids),
         "dtype": str(model.dtype).removeprefix("torch."),
         "sampler": sampler.describe(),
         "floatscope": version("floatscope"),

@@ -289,8 +289,10 @@ class Evidence:
 
     def _order(self, setting: str, model: str | None) -> Result | None:
         decodings = []
+        ends = None  # of a run that did not write them down
         for shard in self._asked(setting, model):
             output = self.run.read(shard)
+            ends = output.meta.get("end_ids", ends)
             for i in range(len(output.meta["rows"])):
                 if f"{i}/change" in output.arrays:
                     decodings.append(
@@ -303,7 +305,8 @@ class Evidence:
                     )
         if not decodings or model is None:
             return None
-        return DecodingOrder(frequencies=self.request.frequencies).of_decodings(decodings, model)
+        measure = DecodingOrder(frequencies=self.request.frequencies)
+        return measure.of_decodings(decodings, model, ends)
 
     # Traces for the viewer
 

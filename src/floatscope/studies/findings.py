@@ -33,7 +33,8 @@ class Findings(Evidence):
             raise RunError(
                 f"{directory} holds no run", "Make one with `floatscope study` or `demo`."
             )
-        if run.manifest() is None:
+        manifest = run.manifest()
+        if manifest is None:
             raise RunError(
                 f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
             )

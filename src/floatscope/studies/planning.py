@@ -6,9 +6,10 @@ from typing import Any
 from ..engine import Plan, Shard
 from ..errors import UsageError
 from ..measures.base import Measure
+from ..tasks.prose import PASSAGES
 from .library import STUDIES
 from .request import Request
-from .setting import QUESTIONS, Setting
+from .setting import PROSE, Setting
 from .study import Study
 
 WORKER = "floatscope.studies.worker:make"
@@ -61,17 +62,20 @@ def plan(request: Request) -> Plan:
     shards: list[Shard] = []
     for m, model in enumerate(request.models):
         for domain in domains:
-            total = request.limit if domain == QUESTIONS else max(8, request.limit // 2)
+            total = min(request.limit, PASSAGES) if domain == PROSE else request.limit
             for start in range(0, total, request.shard):
                 stop = min(start + request.shard, total)
-                spec = _spec("trace", model, start, stop, domain=domain)
+                # Another text is another question: what was traced on one is not kept for the other.
+                text = {"text": "books"} if domain == PROSE else {}
+                spec = _spec("trace", model, start, stop, domain=domain, **text)
                 shards.append(Shard(f"trace-{m}-{domain}-{start:05d}", spec))
-        for s, setting in enumerate(settings):
+        for s, (name, setting) in enumerate(settings.items()):
+            how = {} if setting.early_stop else {"early_stop": False}
             step = request.shard * 4
-            total = questions_of(settings[setting], request)
+            total = questions_of(setting, request)
             for start in range(0, total, step):
                 stop = min(start + step, total)
-                spec = _spec("ask", model, start, stop, setting=setting)
+                spec = _spec("ask", model, start, stop, setting=name, **how)
                 shards.append(Shard(f"ask-{m}-{s:03d}-{start:05d}", spec))
         for seed in seeds:  # last: the permuted weights are another model to load
             for start in range(0, request.limit, request.shard):

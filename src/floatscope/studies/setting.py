@@ -19,3 +19,4 @@ class Setting:
     sampler: str = ""  # "" = the run's; others are for diffusion models alone
     people: str = MAIN
     questions: int | None = None  # how many are asked; None: the run's `questions`
+    early_stop: bool = True  # else every position is revealed, also behind an end token

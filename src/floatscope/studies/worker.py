@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..decode import AnySampler, check_fits
@@ -20,8 +19,8 @@ from ..sequences.prompt import Encoded, Prompt
 from ..stats.thirds import thirds
 from ..tasks.asking import Asked, NothingToAsk, ask, default_template
 from ..tasks.conditions import condition_of
-from ..tasks.noise import NOISE
 from ..tasks.pool import Pool
+from ..tasks.prose import prose
 from ..tasks.readers import read_records
 from ..tasks.record import Record
 from ..tasks.templates import template_of
@@ -148,9 +147,9 @@ class _Worker:
 
     def _prompt(self, domain: str, index: int, model: Model) -> tuple[str, Prompt]:
         records = self._records()
-        if domain == PROSE:
-            return f"prose/{index}", _prose(records[index % len(records)], index)
         record = records[index]
+        if domain == PROSE:
+            return f"prose/{index}", _prose(record, index)
         template = template_of(self.request.template, self.request.chat)
         template = template or default_template(self.records)
         condition = condition_of(self.request.traced_as, self.request.seed)
@@ -199,6 +198,7 @@ class _Worker:
         return arrays, {
             "setting": asdict(setting),
             "sampler": asked.sampler.describe(),
+            "end_ids": list(model.end_ids),
             "rows": asked.scored,
             "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
         }
@@ -248,7 +248,8 @@ class _Worker:
             return None if setting and setting.sampler else sampler_of(default_name(model), common)
         special = all_samplers(request.length, request.steps, request.frequencies)
         if setting and setting.sampler in special:
-            return replace(special[setting.sampler], seed=request.seed)
+            chosen = special[setting.sampler]
+            return replace(chosen, seed=request.seed, stop_at_eos=setting.early_stop)
         return sampler_of(name, common | {"steps": request.steps})
 
 
@@ -282,8 +283,4 @@ def about(model: Model) -> dict[str, Any]:
 def _prose(record: Record, index: int) -> Prompt:
     """Running English of about the length of the record's own prompt: another domain, no question."""
     wanted = len(record.question) + sum(len(p.text) for p in record.passages)
-    order = np.random.default_rng(index).permutation(len(NOISE))
-    texts: list[str] = []
-    while sum(map(len, texts)) < wanted:
-        texts.append(NOISE[order[len(texts) % len(NOISE)]])
-    return Prompt.plain(" ".join(texts), chat=False)
+    return Prompt.plain(prose(index, wanted), chat=False)

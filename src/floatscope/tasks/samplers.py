@@ -5,7 +5,7 @@ are revealed, and that is shown beside the accuracy.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..sequences.decoding import Progress
 from .answers import Answers, evaluate
 from .record import Record
 
-_ORDER = ("left_to_right", "boundary", "trivial")
+_ORDER = ("left_to_right", "boundary", "ends_first", "trivial", "end_or_trivial")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class SamplersCompared:
     orders: dict[str, Result] = field(repr=False)
 
     def table(self) -> pd.DataFrame:
-        """One row per sampler: accuracy with interval, steps, and the order's three numbers."""
+        """One row per sampler: accuracy with interval, steps, and the order's numbers."""
         rows = []
         for name, answers in self.answers.items():
             row: dict[str, Any] = {"name": name, **answers.summary()}
@@ -63,9 +63,12 @@ def compare_samplers(
     """Ask the same questions with every sampler (all of them by default).
 
     `frequencies` serves the calibrated sampler and the share of trivial tokens; `options` are
-    `evaluate`'s: condition, template, intervention, batch_size, skip_bad.
+    `evaluate`'s: condition, template, intervention, batch_size, skip_bad. The default samplers have no
+    early stop: an order can be read only where every position is revealed.
     """
-    chosen = dict(samplers or all_samplers(length, steps, frequencies))
+    presets = all_samplers(length, steps, frequencies)
+    whole = {name: replace(one, stop_at_eos=False) for name, one in presets.items()}
+    chosen = dict(samplers or whole)
     measure = DecodingOrder(frequencies=frequencies)
     answers: dict[str, Answers] = {}
     orders: dict[str, Result] = {}
@@ -76,5 +79,5 @@ def compare_samplers(
                 progress(before * of + done, len(chosen) * of)
 
         answers[name] = evaluate(model, records, sampler, progress=tick, **options)
-        orders[name] = measure.of_decodings(answers[name].decodings, model.name)
+        orders[name] = measure.of_decodings(answers[name].decodings, model.name, model.end_ids)
     return SamplersCompared(answers, orders)

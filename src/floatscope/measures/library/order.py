@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Int, Int8
+from jaxtyping import Float, Int, Int8
 
 from ...errors import UsageError
+from ...stats import reveals
 from ...stats.frequencies import read_frequencies
 from ...trace import Trace
 from ..base import Measure
@@ -20,30 +21,53 @@ from ..result import Result, summarise
 from ..style import SHARE_MAP, Axes, Figure, panels
 
 _BINS = 10
+_NONE = (reveals.NAN, reveals.NAN)
 Decoded = Any  # a Decoding; its class is not imported, for that would take torch
+_SHOWN = {
+    "left_to_right": "left to right",
+    "boundary": "ends last (−: first)",
+    "boundary_content": "…, content alone",
+    "ends_first": "end tokens first",
+    "trivial": "trivial first, content",
+    "end_or_trivial": "end or trivial first",
+}
 
 
 @dataclass(frozen=True)
 class DecodingOrder(Measure):
     """When each answer position is revealed: a map, a bias to the ends, left to right, trivial first.
 
-    `map`: P(revealed by a relative step), by tenths of the answer. `boundary`: mean reveal rank of the
-    outer fifths minus that of the rest, over the length; negative = ends first. `left_to_right`:
-    Spearman correlation of position and reveal step. `trivial`: share of the first quarter of reveals
-    whose token is more frequent than the median revealed token (PC-Sampler, 2508.13021); it needs
-    `frequencies`, a .npy file with one share per token, and is NaN without. A position revealed more
-    than once counts at its last reveal; one that ends masked counts nowhere. Null: a random order
+    - `map`: P(revealed by a relative step), by tenths of the answer
+    - `boundary`: mean reveal rank of the outer fifths minus that of the rest, over the length;
+      negative = ends first. `left_to_right`: Spearman correlation of position and reveal step. NaN where
+      a position was never revealed: early stop depends on the order, so no order can be read off what
+      it left. Decode with stop_at_eos=False
+    - `boundary_content`, `left_to_right_content`: the same over the places of content tokens alone, those
+      that are not end tokens
+    - `ends_first`: share of end tokens among the first quarter of reveals
+    - `trivial`: share of the first quarter of content reveals whose token is more frequent in a corpus
+      than the median content token of the answer (PC-Sampler, 2508.13021). `end_or_trivial`: of all
+      reveals, where an end token counts as trivial: it is the most predictable filler, and a corpus
+      has none, so that by frequency alone it would be the rarest token of all
+    - `unseen`: share of content tokens that the corpus has not; they count as rare. `unrevealed`: share
+      of positions never revealed
+
+    The last four need `frequencies`, a .npy file with one share per token (NaN without), except
+    `unrevealed`; all that tells end tokens apart needs their ids, which traces hold; for older ones
+    give `ends`. A position revealed more than once counts at its last reveal. Null: a random order
     within the blocks that the sampler imposed (exact expectation: 0 and 0 with one block; the value
-    itself where each block is one token, as for an autoregressive model); for `trivial` the share
-    among all reveals, at most 1/2.
+    itself where each block is one token, as for an autoregressive model); for what comes first the
+    share among all reveals.
     """
 
     frequencies: str | Path | None = None
+    ends: tuple[int, ...] | None = None
     units: ClassVar[dict[str, str]] = {
         "map": "probability",
-        "boundary": "ranks / length",
-        "left_to_right": "correlation",
-        "trivial": "share",
+        **dict.fromkeys(("boundary", "boundary_content"), "ranks / length"),
+        **dict.fromkeys(("left_to_right", "left_to_right_content"), "correlation"),
+        **dict.fromkeys(("ends_first", "trivial", "end_or_trivial"), "share"),
+        **dict.fromkeys(("unseen", "unrevealed"), "share"),
     }
 
     def one(self, trace: Trace) -> xr.Dataset:
@@ -52,16 +76,18 @@ class DecodingOrder(Measure):
             trace.change.values[:, start:],
             trace.data["block"].values[:, 0],
             trace.canvas.values[-1, start:],
+            trace.info.get("end_ids"),
         )
 
-    def of_decodings(self, decodings: Sequence[Decoded], model: str) -> Result:
-        """The same of decodings that were not traced (what `generate` returns)."""
+    def of_decodings(
+        self, decodings: Sequence[Decoded], model: str, ends: Sequence[int] | None = None
+    ) -> Result:
+        """The same of decodings that were not traced (what `generate` returns); `ends` = model.end_ids."""
         examples = []
         for one in decodings:
             start = len(one.prompt.ids)
-            examples.append(
-                self._order(one.change[:, start:], one.block[:, 0], one.canvas[-1, start:])
-            )
+            change, final = one.change[:, start:], one.canvas[-1, start:]
+            examples.append(self._order(change, one.block[:, 0], final, ends))
         return summarise(examples, self, model, self.units)
 
     def _order(
@@ -69,56 +95,66 @@ class DecodingOrder(Measure):
         change: Int8[np.ndarray, "t n"],
         block_start: Int[np.ndarray, " t"],
         final: Int[np.ndarray, " n"],
+        ends: Sequence[int] | None,
     ) -> xr.Dataset:
-        ticks, size = change.shape
-        when = _last_reveal(change)
+        ends = self.ends if self.ends is not None else ends
+        when = reveals.last_reveal(change)
         position = np.flatnonzero(~np.isnan(when))
-        tick = when[position].astype(int)
-        rank = _ranks(tick)
-        # A random order within blocks: every position has the mean rank of its block.
-        block = block_start[tick] if len(tick) else tick
-        shuffled = np.array([rank[block == b].mean() for b in block])
-        values: dict[str, Any] = {
-            "boundary": _boundary(position, rank, size),
-            "boundary_null": _boundary(position, shuffled, size),
-            "left_to_right": _correlation(position, rank, rank),
-            "left_to_right_null": _correlation(position, shuffled, rank),
-        }
-        token = final[position]
-        values["trivial"], values["trivial_null"] = self._trivial(token, tick)
-        time = np.arange(_BINS + 1) / _BINS
-        by = (when[None] + 1 <= time[:, None] * ticks + 1e-9).astype(float)  # (time, position)
-        by[:, np.isnan(when)] = 0.0
-        edges = np.arange(_BINS + 1) / _BINS
-        cells = np.arange(size + 1) / max(size, 1)
-        overlap = (
-            np.minimum(edges[1:, None], cells[None, 1:])
-            - np.maximum(edges[:-1, None], cells[None, :-1])
-        ).clip(0)  # (tenth, position): a short answer spreads over the tenths
-        grid = by @ overlap.T * _BINS
-        coords = {"time": time, "place": (edges[1:] + edges[:-1]) / 2}
-        values["map"] = (("time", "place"), grid)
-        values["map_null"] = ("time", by.mean(-1) if size else np.full(len(time), np.nan))
-        return xr.Dataset(values, coords=coords)
+        step, token = when[position].astype(int), final[position]
+        block = block_start[step] if len(step) else step
+        is_end = None if ends is None else np.isin(token, np.asarray(ends, int))
+        values: dict[str, Any] = {}
+        whole, none = len(position) == len(final), np.zeros(len(position), bool)
+        for name, chosen in (
+            ("", ~none if whole else none),
+            ("_content", none if is_end is None else ~is_end),
+        ):
+            rank = reveals.ranks(step[chosen])
+            chance = reveals.shuffled(rank, block[chosen])
+            values[f"boundary{name}"] = reveals.boundary(rank)
+            values[f"boundary{name}_null"] = reveals.boundary(chance)
+            values[f"left_to_right{name}"] = reveals.left_to_right(rank, rank)
+            values[f"left_to_right{name}_null"] = reveals.left_to_right(chance, rank)
+        values |= self._first(step, token, is_end)
+        values["unrevealed"] = float(np.isnan(when).mean()) if len(when) else reveals.NAN
+        time, place, grid, null = _spread(when, len(change))
+        values["map"], values["map_null"] = (("time", "place"), grid), ("time", null)
+        return xr.Dataset(values, coords={"time": time, "place": place})
 
-    def _trivial(self, token: np.ndarray, tick: np.ndarray) -> tuple[float, float]:
-        if self.frequencies is None or len(token) < 4:
-            return float("nan"), float("nan")
+    def _first(
+        self, step: np.ndarray, token: np.ndarray, is_end: np.ndarray | None
+    ) -> dict[str, float]:
+        """What comes first, with its nulls."""
+        ends, trivial, either, unseen = _NONE, _NONE, _NONE, reveals.NAN
+        if is_end is not None:
+            ends = reveals.first_quarter(step, is_end)
+            if self.frequencies is not None:
+                content = ~is_end
+                frequency = self._frequency(token[content])
+                frequent = np.zeros(len(token), bool)
+                if content.any():
+                    frequent[content] = frequency > np.median(frequency)
+                    unseen = float((frequency == 0).mean())
+                if frequent.any():  # else half or more are one token: nothing is above the median
+                    trivial = reveals.first_quarter(step[content], frequent[content])
+                either = reveals.first_quarter(step, is_end | frequent)
+        values = {"unseen": unseen}
+        for name, (value, null) in {
+            "ends_first": ends,
+            "trivial": trivial,
+            "end_or_trivial": either,
+        }.items():
+            values |= {name: value, f"{name}_null": null}
+        return values
+
+    def _frequency(self, token: np.ndarray) -> Float[np.ndarray, " n"]:
         table = read_frequencies(str(self.frequencies))
-        if token.max() >= len(table):
+        if len(token) and token.max() >= len(table):
             raise UsageError(
                 f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none",
                 "Count them with this model's tokenizer.",
             )
-        rarity = -np.log(table[token] + 1e-9)
-        frequent = (rarity < np.median(rarity)).astype(float)
-        if not frequent.any():  # half or more are one token: nothing is below the median
-            return float("nan"), float("nan")
-        quarter = int(np.ceil(len(token) / 4))
-        last = np.sort(tick)[quarter - 1]
-        before, tied = tick < last, tick == last
-        weight = before + tied * (quarter - before.sum()) / tied.sum()
-        return float((weight * frequent).sum() / quarter), float(frequent.mean())
+        return table[token]
 
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):
@@ -127,24 +163,36 @@ class DecodingOrder(Measure):
             image = _map(left, data)
             left.set(xlabel="position in the answer", ylabel="share of steps done")
             figure.colorbar(image, ax=left, label="P(revealed)")
-            names = ["left_to_right", "boundary", "trivial"]
-            for y, name in enumerate(names):
+            for y, name in enumerate(_SHOWN):
                 value, low, high = (float(data[name + end]) for end in ("", "_low", "_high"))
+                null = float(data[f"{name}_null"])
                 right.plot([low, high], [y, y], color="0.25")
                 right.plot(value, y, "o", color="0.1", markersize=4)
-                right.plot(
-                    float(data[f"{name}_null"]), y, "D", color="0.5", mfc="white", ms=6, zorder=1
-                )
+                right.plot(null, y, "D", color="0.5", mfc="white", ms=6, zorder=1)
+                if np.isnan(value):
+                    right.text(0, y, "does not apply", ha="center", va="center", color="0.4")
             right.axvline(0, color="0.7", linewidth=0.6)
-            labels = ["left to right", "ends last (−: first)", "trivial first"]
-            right.set_yticks(range(len(names)), labels)
-            right.set(ylim=(2.5, -0.5), xlim=(-1.08, 1.08), xlabel="value (diamond: null)")
-            if np.isnan(data["trivial"]):
-                right.text(
-                    0, 2, "no frequencies, or no median", ha="center", va="bottom", color="0.4"
-                )
+            right.set_yticks(range(len(_SHOWN)), list(_SHOWN.values()))
+            right.set(ylim=(5.5, -0.5), xlim=(-1.08, 1.08), xlabel="value (diamond: null)")
             figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
         return figure
+
+
+def _spread(
+    when: Float[np.ndarray, " n"], ticks: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Times, places, P(revealed by then) there, and over all places."""
+    size = len(when)
+    time = np.arange(_BINS + 1) / _BINS
+    by = (when[None] + 1 <= time[:, None] * ticks + 1e-9).astype(float)  # (time, position)
+    edges = np.arange(_BINS + 1) / _BINS
+    cells = np.arange(size + 1) / max(size, 1)
+    overlap = (
+        np.minimum(edges[1:, None], cells[None, 1:])
+        - np.maximum(edges[:-1, None], cells[None, :-1])
+    ).clip(0)  # (tenth, position): a short answer spreads over the tenths
+    null = by.mean(-1) if size else np.full(len(time), np.nan)
+    return time, (edges[1:] + edges[:-1]) / 2, by @ overlap.T * _BINS, null
 
 
 def maps(orders: Mapping[str, Result]) -> Figure:
@@ -171,35 +219,3 @@ def _map(axis: Axes, data: xr.Dataset) -> Any:
     )
     image.set_edgecolor("face")
     return image
-
-
-def _last_reveal(change: np.ndarray) -> np.ndarray:
-    """The tick of each position's last reveal; NaN if never, or if it was masked again for good."""
-    when = np.full(change.shape[1], np.nan)
-    for t, done in enumerate(change):
-        when[done == 1] = t
-        when[done == 2] = np.nan
-    return when
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """From 1; equal values share their mean rank."""
-    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[which]
-
-
-def _boundary(position: np.ndarray, rank: np.ndarray, size: int) -> float:
-    fifth = size // 5
-    outer = (position < fifth) | (position >= size - fifth)
-    if not outer.any() or outer.all():
-        return float("nan")
-    return float((rank[outer].mean() - rank[~outer].mean()) / size)
-
-
-def _correlation(position: np.ndarray, rank: np.ndarray, spread: np.ndarray) -> float:
-    """Covariance of positions and ranks over their spreads; NaN if all at once or fewer than three."""
-    if len(position) < 3 or np.ptp(spread) == 0:
-        return float("nan")
-    place = _ranks(position)
-    together = ((place - place.mean()) * (rank - rank.mean())).mean()
-    return float(together / (place.std() * spread.std()))

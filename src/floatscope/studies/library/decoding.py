@@ -5,77 +5,101 @@ from functools import partial
 from ...decode.presets import presets
 from ...measures.library.order import maps
 from ...measures.style import Figure
-from ..claim import Claim, Number, above, below, said, verdict
+from ..claim import Check, Claim, Number, above, said
 from ..draw import Picture, dots
 from ..evidence import Evidence
+from ..numbers import number
 from ..request import Request
 from ..setting import Setting
 from ..study import Study
+from ..verdict import LEVEL, Rule, judge, other_deltas, vary
 
 CONFIDENCE, CALIBRATED = "sampler-confidence", "sampler-position-calibrated"
+OTHERS = ("entropy", "margin")  # of one kind with confidence: the model's own certainty
+LEAST = 5  # positions that have outer fifths
+CEILING = 0.97  # nothing can be won above
+RULE = Rule(
+    number=9,
+    text="Decoding order is biased to the ends and to trivial tokens; calibration repairs it",
+    quantity=(
+        "mean reveal rank of the answer's outer fifths minus that of its middle, over its length, by "
+        "confidence and without early stop, beyond its null"
+    ),
+    # Ends first altogether is −0.5; a tenth of that is half a rank in an answer of ten.
+    delta=-0.05,
+    more=False,
+    holds="The diffusion model fills in the beginning and the end of an answer before its middle.",
+    refuted="The diffusion model does not fill in the ends of an answer before its middle.",
+)
 
 
 class Decoding(Study):
     name = "decoding"
     question = "Which positions and tokens does a sampler reveal first, and does it matter?"
-    decides = (9,)
+    rules = (RULE,)
     method = """\
 boundary = mean reveal rank of the outer fifths of the answer − that of the middle, over the length;
-           negative: the ends come first
+           negative: the ends come first. Once over all positions, once over content tokens alone
 left to right = Spearman correlation of position and reveal step
-trivial  = share of the first quarter of reveals whose token is more frequent in a corpus than the median
-           revealed token; null: the share among all reveals. Needs token frequencies
-All samplers answer the same questions with the same number of masks. claim: with confidence the ends come
-first, trivial tokens come first, and calibration (2508.13021) answers more questions right"""
+null of both: a random order within the sampler's blocks
+end or trivial = share of the first quarter of reveals that is an end token, or a token more frequent in a
+           corpus than the answer's median content token; null: the share among all reveals
+All samplers answer the same questions with the same number of masks and without early stop, so that every
+position is revealed. What calibration (2508.13021) wins is the share of right answers"""
 
     def settings(self, request: Request) -> list[Setting]:
         names = presets(request.length, request.steps)
-        return [Setting(f"sampler-{n}", request.asked_as, sampler=n) for n in names]
+        return [
+            Setting(f"sampler-{n}", request.asked_as, sampler=n, early_stop=False) for n in names
+        ]
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        boundary, trivial = (self._number(evidence, CONFIDENCE, v) for v in ("boundary", "trivial"))
+        bar = _bar(evidence)
+        theta = beyond_null(evidence, CONFIDENCE, "boundary", "ends − middle", level=LEVEL)
+        content = beyond_null(
+            evidence, CONFIDENCE, "boundary_content", "ends − middle, content alone", level=LEVEL
+        )
+        trivial = beyond_null(
+            evidence, CONFIDENCE, "end_or_trivial", "end or trivial first", "points"
+        )
+        ends = beyond_null(evidence, CONFIDENCE, "ends_first", "end tokens first", "points")
+        frequent = beyond_null(
+            evidence, CONFIDENCE, "trivial", "trivial among content first", "points"
+        )
+        along = beyond_null(evidence, CONFIDENCE, "left_to_right", "left to right")
         repaired = evidence.apart(
             CALIBRATED, CONFIDENCE, evidence.mdm, "calibrated − confidence, right"
         )
-        base = evidence.right(CONFIDENCE, evidence.mdm)
-        tests: list[bool | None] = [None, None, None]
-        parts = []
-        if boundary:
-            tests[0] = below(boundary, 0.0)
-            parts.append(f"the ends differ from the middle by {said(boundary)} in rank")
-        if trivial:
-            tests[1] = above(trivial, trivial.null)
-            parts.append(f"{said(trivial)} of the first reveals are trivial")
-        if repaired and base:
-            parts.append(f"calibration changes the share right by {said(repaired)}")
-            # Without frequencies only the position is calibrated; at the ceiling nothing can be won.
-            if evidence.request.frequencies is None:
-                parts[-1] += " (without token frequencies: not a test)"
-            elif base.value > 0.97:
-                parts[-1] += " (at the ceiling: not a test)"
-            else:
-                tests[2] = above(repaired, 0.0)
-        numbers = [n for n in (boundary, trivial, repaired) if n is not None]
-        sentence = "With confidence " + "; ".join(parts) + "." if parts else "Nothing to go by."
-        if evidence.mdm is None:
-            sentence = "No diffusion model was in the run."
-        text = "Decoding order is biased to the ends and to trivial tokens; calibration repairs it"
-        return [Claim(9, text, verdict(tests), sentence, tuple(numbers), self.name)]
-
-    def _number(self, evidence: Evidence, setting: str, value: str) -> Number | None:
-        order = evidence.order(setting, evidence.mdm)
-        if order is None:
-            return None
-        data = order.data
-        mean, low, high, null = (
-            float(data[f"{value}{end}"]) for end in ("", "_low", "_high", "_null")
+        checks = (
+            Check("end or trivial tokens come first", above(trivial, 0.0) if trivial else None),
+            _repairs(evidence, repaired),
+            Check("reveals run from left to right", above(along, 0.0) if along else None),
         )
-        label = {"boundary": "ends − middle, rank / length", "trivial": "trivial among the first"}[
-            value
+        others = {
+            f"by {name}": beyond_null(
+                evidence, f"sampler-{name}", "boundary", f"ends − middle, {name}", level=LEVEL
+            )
+            for name in OTHERS
+        }
+        variants = [vary("content tokens alone", RULE, content, bar=bar)]
+        variants += [vary(name, RULE, number, bar=bar) for name, number in others.items()]
+        variants += other_deltas(RULE, theta, bar=bar)
+        numbers = (content, ends, trivial, frequent, along, repaired)
+        there = [n for n in (theta, *numbers) if n is not None]
+        said_ = "; ".join(f"{n.label} {said(n)} (n = {n.n})" for n in there)
+        sentence = f"By confidence, beyond the null: {said_}." if there else bar
+        return [
+            judge(
+                RULE,
+                self.name,
+                theta,
+                bar=bar,
+                sentence=sentence,
+                numbers=numbers,
+                checks=checks,
+                variants=tuple(variants),
+            )
         ]
-        if mean != mean:  # NaN: half of the tokens or more are one, such as the end token
-            return None
-        return Number(label, mean, low, high, null, "%" if value == "trivial" else "", order.n)
 
     def findings(self, evidence: Evidence) -> list[str]:
         every = {
@@ -115,6 +139,54 @@ first, trivial tokens come first, and calibration (2508.13021) answers more ques
                 partial(_maps, evidence, names),
             ),
         ]
+
+
+def beyond_null(
+    evidence: Evidence,
+    setting: str,
+    value: str,
+    label: str,
+    unit: str = "",
+    *,
+    level: float = 0.95,
+) -> Number | None:
+    """A value of the order minus its null, answer by answer; None where no answer has one."""
+    order = evidence.order(setting, evidence.mdm)
+    if order is None:
+        return None
+    every = order.examples
+    gap = (every[value] - every[f"{value}_null"]).values
+    return number(gap, label, unit, level=level, null=0.0)
+
+
+def _bar(evidence: Evidence) -> str:
+    """Why this run cannot test the claim; "" if it can."""
+    if evidence.mdm is None:
+        return "There is no diffusion model in this run: add one with --model."
+    length = evidence.request.length
+    if length < LEAST:
+        return f"Answers of {length} positions have no ends: ask for {LEAST} or more (--length)."
+    order = evidence.order(CONFIDENCE, evidence.mdm)
+    if order is None:
+        return "No answer was decoded by confidence."
+    if not order.examples["boundary"].notnull().any():
+        return (
+            "Early stop left positions unrevealed, as an older version decoded: "
+            "run it again, into another directory."
+        )
+    return ""
+
+
+def _repairs(evidence: Evidence, repaired: Number | None) -> Check:
+    label = "calibration answers more questions right"
+    base = evidence.right(CONFIDENCE, evidence.mdm)
+    if repaired is None or base is None:
+        return Check(label, None)
+    if evidence.request.frequencies is None:
+        return Check(f"{label} (not testable without token frequencies: --frequencies)", None)
+    if base.value > CEILING:
+        return Check(f"{label} (not testable at the ceiling: harder questions would do)", None)
+    return Check(label, above(repaired, 0.0))
 
 
 def _maps(evidence: Evidence, names: list[str]) -> Figure:

@@ -1,0 +1,51 @@
+"""Claim 10, planted: heads that cross the threshold between domains, or that differ without crossing."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from floatscope.measures import Dormancy
+from floatscope.studies.claim import Claim
+from floatscope.studies.library import STUDIES
+from verdict_parts.evidence import ARM, MDM, Planted
+
+LAYERS, HEADS = 12, 8  # the pair's
+CROSSING = 0.15  # share of heads, where the claim is true
+SPREAD = 0.05  # over examples; the pair's heads have 0.01 to 0.1
+
+
+def dormancy(true: bool, rng: np.random.Generator, n: int) -> Claim:
+    """n examples of each domain. True: 15 % of heads rest in one alone; false: none, but most differ."""
+    evidence = Planted("dormancy")
+    for model in (MDM, ARM):
+        questions, prose = _means(true, rng)
+        for domain, mean in (("questions", questions), ("prose", prose)):
+            result = Dormancy().of(_examples(mean, rng, n), model)
+            evidence._results["dormancy", model, domain] = result
+        evidence._results["extreme-tokens", model, "questions"] = None
+    return STUDIES["dormancy"].claims(evidence)[0]
+
+
+def _means(true: bool, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    heads = LAYERS * HEADS
+    rests = rng.uniform(size=heads) < 0.4
+    low, high = rng.uniform(0.03, 0.2, (2, heads)), rng.uniform(0.4, 0.7, (2, heads))
+    one, two = np.where(rests, high, low)  # another mean in each domain, on the same side
+    if true:
+        crossing = rng.permutation(heads)[: round(CROSSING * heads)]
+        two[crossing] = np.where(rests, low[1], high[1])[crossing]
+        one[crossing] = np.where(rests, high[0], low[0])[crossing]
+    return one, two
+
+
+def _examples(mean: np.ndarray, rng: np.random.Generator, n: int) -> list[xr.Dataset]:
+    """Heads of one example rise and fall together; masses are skewed as shares are."""
+    z = np.sqrt(0.3) * rng.normal(size=(n, 1)) + np.sqrt(0.7) * rng.normal(size=(n, len(mean)))
+    wide = np.sqrt(np.log1p((SPREAD / mean) ** 2))
+    mass = (mean * np.exp(wide * z - wide**2 / 2)).clip(0, 1).reshape(n, LAYERS, HEADS)
+    dims = ("layer", "head")
+    return [
+        xr.Dataset({"mass": (dims, one), "mass_null": (dims, np.full(one.shape, 0.01))})
+        for one in mass
+    ]

@@ -1,0 +1,67 @@
+"""Numbers about the order in which positions are revealed: ranks, a bias to the ends, what comes first.
+
+Plain arrays in, numbers out; what is measured, and on which positions, is for the measure to say.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Int8
+
+NAN = float("nan")
+
+
+def last_reveal(change: Int8[np.ndarray, "t n"]) -> Float[np.ndarray, " n"]:
+    """The step of each position's last reveal; NaN if never, or if it was masked again for good."""
+    when = np.full(change.shape[1], np.nan)
+    for t, done in enumerate(change):
+        when[done == 1] = t
+        when[done == 2] = np.nan
+    return when
+
+
+def ranks(values: np.ndarray) -> Float[np.ndarray, " n"]:
+    """From 1; equal values share their mean rank."""
+    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[which]
+
+
+def shuffled(rank: Float[np.ndarray, " n"], block: np.ndarray) -> Float[np.ndarray, " n"]:
+    """A random order within blocks: every position has the mean rank of its block."""
+    _, which, count = np.unique(block, return_inverse=True, return_counts=True)
+    return (np.bincount(which, rank) / count)[which] if len(rank) else rank
+
+
+def boundary(rank: Float[np.ndarray, " n"]) -> float:
+    """Mean rank of the outer fifths minus that of the rest, over the number of positions."""
+    n = len(rank)
+    fifth = n // 5
+    if not fifth:
+        return NAN
+    place = np.arange(n)
+    outer = (place < fifth) | (place >= n - fifth)
+    return float((rank[outer].mean() - rank[~outer].mean()) / n)
+
+
+def left_to_right(rank: Float[np.ndarray, " n"], spread: Float[np.ndarray, " n"]) -> float:
+    """Correlation of place and rank, over the spread of `spread`; NaN if all at once or fewer than three."""
+    if len(rank) < 3 or np.ptp(spread) == 0:
+        return NAN
+    place = np.arange(len(rank))
+    together = ((place - place.mean()) * (rank - rank.mean())).mean()
+    return float(together / (place.std() * spread.std()))
+
+
+def first_quarter(
+    step: Int[np.ndarray, " n"], marked: Bool[np.ndarray, " n"]
+) -> tuple[float, float]:
+    """Share of marked ones among the first quarter of reveals, and among all; NaN below four reveals.
+
+    Of those revealed together at its end, each counts by the share of them that it takes.
+    """
+    n = len(step)
+    if n < 4:
+        return NAN, NAN
+    quarter = int(np.ceil(n / 4))
+    last = np.sort(step)[quarter - 1]
+    before, tied = step < last, step == last
+    weight = before + tied * (quarter - before.sum()) / tied.sum()
+    return float((weight * marked).sum() / quarter), float(marked.mean())

@@ -9,7 +9,7 @@ from ..measures.base import Measure
 from ..tasks.prose import PASSAGES
 from .library import STUDIES
 from .request import Request
-from .setting import PROSE, Setting
+from .setting import PROSE, QUESTIONS, Setting
 from .study import Study
 
 WORKER = "floatscope.studies.worker:make"

@@ -7,6 +7,7 @@ Between `<!-- generated: NAME -->` and `<!-- end -->` a page holds what NAME mak
 written by hand: a table where the marker ends its line, a word inside a sentence elsewhere.
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -125,6 +126,21 @@ def families() -> Iterator[tuple[str, ...]]:
         yield one.name, one.examples, names, network, str(one.direction), row, mask
 
 
+def coverage() -> Iterator[tuple[str, ...]]:
+    """Of bench/coverage.json: in percent, at 95 % and at 99.5 %, for 8, 20 and 40 examples."""
+    found: dict[tuple[str, str], dict[tuple[float, int], Any]] = {}
+    for row in json.loads((ROOT / "bench" / "coverage.json").read_text(encoding="utf-8"))["rows"]:
+        found.setdefault((row["kind"], row["name"]), {})[row["level"], row["n"]] = row
+    for (kind, name), rows in found.items():
+        shown = [
+            " / ".join(f"{100 * rows[level, n][what]:.1f}" for n in (8, 20, 40))
+            if what in rows[level, 8]
+            else "–"
+            for level, what in ((0.95, "covers"), (0.995, "covers"), (0.95, "bootstrap"))
+        ]
+        yield kind, name, *shown
+
+
 def studies() -> Iterator[tuple[str, str, str]]:
     for name, one in STUDIES.items():
         yield f"`{name}`", one.question, ", ".join(map(str, one.decides)) or "none"
@@ -177,6 +193,7 @@ def reference(kind: str) -> str:
 
 
 HEADS = {
+    coverage: ("kind", "of", "95 %", "99.5 %", "95 %, bootstrap"),
     commands: ("command", "what it does"),
     claims: ("#", "claim", "how it is decided"),
     samplers: ("sampler", "on the command line", "rule", "own fields", "paper"),

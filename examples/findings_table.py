@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import floatscope as fs
-from floatscope.stats.intervals import bootstrap, difference
+from floatscope.stats.intervals import difference, mean
 from floatscope.studies import Findings
 
 Found = dict[str, dict[str, Any]]  # model and setting → contains, steps, order
@@ -119,15 +119,15 @@ def _of(found: Found, model: str, setting: str) -> np.ndarray | None:
 def _cell(values: np.ndarray | None) -> str:
     if values is None:
         return "–"
-    mean, low, high = (100 * float(x) for x in bootstrap(values))
-    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+    value, low, high = (100 * float(x) for x in mean(values, bounds=(0, 1)))
+    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 
 def _apart(values: np.ndarray | None, base: np.ndarray | None) -> str:
     if values is None or base is None or len(values) != len(base):
         return "–"
-    mean, low, high = (100 * float(x) for x in difference(values, base))
-    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+    value, low, high = (100 * float(x) for x in difference(values, base))
+    return f"{value:+.1f} [{low:.1f}, {high:.1f}]"
 
 
 def _knowledge(found: Found) -> str:

@@ -70,7 +70,7 @@ def test_what_untrained_weights_earn_is_no_finding():
 def test_a_bar_comes_before_all_numbers():
     claim = judge(RULE, "study", theta(3, 4), bar="At the ceiling: ask harder questions.")
     assert claim.verdict == "not testable" and claim.why.startswith("At the ceiling")
-    assert claim.plain == "Not tested: water is wet."
+    assert claim.plain == "Not tested: whether water is wet."
     assert judge(RULE, "study", None).verdict == "not testable"
     assert judge(RULE, "study", theta(3, 4)).plain == "Wet."
     assert judge(RULE, "study", theta(0, 1)).plain == "Dry."

@@ -81,7 +81,14 @@ class Gains:
     def theta(self, factor: float = TWICE) -> Number | None:
         """The primary quantity, with the interval that decides."""
         label = f"gain of the MDM − {factor:g} × gain of the ARM"
-        return number(self.mdm - factor * self.arm, label, "points", level=LEVEL, null=0.0)
+        return number(
+            self.mdm - factor * self.arm,
+            label,
+            "points",
+            level=LEVEL,
+            null=0.0,
+            bounds=(-1 - factor, 1 + factor),
+        )
 
     def bar(self, factor: float = TWICE) -> str:
         """Why these answers cannot test it, and what would; "" if they can."""

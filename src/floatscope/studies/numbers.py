@@ -70,6 +70,8 @@ def number(
     if not n:
         return None
     middle, low, high = (float(x) for x in mean(values, level=level, bounds=bounds))
+    if bounds is not None:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
     return Number(label, middle, low, high, null, unit, n, level)
 
 

@@ -75,7 +75,7 @@ def judge(
     plain = {HOLDS: rule.holds, REFUTED: rule.refuted}.get(verdict, "")
     if not plain:
         clause = rule.text[0].lower() + rule.text[1:]
-        lead = "This run cannot tell whether" if verdict == UNDECIDED else "Not tested:"
+        lead = "This run cannot tell whether" if verdict == UNDECIDED else "Not tested: whether"
         plain = f"{lead} {clause}."
     shown = tuple(n for n in (primary, control, *numbers) if n is not None)
     return Claim(

@@ -187,4 +187,4 @@ def _more_lost(evidence: Evidence, setting: str, base: str, level: float) -> Num
     both = [name for name in arm if name in mdm]
     more = np.array([mdm[name] - arm[name] for name in both])
     label = "lost with anchors hidden, ARM − MDM"
-    return number(more, label, "points", level=level, null=0.0) if both else None
+    return number(more, label, "points", level=level, null=0.0, bounds=(-2, 2)) if both else None

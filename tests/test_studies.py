@@ -303,8 +303,8 @@ def _attention(top, size=60):
 
 def test_floating_is_found_where_it_was_planted_and_only_there():
     rng = np.random.default_rng(0)
-    fixed = [trace_of(_attention([[0] * 4] * 5)) for _ in range(6)]
-    moving = [trace_of(_attention(rng.integers(1, 60, (5, 4)))) for _ in range(6)]
+    fixed = [trace_of(_attention([[0] * 4] * 5)) for _ in range(24)]
+    moving = [trace_of(_attention(rng.integers(1, 60, (5, 4)))) for _ in range(24)]
     study = STUDIES["floating"]
     yes = {c.number: c.verdict for c in study.claims(Planted(moving, fixed))}
     assert yes[1] == "supported" and yes[4] == "supported"

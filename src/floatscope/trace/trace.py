@@ -46,7 +46,9 @@ class Trace:
     def prompt(self) -> str:
         """What was asked, without the template around it: the same for every model asked the same."""
         size = int(self.data.attrs["prompt_length"])
-        parts = zip(self.data["token"].values[:size], self.data["region"].values[:size], strict=True)
+        parts = zip(
+            self.data["token"].values[:size], self.data["region"].values[:size], strict=True
+        )
         return " ".join("".join(str(t) for t, region in parts if region != "template").split())
 
     @property

@@ -19,7 +19,6 @@ from ..base import Measure
 from ..result import Result
 from ..style import Figure, band, panels
 
-
 _DRAWS = 1000  # for the null
 
 

@@ -66,10 +66,9 @@ def switching(results: Mapping[str, Result]) -> xr.Dataset:
     The examples of two domains are other examples: two samples of their own.
     `difference` = first − second with `low` and `high` (95 %, head by head); `switches`: the interval
     leaves out 0; `joint`: so does one that holds for all heads of the pair at once (its level is
-    1 − 5 % / heads, Bonferroni). A head that never has any mass on anchors is not tested, nor is one
-    that has no interval (all examples of a domain alike, and neither 0 nor 1). `null_difference`: what the domains' lengths alone do under
-    uniform attention. Attributes: how many heads were tested, how many switch, and how many would by
-    chance alone.
+    1 − 5 % / heads, Bonferroni). A head without mass on anchors anywhere is not tested.
+    `null_difference`: what the domains' lengths alone do under uniform attention. Attributes: how
+    many heads were tested, how many switch, and how many would by chance alone.
     """
     if len(results) < 2:
         raise UsageError("switching needs at least two domains", "Give {name: result, ...}.")
@@ -122,7 +121,7 @@ def _pair(a: Result, b: Result) -> xr.Dataset:
         "null_difference": (a.data["mass_null"] - b.data["mass_null"])
         .transpose("layer", "head")
         .values,
-        "tested": ~np.isnan(low) & moves,
+        "tested": moves,
     }
     like = a.data["mass"].transpose("layer", "head")
     return xr.Dataset({k: like.copy(data=v) for k, v in values.items()})

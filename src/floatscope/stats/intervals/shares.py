@@ -15,9 +15,7 @@ Cells = Float[np.ndarray, "*rest"]
 _HALVINGS = 50  # of an interval of length 1: to 1e-15
 
 
-def share(
-    successes: Counts, n: Counts, *, level: float = 0.95
-) -> tuple[Cells, Cells, Cells]:
+def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, Cells, Cells]:
     """successes / n with Clopper and Pearson's interval (1934): it covers at every share and n.
 
     Wilson's is narrower in the middle, and does not cover at the ends, where shares of attention and

@@ -214,7 +214,7 @@ def percentile(values: np.ndarray, level: float, draws: int = 1000) -> Interval:
 
 def covered(interval: Interval, truth: float) -> dict[str, float]:
     """The share of trials that hold the truth, of those that have an interval; and of those without."""
-    _value, low, high = interval
+    _, low, high = interval
     there, slack = ~np.isnan(low), 1e-9
     inside = (low <= truth + slack) & (truth <= high + slack)
     share = float(inside[there].mean()) if there.any() else float("nan")

@@ -18,6 +18,8 @@ from ..stats import intervals
 from .style import Figure
 
 _BESIDE = ("null", "lift", "low", "high")
+# Units of what lies between 0 and 1.
+_SHARES = ("share", "probability", "Jaccard", "1 − Jaccard", "of the maximum", "total variation")
 
 
 @dataclass(eq=False, repr=False)
@@ -119,7 +121,7 @@ def _range(data: xr.Dataset, name: str) -> str:
 def bounds_of(values: xr.DataArray, unit: str) -> tuple[float, float] | None:
     """Shares lie between 0 and 1, which their intervals need to know. A measure of one's own may call
     something a share that goes beyond: then there are no bounds."""
-    if not unit.startswith(("share", "%")) or not values.size:
+    if not unit.startswith(_SHARES) or not values.size:
         return None
     slack = 1e-6
     return (0, 1) if not ((values < -slack) | (values > 1 + slack)).any() else None

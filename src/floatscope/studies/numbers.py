@@ -26,7 +26,7 @@ def overall(
     if result is None or each is None:
         return None
     there = ~np.isnan(each)
-    bounds = bounds_of(xr.DataArray(each), unit)
+    bounds = bounds_of(xr.DataArray(each), str(result.data[name].attrs.get("units", "")))
     value, low, high = (float(x) for x in mean(each, bounds=bounds, level=level))
     null = None
     if f"{name}_null" in result.data:

@@ -173,8 +173,7 @@ def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, flo
     count = float((value >= threshold).sum())
     if len(copy) == 1:
         return count, np.nan, np.nan
-    # Scores that are all alike, and not on an end, have no interval: nothing is sure of them.
-    return count, float((low >= threshold).sum()), float((~(high < threshold)).sum())
+    return count, float((low >= threshold).sum()), float((high >= threshold).sum())
 
 
 def _by_luck(chances: list[np.ndarray], threshold: float) -> float:

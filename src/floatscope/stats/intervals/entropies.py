@@ -80,8 +80,8 @@ class _Parts:
         def over(x: Float[np.ndarray, "*n c"]) -> Float[np.ndarray, "*n 1"]:
             return x[..., there].mean(-1, keepdims=True)
 
-        parts = (self.value, self.influence, self.remainder, self.missed)
-        return _Parts(*map(over, parts), ())
+        value, influence = over(self.value), over(self.influence)
+        return _Parts(value, influence, over(self.remainder), over(self.missed), ())
 
 
 def _interval(parts: _Parts, level: float) -> Interval:

@@ -36,10 +36,10 @@ def mean(
     - all else: Student's t with Hall's correction for skewness
 
     `bounds` says between which ends values must lie: (0, 1) for shares, (−1, 1) for differences of
-    shares. Then the interval stays inside, and values that nearly all lie on one end (fewer than 5 do
-    not) have the share's interval around their mean, which is wide enough for any variable between
-    these ends: 24 times 1 is [0.858, 1]. Without bounds, values that are all alike have no interval,
-    because nothing tells whether they could be different.
+    shares. Then the interval stays inside, and values that are all alike, or nearly all on one end
+    (fewer than 5 are not), have the share's interval around their mean, which is wide enough for any
+    variable between these ends: 24 times 1 is [0.858, 1]. Without bounds, values that are all alike
+    have no interval, because nothing tells how different they could be.
 
     `clusters`: an id for each example. Examples of one cluster are not independent, so a cluster's
     mean counts once, and n is the number of clusters.
@@ -53,7 +53,8 @@ def mean(
     if bounds is not None:
         flat = _within(flat, bounds)
         low, high = low.clip(*bounds), high.clip(*bounds)
-        _put(low, high, _on_an_end(flat, bounds), lambda at: _between(flat[:, at], bounds, level))
+        little = _on_an_end(flat, bounds) | ((~np.isnan(flat)).sum(0) > 1) & ~varies(flat)
+        _put(low, high, little, lambda at: _between(flat[:, at], bounds, level))
     else:
         shares = _all_in(flat, 0, 1) & varies(flat)
         _put(low, high, shares, lambda at: _between(flat[:, at], SHARES, level))

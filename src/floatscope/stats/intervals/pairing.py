@@ -40,7 +40,8 @@ def paired_by_id(
 ) -> tuple[list[str], Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
     """The ids of both, and the values of each; see `pair`."""
     common, _ = pair(list(a), list(b))
-    return common, *(np.array([float(x[i]) for i in common]) for x in (a, b))
+    one, two = (np.array([float(x[i]) for i in common]) for x in (a, b))
+    return common, one, two
 
 
 def _short(text: str) -> str:

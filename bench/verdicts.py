@@ -13,15 +13,22 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
+from verdict_parts.attention import attention_claim
 from verdict_parts.dormancy import dormancy
+from verdict_parts.knowledge import knowledge
 from verdict_parts.order import order
+from verdict_parts.robustness import robustness
 
 from floatscope.studies.claim import VERDICTS, Claim
+from floatscope.studies.run import DEMO
 
 # claim → how it is planted (true or false, generator, examples), and the demo's number of examples
 PLANTED: dict[int, tuple[Callable[[bool, np.random.Generator, int], Claim], int]] = {
-    9: (order, 40),
-    10: (dormancy, 24),
+    **{number: (attention_claim(number), DEMO["limit"]) for number in range(1, 7)},
+    7: (knowledge, DEMO["gain_questions"]),
+    8: (robustness, DEMO["questions"]),
+    9: (order, DEMO["questions"]),
+    10: (dormancy, DEMO["limit"]),
 }
 
 

@@ -1,10 +1,11 @@
 """Verdicts: the rule that decides, and claims about attention where the truth was planted."""
 
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-from planted_claims import FALSE, TRUE, draw
 
 from floatscope.errors import UsageError
 from floatscope.measures.result import Result, summarise
@@ -21,6 +22,9 @@ from floatscope.studies.verdict import (
     power,
     vary,
 )
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+from verdict_parts.attention import FALSE, TRUE, draw
 
 RULE = Rule(1, "Water is wet", "wetness", delta=2.0, unit="×", holds="Wet.", refuted="Dry.")
 
@@ -121,7 +125,7 @@ def test_two_prompts_of_one_name_are_not_paired():
 @pytest.mark.parametrize("number", range(1, 7))
 def test_the_planted_truth_is_found(number):
     rng = np.random.default_rng(number)
-    yes = draw(number, TRUE, rng, n=12, size=12)
-    no = draw(number, FALSE, rng, n=12, size=12)
+    yes = draw(number, TRUE, rng, n=24, size=24)
+    no = draw(number, FALSE, rng, n=24, size=24)
     assert (yes.verdict, no.verdict) == ("holds", "refuted"), (yes.why, no.why)
     assert {v.verdict for v in yes.variants} <= {*VERDICTS}

@@ -22,8 +22,8 @@ def dormancy(true: bool, rng: np.random.Generator, n: int) -> Claim:
         questions, prose = _means(true, rng)
         for domain, mean in (("questions", questions), ("prose", prose)):
             result = Dormancy().of(_examples(mean, rng, n), model)
-            evidence._results["dormancy", model, domain] = result
-        evidence._results["extreme-tokens", model, "questions"] = None
+            evidence.planted["dormancy", model, domain] = result
+        evidence.planted["extreme-tokens", model, "questions"] = None
     return STUDIES["dormancy"].claims(evidence)[0]
 
 

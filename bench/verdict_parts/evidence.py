@@ -9,6 +9,7 @@ from floatscope.measures.result import Result
 from floatscope.studies import request_of
 from floatscope.studies.evidence import Evidence
 from floatscope.studies.run import DEMO
+from floatscope.studies.setting import QUESTIONS
 
 MDM, ARM = "mdm", "arm"
 
@@ -22,6 +23,17 @@ class Planted(Evidence):
     def __init__(self, study: str) -> None:
         self.request = request_of({"studies": [study], **DEMO})
         self.plan = Plan(self.request.as_json(), "", ())
-        self._results: dict[tuple[str, str, str], Result | None] = {}
+        self.planted: dict[tuple[str, str, str], Result | None] = {}
         self._orders: dict[tuple[str, str | None], Result | None] = {}
         self._answers: dict[tuple[str, str | None], Any] = {}
+
+    def result(
+        self, key: str, model: str | None, domain: str = QUESTIONS, control: int | None = None
+    ) -> Result | None:
+        return self.planted.get((key, model or "", domain))
+
+    def control(self, key: str, model: str | None) -> Result | None:
+        return self.planted.get((key, f"untrained {model}", QUESTIONS))
+
+    def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
+        return None

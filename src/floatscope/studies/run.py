@@ -26,7 +26,7 @@ DEMO: dict[str, Any] = {
     "models": ("pair/mdm", "pair/arm"),
     "data": "world:mixed",  # off floor and ceiling in both models, so that claims can be tested
     "traced_as": "passages=9",  # four are asked with: two are needed, and two are rivals
-    "limit": 16,
+    "limit": 24,
     "questions": 40,
     "gain_questions": 200,  # claim 7 tells equal gains from 1.5 times as much in 9 of 10 runs
     "columns": (5,),  # each number is asked four ways of both models

@@ -40,7 +40,7 @@ STEPS = Rule(
     3,
     "Its anchors move over denoising steps",
     "how often the anchor of the rows still masked is another key after a quarter of the content is revealed",
-    delta=0.2,
+    delta=0.25,
     unit="%",
     holds="As the answer fills in, the diffusion model's masked positions turn to other anchors.",
     refuted="The diffusion model's masked positions keep their anchors while the answer fills in.",

@@ -2,24 +2,31 @@
 
 Traces are made from attention that is known (`planted`), measured like any other, and handed to the
 study. A pool of examples is made once; a draw takes some of them, as a run takes some prompts.
-`python -m tests.planted_claims` draws a hundred for each and prints how often each verdict came.
 """
 
-import argparse
+from __future__ import annotations
+
 import sys
-from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-from planted import MASK, softmax, trace_of
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+import xarray as xr
+from planted import MASK, softmax, trace_of  # type: ignore[import-not-found]
 
+from floatscope.measures.base import Measure
 from floatscope.measures.result import Result
-from floatscope.studies import STUDIES, request_of
+from floatscope.studies import STUDIES, Request, request_of
+from floatscope.studies.claim import Claim
 from floatscope.studies.evidence import Evidence
+from floatscope.trace import Trace
+
+Rng = np.random.Generator
+Made = dict[tuple[str, str], tuple[Measure, list[xr.Dataset]]]
 
 LAYERS, HEADS, SIZE = 6, 2, 48
 OF = {1: "floating", 2: "floating", 3: "floating", 4: "floating", 5: "geometry", 6: "structure"}
@@ -35,7 +42,9 @@ TRUE, FALSE, EQUAL = "true", "false", "equal"  # equal: both models alike, which
 STRUCTURE = np.arange(SIZE) % 4 == 2  # every fourth token is a newline
 
 
-def attention(rng, boost, *, causal=False, steps=1, size=SIZE):
+def attention(
+    rng: Rng, boost: Any, *, causal: bool = False, steps: int = 1, size: int = SIZE
+) -> np.ndarray:
     """(step, layer, head, query, key): noise, and what `boost` (…, key) adds to the scores."""
     score = rng.normal(0, 0.5, (steps, LAYERS, HEADS, size, size)) + boost
     if causal:
@@ -43,7 +52,7 @@ def attention(rng, boost, *, causal=False, steps=1, size=SIZE):
     return softmax(score)
 
 
-def at(rng, keys, size=SIZE):
+def at(rng: Rng, keys: np.ndarray, size: int = SIZE) -> np.ndarray:
     """A boost (step, layer, 1, 1, key) at one key of every step and layer; of varying strength."""
     keys = np.atleast_2d(keys)
     boost = np.zeros((*keys.shape, size))
@@ -51,7 +60,7 @@ def at(rng, keys, size=SIZE):
     return boost[:, :, None, None]
 
 
-def one(number, truth, model, rng):
+def one(number: int, truth: str, model: str, rng: Rng) -> Trace:
     """A trace of one example: `model` is "mdm", "arm", or either of them "untrained"."""
     trained, causal = "untrained" not in model, "arm" in model
     places = np.zeros(LAYERS, int)  # where anchors stand, layer by layer
@@ -62,8 +71,10 @@ def one(number, truth, model, rng):
     elif number == 2 and ((truth == TRUE and not causal) or (truth == FALSE and causal)):
         places[:] = rng.integers(1, SIZE - 8)
     elif number == 4 and ((truth == TRUE and not causal) or (truth == FALSE and causal)):
-        places = rng.permutation(np.arange(1, SIZE - 8))[:LAYERS]
-    astray = rng.random(LAYERS) < 0.15  # now and then an anchor stands elsewhere, in every model
+        new = rng.random(LAYERS) < 0.7  # else a layer keeps the anchor of the one before
+        fresh = rng.permutation(np.arange(1, SIZE - 8))[:LAYERS]
+        places = fresh[np.maximum.accumulate(np.where(new, np.arange(LAYERS), 0))]
+    astray = rng.random(LAYERS) < 0.08  # now and then an anchor stands elsewhere, in every model
     places = np.where(astray, rng.integers(1, SIZE - 8, LAYERS), places)
     boost = at(rng, places) if trained else 0.0
     extra, classes = {}, None
@@ -81,7 +92,7 @@ def one(number, truth, model, rng):
     return trace_of(made, causal=causal, classes=classes, tokens=tokens, extra=extra)
 
 
-def _geometry(rng, truth, trained):
+def _geometry(rng: Rng, truth: str, trained: bool) -> dict[str, np.ndarray]:
     """Anchors (newlines) win by angle everywhere; by norm in the first layers, or in all of them."""
     shape = (1, LAYERS, HEADS, SIZE)
     cosine, norm = (0.2 + rng.normal(0, 0.02, shape), 1 + rng.normal(0, 0.05, shape))
@@ -91,7 +102,7 @@ def _geometry(rng, truth, trained):
     return {"cosine": cosine, "key_norm": norm, "query_norm": np.full(shape, 4.0), "score": cosine}
 
 
-def _steps(moves, rng, trained):
+def _steps(moves: bool, rng: Rng, trained: bool) -> Trace:
     """A prompt of 12 and an answer of 60, ten revealed a step; masked rows look at one prompt key."""
     prompt, answer, steps = 12, 60, 6
     canvas = np.full((steps + 1, prompt + answer), MASK)
@@ -103,7 +114,7 @@ def _steps(moves, rng, trained):
     keys = np.tile(rng.integers(0, prompt, LAYERS), (steps, 1))
     if moves:
         keys = np.array([rng.permutation(prompt)[:LAYERS] for _ in range(steps)])
-    astray = rng.random(keys.shape) < 0.04
+    astray = rng.random(keys.shape) < 0.03
     keys = np.where(astray, rng.integers(0, prompt, keys.shape), keys)
     boost = at(rng, keys, size) if trained else 0.0
     made = attention(rng, boost, steps=steps, size=size)
@@ -116,21 +127,23 @@ class Planted(Evidence):
     mdm, arm = "mdm", "arm"
     models: ClassVar = {"mdm": {}, "arm": {}}
 
-    def __init__(self, examples, request):
+    def __init__(self, examples: dict[tuple[str, str], Result], request: Request) -> None:
         self._examples, self.request = examples, request
 
-    def result(self, key, model, domain="questions", control=None):
-        return self._examples.get((key, model))
+    def result(
+        self, key: str, model: str | None, domain: str = "questions", control: int | None = None
+    ) -> Result | None:
+        return self._examples.get((key, model or ""))
 
-    def control(self, key, model):
+    def control(self, key: str, model: str | None) -> Result | None:
         return self._examples.get((key, f"untrained {model}"))
 
-    def apart(self, *args, **kwargs):
+    def apart(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
 @cache
-def pool(number, truth, size=48, seed=0):
+def pool(number: int, truth: str, size: int = 48, seed: int = 0) -> tuple[Request, Made]:
     """Measured examples by measure and model: (key, model) → the measure, and one dataset each."""
     rng = np.random.default_rng([seed, number, len(truth)])
     request = request_of({"studies": [OF[number]], "models": ["a"]})
@@ -145,7 +158,7 @@ def pool(number, truth, size=48, seed=0):
     return request, made
 
 
-def draw(number, truth, rng, n=16, size=48):
+def draw(number: int, truth: str, rng: Rng, n: int = 16, size: int = 48) -> Claim:
     """The claim of n examples, as many prompts for every model."""
     request, made = pool(number, truth, size)
     chosen = rng.choice(size, n, replace=False)
@@ -159,19 +172,10 @@ def draw(number, truth, rng, n=16, size=48):
     return next(claim for claim in claims if claim.number == number)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=100)
-    parser.add_argument("--n", type=int, default=16)
-    args = parser.parse_args()
-    for number in OF:
-        for truth in (TRUE, FALSE, EQUAL) if number in (2, 4) else (TRUE, FALSE):
-            rng = np.random.default_rng(number)
-            verdicts = Counter(
-                draw(number, truth, rng, args.n, size=160).verdict for _ in range(args.draws)
-            )
-            print(f"claim {number}, planted {truth}: {dict(verdicts)}", flush=True)
+def attention_claim(number: int) -> Callable[[bool, Rng, int], Claim]:
+    """Draws of one claim: (truth, generator, examples) → the claim."""
 
+    def plant(true: bool, rng: Rng, n: int) -> Claim:
+        return draw(number, TRUE if true else FALSE, rng, n, size=160)
 
-if __name__ == "__main__":
-    main()
+    return plant

@@ -1,0 +1,35 @@
+"""Claim 8: answers of both models with anchors hidden, and with as much attention hidden elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from floatscope.studies import STUDIES
+from floatscope.studies.claim import Claim
+from verdict_parts.evidence import ARM, MDM, Planted
+
+RIGHT = 0.7  # with nothing hidden
+LOSSES = {
+    True: {ARM: 0.5, MDM: 0.05},
+    False: {ARM: 0.05, MDM: 0.3},
+}  # of anchors beyond the control
+
+
+def robustness(true: bool, rng: np.random.Generator, n: int) -> Claim:
+    """Each question has a difficulty of its own, the same in all settings of a model."""
+    evidence = Planted("robustness")
+    k = evidence.request.columns[-1]
+    for model, loss in LOSSES[true].items():
+        hard = rng.random(n)
+        for setting, share in {
+            "with-passages": RIGHT,
+            f"columns-{k}-mass": RIGHT - 0.1,
+            f"columns-{k}-anchors": RIGHT - 0.1 - loss,
+        }.items():
+            astray = rng.random(n) < 0.05
+            right = np.where(astray, rng.random(n), hard) < share
+            evidence._answers[setting, model] = {
+                "id": np.arange(n).astype(str),
+                "contains": right * 1.0,
+            }
+    return STUDIES["robustness"].claims(evidence)[0]

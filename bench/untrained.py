@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from floatscope.engine import execute
-from floatscope.models import Model
+from floatscope.instrument import Model
 from floatscope.studies import Findings, Request, request_of
 from floatscope.studies import worker as studies_worker
 from floatscope.studies.claim import VERDICTS

@@ -65,12 +65,14 @@ def table(pairs: list[dict[str, str]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="number of the first pair")
     parser.add_argument("--at-once", type=int, default=2, help="processes")
     parser.add_argument("--device", help="of the models; a GPU if there is one, by default")
     parser.add_argument("--json", type=Path, help="where to write the verdicts of every pair")
     given = parser.parse_args()
     with ProcessPoolExecutor(given.at_once, mp_context=get_context("spawn")) as several:
-        every = several.map(verdicts, range(given.pairs), [given.device] * given.pairs)
+        seeds = range(given.first, given.first + given.pairs)
+        every = several.map(verdicts, seeds, [given.device] * given.pairs)
         pairs = []
         for one in every:
             pairs.append(one)

@@ -1,6 +1,6 @@
 """How often each interval holds the truth: samples from distributions that are known, many times.
 
-    python bench/coverage.py                    # full size, about two minutes; writes coverage.json
+    python bench/coverage.py                    # full size, half a minute; writes coverage.json
     python bench/coverage.py --trials 400       # a look, without writing
 
 Asked for: at 95 %, at least 93 % with 20 and 40 examples and 90 % with 8; at 99.5 %, at least 99 %

@@ -119,7 +119,7 @@ def test_results_that_cannot_be_compared_are_refused():
     with pytest.raises(fs.UsageError, match="stands 2 times in list 1"):
         compare(fs.Absorption()([trace] * 2), fs.Absorption()([trace]), paired=True)
     nameless = sinks([0.4, 0.5], model="b")
-    nameless.examples = nameless.examples.drop_vars("id")
+    nameless.examples = nameless.examples.drop_vars("example")
     with pytest.raises(fs.UsageError, match="a result of b has none"):
         compare(a, nameless, paired=True)
     with pytest.raises(fs.UsageError, match="two or more"):

@@ -74,8 +74,8 @@ def test_a_study_from_outside_runs_like_any_other(folder):
     summary = json.loads((folder / "run-1" / "summary.json").read_text())
     [claim] = summary["claims"]
     assert claim["number"] == 101
-    assert claim["verdict"] in ("supported", "not supported", "mixed")
-    assert [n["null"] is not None for n in claim["numbers"]] == [True, True]
+    assert claim["verdict"] in ("holds", "refuted", "undecided")
+    assert [n["label"] for n in claim["numbers"]] == ["pair/mdm", "untrained"]
     assert set(summary["right"]) == {"only-near"}
     assert (folder / "run-1" / "results" / "end-of-prompt.parquet").exists()
     page = (folder / "run-1" / "report.html").read_text()

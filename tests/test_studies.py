@@ -17,7 +17,7 @@ from floatscope.errors import RunError, UsageError
 from floatscope.measures.library.dispersion import Dispersion
 from floatscope.stats.intervals import mean
 from floatscope.studies import STUDIES, Findings, read_request, request_of
-from floatscope.studies.claim import Number, above, below, said, short, verdict
+from floatscope.studies.claim import Number, above, below, said, short
 from floatscope.studies.numbers import along, along_difference, overall, overall_difference
 from floatscope.studies.planning import measures_of, plan, settings_of
 from floatscope.studies.run import DEMO, run
@@ -94,10 +94,11 @@ def test_every_claim_of_the_list_is_answered(finished):
     claims = [c for study in STUDIES.values() for c in study.claims(finished)]
     assert [c.number for c in claims] == list(range(1, 11))
     for claim in claims:
-        assert claim.sentence.endswith("."), claim
-        # Random models answer nothing right: what rests on answers has nothing to lose or to win.
-        assert claim.verdict != "not tested" or claim.number in (7, 8, 9), claim
+        assert claim.plain.endswith(".") and claim.why.endswith(".") and claim.rule, claim
+        # Random models answer nothing right, and shortly: nothing to lose, to win, or to watch.
+        assert claim.verdict != "not testable" or claim.number in (2, 3, 4, 5, 7, 8), claim
         assert all(np.isfinite(n.value) for n in claim.numbers)
+        assert claim.variants and claim.verdict != "holds"
     summary = json.loads((finished.run.directory / "summary.json").read_text())
     assert [c["number"] for c in summary["claims"]] == list(range(1, 11))
 
@@ -281,10 +282,7 @@ def test_a_served_run_reads_its_kept_traces(finished):
     assert source.scene(scenes[0]["id"])["answer"] is not None
 
 
-def test_verdicts_follow_from_intervals():
-    assert verdict([True, True]) == "supported" and verdict([False]) == "not supported"
-    assert verdict([True, False]) == "mixed" and verdict([None]) == "not tested"
-    assert verdict([True, None]) == "mixed" and verdict([False, None]) == "not supported"
+def test_numbers_are_said_with_their_intervals():
     n = Number("x", 0.5, 0.4, 0.6, 0.1, "%", 9)
     assert above(n, 0.3) and not above(n, 0.45) and below(n, 0.7) and not below(n, 0.55)
     assert above(Number("x", 0.5), 0.1) is None and above(n, None) is None
@@ -292,45 +290,6 @@ def test_verdicts_follow_from_intervals():
     assert said(Number("x", 0.5, 0.4, 0.6, 0.0, "points")) == "50.0 points [40.0, 60.0]"
     assert short(-0.25, "points") == "−25.0 points" and short(float("nan")) == "–"
     assert short(123456.0) == "123,000" and short(2.5, "×") == "2.50×"
-
-
-class Planted(Findings):
-    """Findings from planted traces: the truth is known."""
-
-    mdm, arm = "mdm", "arm"
-
-    def __init__(self, mdm, arm):
-        self._traces = {"mdm": mdm, "arm": arm}
-        self.measures = STUDIES["floating"].measures(
-            request_of({"studies": ["floating"], "models": ["a"]})
-        )
-
-    def result(self, key, model, domain="questions"):
-        return self.measures[key](self._traces[model])
-
-
-def _attention(top, size=60):
-    """(step, layer, head, q, k): every row gives half of its attention to `top[step][layer]`."""
-    steps, layers = len(top), len(top[0])
-    a = np.full((steps, layers, 1, size, size), 0.5 / size)
-    for t in range(steps):
-        for layer in range(layers):
-            a[t, layer, 0, :, top[t][layer]] += 0.5
-    return a
-
-
-def test_floating_is_found_where_it_was_planted_and_only_there():
-    rng = np.random.default_rng(0)
-    fixed = [trace_of(_attention([[0] * 4] * 5)) for _ in range(24)]
-    moving = [trace_of(_attention(rng.integers(1, 60, (5, 4)))) for _ in range(24)]
-    study = STUDIES["floating"]
-    yes = {c.number: c.verdict for c in study.claims(Planted(moving, fixed))}
-    assert yes[1] == "supported" and yes[4] == "supported"
-    assert yes[2] in ("supported", "mixed")  # dispersed; both absorb alike here
-    assert yes[3] in ("supported", "mixed")  # it moves, but not with the frontier
-    no = {c.number: c.verdict for c in study.claims(Planted(fixed, moving))}
-    assert no[1] == "not supported" and no[4] == "not supported"
-    assert no[3] == "not supported" and no[2] == "not supported"
 
 
 def test_differences_between_models_are_paired_by_prompt():

@@ -142,9 +142,11 @@ def _as_run(run: Run, request: Request) -> Plan:
     """The plan that was run. Where an earlier version asked in other settings than this one would, what
     a shard of answers holds is what it says itself, and what is not there was not asked."""
     now = plan(request)
-    if (run.asked() or {}).get("fingerprint") == now.fingerprint:
+    manifest = run.manifest() or {"result": {"shards": []}}
+    lying = {shard["shard"] for shard in manifest["result"]["shards"]}
+    same = (run.asked() or {}).get("fingerprint") == now.fingerprint
+    if same and lying == {shard.id for shard in now.shards}:
         return now
-    lying = run.shards.ids()
     shards = [s for s in now.shards if s.spec["kind"] != "ask" and s.id in lying]
     for name in sorted(lying):
         kind, model, *_ = name.split("-")

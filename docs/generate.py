@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES
 from floatscope.studies import STUDIES, Request
+from floatscope.studies.claim import Number, said
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -152,6 +153,28 @@ def claims() -> Iterator[tuple[str, str, str]]:
             yield str(rule.number), rule.text, rule.words()
 
 
+def findings() -> Iterator[tuple[str, ...]]:
+    """The claims of the run behind docs/findings.md."""
+    summary = json.loads((ROOT / "docs" / "findings_claims.json").read_text())
+    for claim in summary["claims"]:
+        theta = Number(**claim["numbers"][0]) if claim["numbers"] else None
+        untrained = [n for n in claim["numbers"] if n["label"].startswith("untrained")]
+        yield (
+            str(claim["number"]),
+            claim["text"],
+            f"**{claim['verdict']}**",
+            said(replace(theta, null=None)) if theta else "–",
+            said(replace(Number(**untrained[0]), null=None)) if untrained else "–",
+            str(theta.n) if theta else "–",
+            ", ".join(
+                f"{v['choice']}: {v['verdict']}"
+                for v in claim["variants"]
+                if v["verdict"] != claim["verdict"]
+            )
+            or "none",
+        )
+
+
 def supported() -> Iterator[tuple[str, str]]:
     """The README's list: what there is of each kind, and where to read on."""
     lists: dict[str, list[str]] = {
@@ -196,6 +219,7 @@ HEADS = {
     coverage: ("kind", "of", "95 %", "99.5 %", "95 %, bootstrap"),
     commands: ("command", "what it does"),
     claims: ("#", "claim", "how it is decided"),
+    findings: ("#", "claim", "verdict", "θ", "untrained", "n", "what another choice would change"),
     samplers: ("sampler", "on the command line", "rule", "own fields", "paper"),
     compared: ("preset", "for 64 tokens", "settings from"),
     measures: ("measure", "on the command line", "what it says"),

@@ -9,16 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browsing import Tab
-from planted import trace_of
 
 import floatscope as fs
 from floatscope.decode.presets import all_samplers, presets
 from floatscope.errors import RunError, UsageError
-from floatscope.measures.library.dispersion import Dispersion
-from floatscope.stats.intervals import mean
 from floatscope.studies import STUDIES, Findings, read_request, request_of
 from floatscope.studies.claim import Number, above, below, said, short
-from floatscope.studies.numbers import along, along_difference, overall, overall_difference
 from floatscope.studies.planning import measures_of, plan, settings_of
 from floatscope.studies.run import DEMO, run
 from floatscope.studies.values import flatten, unflatten
@@ -290,32 +286,6 @@ def test_numbers_are_said_with_their_intervals():
     assert said(Number("x", 0.5, 0.4, 0.6, 0.0, "points")) == "50.0 points [40.0, 60.0]"
     assert short(-0.25, "points") == "−25.0 points" and short(float("nan")) == "–"
     assert short(123456.0) == "123,000" and short(2.5, "×") == "2.50×"
-
-
-def test_differences_between_models_are_paired_by_prompt():
-    """The same prompts in another order, and one more: the pairs are what counts."""
-    rng = np.random.default_rng(1)
-    tops, n = rng.integers(1, 60, (30, 5, 4)), 30
-
-    def asked(top, number, model):
-        return trace_of(_attention(top), tokens=[f"{i}of{number}" for i in range(60)], model=model)
-
-    moving = [asked(tops[i], i, "mdm") for i in range(n)]
-    fixed = [asked([[0] * 4] * 5, i, "arm") for i in reversed(range(n + 1))]
-    a, b = (Dispersion()(traces) for traces in (moving, fixed))
-    spread = along_difference(a, b, "MDM − ARM", "points", level=0.995)
-    assert spread.n == n and spread.value == pytest.approx(
-        along(a, "dispersion", "").value - along(b, "dispersion", "").value
-    )
-    assert 0.2 < spread.low < spread.value < spread.high <= 1
-    place = overall_difference(a, b, "position", "MDM − ARM")
-    each = a.examples["position"].mean("layer").values
-    np.testing.assert_allclose(
-        (place.value, place.low, place.high), mean(each), atol=1e-12
-    )  # the ARM's is always 0
-    wide = overall(a, "position", "", level=0.995)
-    narrow = overall(a, "position", "")
-    assert wide.low < narrow.low < narrow.high < wide.high
 
 
 def test_requests_are_validated(tmp_path):

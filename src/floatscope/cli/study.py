@@ -70,6 +70,10 @@ def study(
         int | None,
         typer.Option(min=2, help="Questions without and with passages. Default: --questions."),
     ] = None,
+    side_questions: Annotated[
+        int | None,
+        typer.Option(min=2, help="Questions in settings that decide no claim. Default: all."),
+    ] = None,
     asked_as: Annotated[
         str | None, typer.Option(help="The condition they are asked under: passages=5 …")
     ] = None,

@@ -19,14 +19,18 @@ def studies_of(request: Request) -> list[Study]:
     return [STUDIES.named(name) for name in dict.fromkeys(request.studies)]
 
 
-def measures_of(request: Request, *, controlled: bool = False) -> dict[str, Measure]:
-    """All measures by name, or those taken of the untrained control too.
+def measures_of(
+    request: Request, *, controlled: bool = False, domain: str | None = None
+) -> dict[str, Measure]:
+    """All measures by name; those taken of the untrained control too; or those of one domain.
 
     One name means one measure in every study.
     """
     measures: dict[str, Measure] = {}
     for study in studies_of(request):
         if controlled and not study.control:
+            continue
+        if domain is not None and domain not in study.domains(request):
             continue
         for name, measure in study.measures(request).items():
             if measures.setdefault(name, measure) != measure:
@@ -50,7 +54,10 @@ def settings_of(request: Request) -> dict[str, Setting]:
 
 def questions_of(setting: Setting, request: Request) -> int:
     """How many questions are asked in a setting."""
-    return setting.questions or request.questions
+    if setting.questions:
+        return setting.questions
+    side = None if setting.decides else request.side_questions
+    return min(side or request.questions, request.questions)
 
 
 def plan(request: Request) -> Plan:

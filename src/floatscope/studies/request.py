@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..tasks.conditions import Condition
 
 # Fields that runs of earlier versions do not have: they stand in run.json only if used.
-_NEW = ("plugins", "controls", "gain_questions")
+_NEW = ("plugins", "controls", "gain_questions", "side_questions")
 
 
 class Request(BaseModel):
@@ -28,6 +28,7 @@ class Request(BaseModel):
     limit: int = Field(24, ge=2)  # examples traced
     questions: int = Field(40, ge=2)  # questions asked in each setting
     gain_questions: int | None = Field(None, ge=2)  # … without and with passages, for claim 7
+    side_questions: int | None = Field(None, ge=2)  # … in settings that decide no claim
     asked_as: str = "as-is"  # the condition under which questions are asked
     traced_as: str = "as-is"  # the condition under which they are traced
     length: int = Field(16, ge=1)  # masks, or tokens to generate

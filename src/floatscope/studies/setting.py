@@ -19,4 +19,5 @@ class Setting:
     sampler: str = ""  # "" = the run's; others are for diffusion models alone
     people: str = MAIN
     questions: int | None = None  # how many are asked; None: the run's `questions`
+    decides: bool = False  # a claim; others may be asked fewer questions (`side_questions`)
     early_stop: bool = True  # else every position is revealed, also behind an end token

@@ -52,7 +52,7 @@ class _Worker:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.models: dict[tuple[str, int | None], Model] = {}  # by name and control
-        self.measures = measures_of(request)
+        self.by_domain = {d: measures_of(request, domain=d) for d in (QUESTIONS, PROSE)}
         self.controlled = measures_of(request, controlled=True)
         self.settings = settings_of(request)
         self.records, self.bad = read_data(request)
@@ -93,7 +93,7 @@ class _Worker:
         left_out: list[dict[str, str]] = []
         chosen = range(spec["start"], spec["stop"])
         trained = spec.get("control") is None
-        measures = self.measures if trained else self.controlled
+        measures = self.by_domain[spec["domain"]] if trained else self.controlled
         for done, (index, name, trace) in enumerate(self._traces(model, spec, left_out)):
             tick(done + len(left_out), len(chosen))
             said: dict[str, Any] = {"id": name, "index": index, "text": trace.text, "values": {}}

@@ -76,11 +76,11 @@ class MaskedRows(Measure):
 
     def one(self, trace: Trace) -> xr.Dataset:
         content, steps = _checkpoints(trace)
-        parts = []
-        for share, step in zip(REVEALED, steps, strict=True):
-            part = self._at(trace, max(step, 0))
-            part = part if step >= 0 else part * np.nan
-            parts.append(part.expand_dims(revealed=[share]))
+        made = {step: self._at(trace, max(step, 0)) for step in set(steps)}
+        parts = [
+            (made[step] if step >= 0 else made[step] * np.nan).expand_dims(revealed=[share])
+            for share, step in zip(REVEALED, steps, strict=True)
+        ]
         return xr.concat(parts, "revealed").assign(content=float(content))
 
     def _at(self, trace: Trace, step: int) -> xr.Dataset:

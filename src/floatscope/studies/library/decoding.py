@@ -50,7 +50,14 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
     def settings(self, request: Request) -> list[Setting]:
         names = presets(request.length, request.steps)
         return [
-            Setting(f"sampler-{n}", request.asked_as, sampler=n, early_stop=False) for n in names
+            Setting(
+                f"sampler-{n}",
+                request.asked_as,
+                sampler=n,
+                decides=f"sampler-{n}" == CONFIDENCE,
+                early_stop=False,
+            )
+            for n in names
         ]
 
     def claims(self, evidence: Evidence) -> list[Claim]:

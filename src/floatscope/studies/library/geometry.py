@@ -1,10 +1,11 @@
 """Geometry: do anchors win by angle or by norm, and how does that change with depth?"""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import xarray as xr
 
 from ...measures import Geometry as Measured
 from ...measures import KindsOfKey
@@ -13,6 +14,7 @@ from ...measures.library.kinds import advantage
 from ...measures.result import Result
 from ...stats.anchors import RULES
 from ...stats.thirds import thirds as layer_thirds
+from ...trace import Trace
 from ..anchored import jackknife, names_of
 from ..claim import Check, Claim, Number, above, below, said
 from ..evidence import Evidence
@@ -22,15 +24,12 @@ from ..study import Shows, Study
 from ..verdict import LEVEL, Rule, judge, other_deltas, vary
 
 KINDS = "kinds-same"
-RULED = {
-    f"geometry-{rule.__name__.lower()}{'' if per_head else '-mean'}-same": (rule, per_head)
+RULED = "geometry-rules-same"
+VARIED = tuple(
+    f"anchors by {rule.__name__}, {where}, not chosen apart"
     for rule in RULES
-    for per_head in (True, False)
-}
-VARIED = {
-    f"anchors by {rule.__name__}, {'each head' if per_head else 'head mean'}, not chosen apart": key
-    for key, (rule, per_head) in RULED.items()
-}
+    for where in ("each head", "head mean")
+)
 NORM = Rule(
     5,
     "Shallow anchors win by angle and norm, deep ones by angle",
@@ -42,6 +41,48 @@ NORM = Rule(
     holds="In shallow layers anchors win by norm as well as angle; in deep layers the norm counts for less.",
     refuted="The norm counts for no more in shallow layers than in deep ones.",
 )
+
+
+@dataclass(frozen=True)
+class PartsByRule(Measure):
+    """Angle and norm of the anchors that each rule finds on the prompt measured: to see what hangs on it."""
+
+    units: ClassVar[dict[str, str]] = {"angle": "q·k", "norm": "q·k"}
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        at, order = {"step": -1}, ("layer", "head", "key")
+        cosine = trace.cosine.isel(at).transpose(*order).values
+        norms = (trace.query_norm * trace.key_norm).isel(at).transpose(*order).values
+        received = trace.received.isel(at).transpose(*order).values
+        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        for rule in RULES:
+            for each_head in (True, False):
+                c = received if each_head else received.mean(1, keepdims=True)
+                # Where a rule finds none, the key that receives most stands in.
+                strongest = c == np.nanmax(c, -1, keepdims=True)
+                passes = rule().passes(c)
+                anchor = np.where(passes.any(-1, keepdims=True), passes, strongest)
+                parts.append(_parts(cosine, norms, np.broadcast_to(anchor, cosine.shape)))
+        dims = ("choice", "layer")
+        angle, norm = (np.array([p[i].mean(1) for p in parts]) for i in range(2))
+        coords = {"choice": list(VARIED), "layer": trace.data["layer"].values}
+        return xr.Dataset({"angle": (dims, angle), "norm": (dims, norm)}, coords)
+
+
+def _parts(
+    cosine: np.ndarray, norms: np.ndarray, anchor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of (layer, head, key): the two parts of the anchors' advantage, (layer, head) each."""
+    there = ~np.isnan(cosine)
+
+    def sides(values: np.ndarray) -> list[np.ndarray]:
+        return [
+            np.where(of, np.nan_to_num(values), 0).sum(-1) / np.maximum(of.sum(-1), 1)
+            for of in (anchor & there, ~anchor & there)
+        ]
+
+    (c_a, c_o), (n_a, n_o) = sides(cosine), sides(norms)
+    return (c_a - c_o) * (n_a + n_o) / 2, (n_a - n_o) * (c_a + c_o) / 2
 
 
 class Geometry(Study):
@@ -68,8 +109,7 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
     }
 
     def measures(self, request: Request) -> dict[str, Measure]:
-        varied = {key: Measured(rule(per_head=by)) for key, (rule, by) in RULED.items()}
-        return {"geometry": Measured(), KINDS: KindsOfKey(), **varied}
+        return {"geometry": Measured(), KINDS: KindsOfKey(), RULED: PartsByRule()}
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         theta, numbers, bar = _by_kind(evidence, evidence.result(KINDS, evidence.mdm))
@@ -78,9 +118,9 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
         # Untrained weights whose anchors have no advantage on other prompts earn nothing to exceed.
         rule = NORM if untrained is None or control else replace(NORM, untrained=False)
         variants = [*other_deltas(rule, theta, control, bar)]
-        for label, key in VARIED.items():
-            one, barred = _by_rule(evidence.result(key, evidence.mdm))
-            other, _ = _by_rule(_control(evidence, key))
+        for label in VARIED:
+            one, barred = _by_rule(evidence.result(RULED, evidence.mdm), label)
+            other, _ = _by_rule(_control(evidence, RULED), label)
             variants.append(vary(label, NORM, one, other, barred))
         sentence = ""
         first, last = numbers
@@ -134,12 +174,12 @@ def _by_kind(
     return _shares(*advantage(result.examples, names_of(result)), label)
 
 
-def _by_rule(result: Result | None) -> tuple[Number | None, str]:
+def _by_rule(result: Result | None, choice: str) -> tuple[Number | None, str]:
     """The same from anchors that a rule finds on the prompts measured."""
     if result is None:
         return None, "No diffusion model was in the run: add one with --model."
     parts = [
-        result.examples[name].transpose("example", "layer").values[..., None]
+        result.examples[name].sel(choice=choice).transpose("example", "layer").values[..., None]
         for name in ("angle", "norm")
     ]
     theta, _, bar = _shares(parts[0], parts[1], "")

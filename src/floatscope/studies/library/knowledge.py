@@ -48,8 +48,8 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
 
     def settings(self, request: Request) -> list[Setting]:
         settings = [
-            Setting(CLOSED, "closed-book", questions=request.gain_questions),
-            Setting(WITH, request.asked_as, questions=request.gain_questions),
+            Setting(CLOSED, "closed-book", questions=request.gain_questions, decides=True),
+            Setting(WITH, request.asked_as, questions=request.gain_questions, decides=True),
             *(
                 Setting(f"gold-{place}", self._at(request, place))
                 for place in self._places(request)

@@ -49,11 +49,12 @@ difference = share right with anchors hidden − with a control's columns hidden
 In the claim loss = control of equal mass − anchors, at the largest k."""
 
     def settings(self, request: Request) -> list[Setting]:
-        settings = [Setting(WITH, request.asked_as)]
+        settings = [Setting(WITH, request.asked_as, decides=True)]
         for k in request.columns:
             for kind, control in KINDS.items():
                 text = f"mask-columns:k={k}{control},seed={request.seed}"
-                settings.append(Setting(_named(k, kind), request.asked_as, text))
+                decides = k == request.columns[-1] and kind in ("anchors", "mass")
+                settings.append(Setting(_named(k, kind), request.asked_as, text, decides=decides))
         settings.append(Setting(FIRST, request.asked_as, "mask-tokens:positions=0"))
         for where in ("first", "last"):
             for kind in ("anchors", "random", "matched"):

@@ -60,7 +60,9 @@ class Result:
                 frame[beside] = (
                     np.nan
                     if other is None
-                    else other.broadcast_like(main).transpose(*main.dims).values.ravel()
+                    else other.variable.set_dims(dict(main.sizes))
+                    .transpose(*main.dims)
+                    .values.ravel()
                 )
             frame.insert(0, "value", name)
             frame["unit"] = main.attrs.get("units", "")
@@ -75,7 +77,7 @@ class Result:
         """How many examples a value rests on: those where it applies."""
         if name not in self.examples or "example" not in self.examples[name].dims:
             return self.n
-        count = self.examples[name].notnull().sum("example")
+        count = self.examples[name].variable.notnull().sum("example")
         return count.transpose(*main.dims).values.ravel() if main.ndim else int(count)
 
     def plot(self, **options: Any) -> Figure:
@@ -118,7 +120,7 @@ def _range(data: xr.Dataset, name: str) -> str:
     return text + (f", null {float(data[name + '_null']):.3g}" if f"{name}_null" in data else "")
 
 
-def bounds_of(values: xr.DataArray, unit: str) -> tuple[float, float] | None:
+def bounds_of(values: xr.DataArray | xr.Variable, unit: str) -> tuple[float, float] | None:
     """Shares lie between 0 and 1, which their intervals need to know. A measure of one's own may call
     something a share that goes beyond: then there are no bounds."""
     if not unit.startswith(_SHARES) or not values.size:
@@ -140,27 +142,29 @@ def summarise(
         list(examples), dim="example", join="outer", coords="minimal", compat="override"
     )
     values = [str(v) for v in together.data_vars if not str(v).endswith("_null")]
-    data = xr.Dataset(coords={k: v for k, v in together.coords.items() if "example" not in v.dims})
+    made: dict[str, xr.Variable] = {}  # put together at the end, once
     for name in values:
-        array = together[name]
+        array = together[name].variable
         array = (
             array.transpose("example", ...)
             if "example" in array.dims
-            else array.expand_dims("example")
+            else array.set_dims(("example", *array.dims))
         )
         dims = array.dims[1:]
         unit = {"units": units.get(name, "")}
-        mean, low, high = intervals.mean(array.values, bounds=bounds_of(array, units.get(name, "")))
-        data[name] = xr.DataArray(mean, dims=dims, attrs=unit)
-        data[f"{name}_low"] = xr.DataArray(low, dims=dims, attrs=unit)
-        data[f"{name}_high"] = xr.DataArray(high, dims=dims, attrs=unit)
+        ends = intervals.mean(array.values, bounds=bounds_of(array, units.get(name, "")))
+        for end, interval in zip(("", "_low", "_high"), ends, strict=True):
+            made[f"{name}{end}"] = xr.Variable(dims, interval, unit)
         if f"{name}_null" in together:
-            null = together[f"{name}_null"]
+            null = together[f"{name}_null"].variable
             null = null.mean("example") if "example" in null.dims else null
-            data[f"{name}_null"] = null.assign_attrs(unit)
+            made[f"{name}_null"] = xr.Variable(null.dims, null.values, unit)
             # A difference has null 0, and no lift.
-            data[f"{name}_lift"] = (data[name] / null.where(null != 0)).assign_attrs({"units": "×"})
-    data.attrs = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
+            lift = made[name] / null.where(null != 0)
+            made[f"{name}_lift"] = xr.Variable(lift.dims, lift.values, {"units": "×"})
+    coords = {k: v for k, v in together.coords.items() if "example" not in v.dims}
+    about = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
+    data = xr.Dataset(made, coords, about)
     ids = [one.attrs.get("id") for one in examples]
     if all(ids):
         together = together.assign_coords(example=np.array(ids, dtype=np.str_))

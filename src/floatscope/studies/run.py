@@ -29,7 +29,7 @@ DEMO: dict[str, Any] = {
     "limit": 24,
     "questions": 40,
     "gain_questions": 100,  # claim 7 tells half the gain from 1.5 times as much in 9 of 10 runs
-    "side_questions": 12,
+    "side_questions": 8,
     "columns": (5,),  # each number is asked four ways of both models
     "length": 10,
     "steps": 5,

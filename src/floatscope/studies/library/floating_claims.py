@@ -38,7 +38,7 @@ DISPERSED = Rule(
 )
 STEPS = Rule(
     3,
-    "Its anchors move over denoising steps",
+    "A diffusion model's anchors move over denoising steps",
     "how often the anchor of the rows still masked is another key after a quarter of the content is revealed",
     delta=0.25,
     unit="%",
@@ -47,7 +47,7 @@ STEPS = Rule(
 )
 LAYERS = Rule(
     4,
-    "Its anchors move over layers",
+    "A diffusion model's anchors move over layers",
     "how often the next layer that has an anchor has another one, MDM − ARM, both reading the same text",
     delta=0.1,
     unit="points",

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from floatscope.errors import UsageError
+from floatscope.measures import MaskedRows
 from floatscope.measures.result import Result, summarise
-from floatscope.studies import STUDIES
+from floatscope.studies import STUDIES, request_of
 from floatscope.studies.anchored import jackknife, moves, together
 from floatscope.studies.claim import VERDICTS, Number
 from floatscope.studies.verdict import (
@@ -24,7 +25,7 @@ from floatscope.studies.verdict import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
-from verdict_parts.attention import FALSE, TRUE, draw
+from verdict_parts.attention import FALSE, NOISE, TRUE, Planted, _steps, draw
 
 RULE = Rule(1, "Water is wet", "wetness", delta=2.0, unit="×", holds="Wet.", refuted="Dry.")
 
@@ -108,8 +109,13 @@ def test_moves_count_only_places_that_have_an_anchor():
 
 def test_the_jackknife_of_a_mean_is_the_mean():
     values = np.random.default_rng(0).normal(size=12)
-    found = jackknife(lambda kept: values[kept].mean(), 12, "mean", "", 0.95)
+    names = [str(i) for i in range(12)]
+    found = jackknife(lambda kept: values[kept].mean(), names, "mean", "", 0.95)
     assert found.value == pytest.approx(values.mean()) and found.low < found.value < found.high
+    # A prompt traced under two controls is one prompt: twice the lines say no more.
+    both = np.concatenate([values, values])
+    twice = jackknife(lambda kept: both[kept].mean(), [*names, *names], "mean", "", 0.95)
+    assert (twice.n, twice.low, twice.high) == (12, *map(pytest.approx, (found.low, found.high)))
 
 
 def test_two_prompts_of_one_name_are_not_paired():
@@ -129,3 +135,33 @@ def test_the_planted_truth_is_found(number):
     no = draw(number, FALSE, rng, n=24, size=24)
     assert (yes.verdict, no.verdict) == ("holds", "refuted"), (yes.why, no.why)
     assert {v.verdict for v in yes.variants} <= {*VERDICTS}
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, 5, 6])
+def test_noise_wins_nothing(number):
+    """Models that are as untrained as their controls: by the rules before, claims 1, 4 and 5 held."""
+    claim = draw(number, NOISE, np.random.default_rng(number), n=12, size=12)
+    assert claim.verdict in ("refuted", "undecided", "not testable"), claim.why
+    assert number not in (2, 4) or claim.verdict == "not testable"  # no anchor to speak of
+
+
+def test_steps_of_short_answers_say_nothing():
+    """Five steps of end tokens were taken for movement."""
+    short = MaskedRows()(
+        [_steps(True, np.random.default_rng(0), True, answer=10) for _ in range(4)]
+    )
+    named = short.examples.assign_coords(example=list("abcd"))
+    made = {("masked-rows", "mdm"): Result(short.data, short.measure, named, "mdm", short.values)}
+    request = request_of({"studies": ["floating"], "models": ["a"]})
+    claim = STUDIES["floating"].claims(Planted(made, request))[2]
+    assert claim.verdict == "not testable" and "it takes 48" in claim.why
+
+
+def test_markup_that_hurts_no_more_than_its_neighbours_is_ticked_off_and_does_not_decide(
+    monkeypatch,
+):
+    none = Number("apart", 0.0, -0.1, 0.1, 0.0, "points", 40)
+    monkeypatch.setattr(Planted, "apart", lambda *args, **kwargs: none)
+    claim = draw(6, TRUE, np.random.default_rng(6), n=24, size=24)
+    assert claim.verdict == "holds"
+    assert [check.passed for check in claim.checks] == [True, False, False]

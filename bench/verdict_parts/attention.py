@@ -28,7 +28,7 @@ from floatscope.trace import Trace
 Rng = np.random.Generator
 Made = dict[tuple[str, str], tuple[Measure, list[xr.Dataset]]]
 
-LAYERS, HEADS, SIZE = 6, 2, 48
+LAYERS, HEADS, SIZE = 6, 1, 48
 OF = {1: "floating", 2: "floating", 3: "floating", 4: "floating", 5: "geometry", 6: "structure"}
 KEYS = {
     1: ("absorption-same", "strongest-same"),
@@ -39,6 +39,7 @@ KEYS = {
     6: ("structure-same",),
 }
 TRUE, FALSE, EQUAL = "true", "false", "equal"  # equal: both models alike, which is no effect either
+NOISE = "untrained"  # both models as untrained as their controls
 STRUCTURE = np.arange(SIZE) % 4 == 2  # every fourth token is a newline
 
 
@@ -62,7 +63,7 @@ def at(rng: Rng, keys: np.ndarray, size: int = SIZE) -> np.ndarray:
 
 def one(number: int, truth: str, model: str, rng: Rng) -> Trace:
     """A trace of one example: `model` is "mdm", "arm", or either of them "untrained"."""
-    trained, causal = "untrained" not in model, "arm" in model
+    trained, causal = "untrained" not in model and truth != NOISE, "arm" in model
     places = np.zeros(LAYERS, int)  # where anchors stand, layer by layer
     if number == 3:
         return _steps(truth == TRUE and trained, rng, trained)
@@ -102,14 +103,15 @@ def _geometry(rng: Rng, truth: str, trained: bool) -> dict[str, np.ndarray]:
     return {"cosine": cosine, "key_norm": norm, "query_norm": np.full(shape, 4.0), "score": cosine}
 
 
-def _steps(moves: bool, rng: Rng, trained: bool) -> Trace:
-    """A prompt of 12 and an answer of 60, ten revealed a step; masked rows look at one prompt key."""
-    prompt, answer, steps = 12, 60, 6
+def _steps(moves: bool, rng: Rng, trained: bool, answer: int = 60) -> Trace:
+    """A prompt of 12 and an answer, revealed in six steps; masked rows look at one prompt key."""
+    prompt, steps = 12, 6
+    each = -(-answer // steps)
     canvas = np.full((steps + 1, prompt + answer), MASK)
     canvas[:, :prompt] = np.arange(100, 100 + prompt)
     order = prompt + rng.permutation(answer)
     for t in range(1, steps + 1):
-        canvas[t:, order[10 * (t - 1) : 10 * t]] = 200
+        canvas[t:, order[each * (t - 1) : each * t]] = 200
     size = prompt + answer
     keys = np.tile(rng.integers(0, prompt, LAYERS), (steps, 1))
     if moves:
@@ -150,7 +152,7 @@ def pool(number: int, truth: str, size: int = 48, seed: int = 0) -> tuple[Reques
     measures = STUDIES[OF[number]].measures(request)
     made = {}
     for model in ("mdm", "arm", "untrained mdm", "untrained arm"):
-        if number in (3, 5) and "arm" in model:
+        if (number in (3, 5) and "arm" in model) or (number == 1 and "mdm" in model):
             continue
         traces = [one(number, truth, model, rng) for _ in range(size)]
         for key in KEYS[number]:

@@ -5,7 +5,7 @@ stronger than the strongest key of untrained weights almost always is (at that l
 prompts), or, to see what hangs on that choice, where a published rule says so.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -22,6 +22,12 @@ UNTRAINED = "untrained"  # the rule that goes by untrained weights
 def names_of(result: Result) -> list[str]:
     """The prompts' names, in order. Several controls trace a prompt several times."""
     return [str(name) for name in result.examples["example"].values]
+
+
+def by_prompt(values: np.ndarray, result: Result) -> np.ndarray:
+    """One value per prompt: the mean over the controls that traced it. Prompts are what was sampled."""
+    names = np.array(names_of(result))
+    return np.array([np.nanmean(values[names == name]) for name in dict.fromkeys(names)])
 
 
 def together(*results: Result) -> tuple[list[str], list[np.ndarray]]:
@@ -75,15 +81,22 @@ def moves(place: np.ndarray, axis: int) -> np.ndarray:
 
 
 def jackknife(
-    statistic: Callable[[np.ndarray], float], n: int, label: str, unit: str, level: float
+    statistic: Callable[[np.ndarray], float],
+    names: Sequence[str],
+    label: str,
+    unit: str,
+    level: float,
 ) -> Number | None:
-    """A statistic of all examples with an interval from leaving one out at a time.
+    """A statistic of examples (their indices) with an interval from leaving one prompt out at a time.
 
-    The pseudo-values n·θ − (n − 1)·θ₍₋ᵢ₎ stand for examples; their mean is the bias-corrected θ.
+    The pseudo-values n·θ − (n − 1)·θ₍₋ᵢ₎ stand for prompts; their mean is the bias-corrected θ. A prompt
+    that stands there several times, under several controls, is left out whole.
     """
-    every = np.arange(n)
+    every, of = np.arange(len(names)), np.array(names)
+    prompts = list(dict.fromkeys(names))
+    n = len(prompts)
     whole = statistic(every)
-    without = np.array([statistic(np.delete(every, i)) for i in every]) if n > 1 else np.empty(0)
+    without = np.array([statistic(every[of != one]) for one in prompts]) if n > 1 else np.empty(0)
     if not np.isfinite(whole) or n < 2 or not np.isfinite(without).all():
         return None
     return number(n * whole - (n - 1) * without, label, unit, level=level)

@@ -171,7 +171,8 @@ def _by_kind(
     """θ, its two thirds, and what bars a test."""
     if result is None:
         return None, (None, None), "No diffusion model was in the run: add one with --model."
-    return _shares(*advantage(result.examples, names_of(result)), label)
+    names = names_of(result)
+    return _shares(*advantage(result.examples, names), names, label)
 
 
 def _by_rule(result: Result | None, choice: str) -> tuple[Number | None, str]:
@@ -182,12 +183,12 @@ def _by_rule(result: Result | None, choice: str) -> tuple[Number | None, str]:
         result.examples[name].sel(choice=choice).transpose("example", "layer").values[..., None]
         for name in ("angle", "norm")
     ]
-    theta, _, bar = _shares(parts[0], parts[1], "")
+    theta, _, bar = _shares(parts[0], parts[1], names_of(result), "")
     return theta, bar
 
 
 def _shares(
-    angle: np.ndarray, norm: np.ndarray, label: str
+    angle: np.ndarray, norm: np.ndarray, names: list[str], label: str
 ) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
     """Of (example, layer, head): the norm's share of all advantage in a third of the layers."""
     where = layer_thirds(angle.shape[1])
@@ -197,9 +198,8 @@ def _shares(
         both = of_norm + of_angle
         return float(of_norm / both) if both > 0 else float("nan")
 
-    n = len(angle)
     thirds = tuple(
-        jackknife(partial(share, third=t), n, f"{label}{t} third: the norm's share", "%", 0.95)
+        jackknife(partial(share, third=t), names, f"{label}{t} third: the norm's share", "%", 0.95)
         for t in where
     )
     if thirds[0] is None or thirds[1] is None:
@@ -207,7 +207,7 @@ def _shares(
         return None, (None, None), bar
     theta = jackknife(
         lambda kept: share(kept, "first") - share(kept, "last"),
-        n,
+        names,
         f"{label}the norm's share, first third − last",
         "points",
         LEVEL,

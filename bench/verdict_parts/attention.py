@@ -28,7 +28,7 @@ from floatscope.trace import Trace
 Rng = np.random.Generator
 Made = dict[tuple[str, str], tuple[Measure, list[xr.Dataset]]]
 
-LAYERS, HEADS, SIZE = 6, 1, 48
+LAYERS, HEADS, SIZE = 12, 1, 48  # as many layers as the pair has
 OF = {1: "floating", 2: "floating", 3: "floating", 4: "floating", 5: "geometry", 6: "structure"}
 KEYS = {
     1: ("absorption-same", "strongest-same"),

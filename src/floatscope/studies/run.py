@@ -28,7 +28,7 @@ DEMO: dict[str, Any] = {
     "traced_as": "passages=9",  # four are asked with: two are needed, and two are rivals
     "limit": 24,
     "questions": 40,
-    "gain_questions": 100,  # claim 7 tells half the gain from 1.5 times as much in 9 of 10 runs
+    "gain_questions": 128,  # claim 7 tells half the gain from 1.5 times as much in 9 of 10 runs
     "side_questions": 8,
     "columns": (5,),  # each number is asked four ways of both models
     "length": 10,

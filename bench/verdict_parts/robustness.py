@@ -8,11 +8,9 @@ from floatscope.studies import STUDIES
 from floatscope.studies.claim import Claim
 from verdict_parts.evidence import ARM, MDM, Planted
 
-RIGHT = 0.7  # with nothing hidden
-LOSSES = {
-    True: {ARM: 0.5, MDM: 0.05},
-    False: {ARM: 0.05, MDM: 0.3},
-}  # of anchors beyond the control
+RIGHT = 0.85  # with nothing hidden
+# What anchors cost beyond the control: as published (Rulli et al., 2510.15731), and the other way round.
+LOSSES = {True: {ARM: 0.75, MDM: 0.03}, False: {ARM: 0.03, MDM: 0.6}}
 
 
 def robustness(true: bool, rng: np.random.Generator, n: int) -> Claim:

@@ -29,6 +29,7 @@ Rng = np.random.Generator
 Made = dict[tuple[str, str], tuple[Measure, list[xr.Dataset]]]
 
 LAYERS, HEADS, SIZE = 12, 1, 48  # as many layers as the pair has
+MORE = 8  # heads, as many as the pair has, where a claim sums over them
 OF = {1: "floating", 2: "floating", 3: "floating", 4: "floating", 5: "geometry", 6: "structure"}
 KEYS = {
     1: ("absorption-same", "strongest-same"),
@@ -44,10 +45,16 @@ STRUCTURE = np.arange(SIZE) % 4 == 2  # every fourth token is a newline
 
 
 def attention(
-    rng: Rng, boost: Any, *, causal: bool = False, steps: int = 1, size: int = SIZE
+    rng: Rng,
+    boost: Any,
+    *,
+    causal: bool = False,
+    steps: int = 1,
+    size: int = SIZE,
+    heads: int = HEADS,
 ) -> np.ndarray:
     """(step, layer, head, query, key): noise, and what `boost` (…, key) adds to the scores."""
-    score = rng.normal(0, 0.5, (steps, LAYERS, HEADS, size, size)) + boost
+    score = rng.normal(0, 0.5, (steps, LAYERS, heads, size, size)) + boost
     if causal:
         score = np.where(np.tril(np.ones((size, size), bool)), score, -np.inf)
     return softmax(score)
@@ -89,13 +96,13 @@ def one(number: int, truth: str, model: str, rng: Rng) -> Trace:
             boost = 1.5 * STRUCTURE if trained else 0.0
             extra = _geometry(rng, truth, trained)
     tokens = np.where(STRUCTURE, "\n", "word").tolist()
-    made = attention(rng, boost, causal=causal)
+    made = attention(rng, boost, causal=causal, heads=MORE if number == 5 else HEADS)
     return trace_of(made, causal=causal, classes=classes, tokens=tokens, extra=extra)
 
 
 def _geometry(rng: Rng, truth: str, trained: bool) -> dict[str, np.ndarray]:
     """Anchors (newlines) win by angle everywhere; by norm in the first layers, or in all of them."""
-    shape = (1, LAYERS, HEADS, SIZE)
+    shape = (1, LAYERS, MORE, SIZE)
     cosine, norm = (0.2 + rng.normal(0, 0.02, shape), 1 + rng.normal(0, 0.05, shape))
     if trained:
         cosine[..., STRUCTURE] += 0.3

@@ -24,10 +24,10 @@ def names_of(result: Result) -> list[str]:
     return [str(name) for name in result.examples["example"].values]
 
 
-def by_prompt(values: np.ndarray, result: Result) -> np.ndarray:
+def by_prompt(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """One value per prompt: the mean over the controls that traced it. Prompts are what was sampled."""
-    names = np.array(names_of(result))
-    return np.array([np.nanmean(values[names == name]) for name in dict.fromkeys(names)])
+    of = np.array(names)
+    return np.array([np.nanmean(values[of == name]) for name in dict.fromkeys(names)])
 
 
 def together(*results: Result) -> tuple[list[str], list[np.ndarray]]:

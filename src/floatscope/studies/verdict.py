@@ -117,9 +117,12 @@ def outcome(
     if sign * (low - delta) > 0:
         if not rule.untrained or control is None:
             return HOLDS, f"{theta}: all of it beyond {level}."
-        against = f"untrained weights: {said(replace(control, null=None))}"
+        against = said(replace(control, null=None))
         if sign * (low - _ends(control, not rule.more)) > 0:
-            return HOLDS, f"{theta}: all of it beyond {level}, and beyond {against}."
+            return (
+                HOLDS,
+                f"{theta}: all of it beyond {level}, and beyond untrained weights: {against}.",
+            )
         return (
             UNDECIDED,
             f"{theta} lies beyond {level}, but untrained weights earn as much: {against}.",

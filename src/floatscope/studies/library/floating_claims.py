@@ -8,7 +8,7 @@ from ...measures.library.strongest import NAMES
 from ...measures.result import Result
 from ...stats.intervals import DIFFERENCES, SHARES, entropy, entropy_difference
 from ...stats.intervals.student import Interval
-from ..anchored import SOME, UNTRAINED, by_prompt, existing, moves, places, together
+from ..anchored import SOME, UNTRAINED, by_prompt, existing, moves, names_of, places, together
 from ..claim import Check, Claim, Number, Variant, above, said
 from ..evidence import Evidence
 from ..numbers import number
@@ -109,7 +109,7 @@ def _first(result: Result | None, label: str, level: float = 0.95) -> Number | N
     lift = result.examples["first"] / result.examples["first_null"]
     values = lift.transpose("example", ...).values
     each = np.nanmean(values.reshape(len(values), -1), 1)
-    return number(by_prompt(each, result), label, "×", level=level)
+    return number(by_prompt(each, names_of(result)), label, "×", level=level)
 
 
 def _at_first(result: Result, rule: str = "") -> np.ndarray:

@@ -15,10 +15,10 @@ from ...measures.result import Result
 from ...stats.anchors import RULES
 from ...stats.thirds import thirds as layer_thirds
 from ...trace import Trace
-from ..anchored import jackknife, names_of
+from ..anchored import by_prompt, jackknife, names_of
 from ..claim import Check, Claim, Number, above, below, said
 from ..evidence import Evidence
-from ..numbers import overall, third
+from ..numbers import number, overall, third
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import LEVEL, Rule, judge, other_deltas, vary
@@ -198,6 +198,11 @@ def _shares(
         both = of_norm + of_angle
         return float(of_norm / both) if both > 0 else float("nan")
 
+    for part, layers in where.items():  # a share of nothing can be anything
+        sums = np.nansum((angle + norm)[:, layers].reshape(len(angle), -1), 1)
+        if not above(number(by_prompt(sums, names), "advantage"), 0.0):
+            bar = f"Anchors win nothing in the {part} third, on prompts they were not chosen on."
+            return None, (None, None), bar
     thirds = tuple(
         jackknife(partial(share, third=t), names, f"{label}{t} third: the norm's share", "%", 0.95)
         for t in where

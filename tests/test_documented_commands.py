@@ -1,7 +1,7 @@
 """Every `floatscope …` line of the documentation runs, as it stands, and ends well.
 
 "As it stands" but for its numbers: where a line says how many questions to take, how many tokens to write or
-in how many steps, it is a few.
+in how many steps, it is a few; and studies go without the untrained control, which test_control.py has.
 Each runs in a folder of its own that holds what the line names and nothing else: checkpoints of the
 right family with random weights, few and short questions, and runs that are finished where the text
 comes after a run. A name that is not in MADE fails: the documentation is then ahead of this file.
@@ -37,6 +37,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELL = ("|", "||", "&&", ";", "&", ">", ">>", "<")
 SMALL = {"limit": 2, "questions": 2, "length": 4, "steps": 2, "columns": [1], "view": 1}
+SMALL |= {"controls": 0}  # test_control.py has the untrained control
 FEW = ["retrieval", "knowledge"]  # a study of traces and one of answers, for the long list
 
 
@@ -188,10 +189,12 @@ def few(words):
     questions = "5" if any("passages=" in word for word in words) else "2"
     least = {"--limit": questions, "--questions": questions}
     least |= dict.fromkeys(("--length", "--steps", "--block-length"), "4")
-    return [
+    small = [
         min(word, least[before], key=int) if before in least else word
         for before, word in pairwise(["", *words])
     ]
+    alone = words[0] == "study" and "--config" not in words and "end-of-prompt" not in words
+    return [*small, "--controls", "0"] if alone else small
 
 
 def call(words):

@@ -2,7 +2,9 @@
 
 A strongest key there always is; noise has one, and it moves all the time. It is an anchor where it is
 stronger than the strongest key of untrained weights almost always is (at that layer, on these
-prompts), or, to see what hangs on that choice, where a published rule says so.
+prompts), or, to see what hangs on that choice, where a published rule says so. Untrained weights have
+the norms of the trained ones and not their sharpness: a random network whose scores are made larger
+passes for one with anchors (docs/findings.md, "What this control does not control").
 """
 
 from collections.abc import Callable, Sequence

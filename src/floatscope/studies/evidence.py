@@ -235,7 +235,7 @@ class Evidence:
             return None
         contains = answers["contains"].astype(float)
         value, low, high = (float(x) for x in mean(contains, bounds=(0, 1), level=level))
-        return Number(label or setting, value, low, high, None, "%", len(contains))
+        return Number(label or setting, value, low, high, None, "%", len(contains), level)
 
     def apart(
         self,
@@ -279,7 +279,7 @@ class Evidence:
     def between(a: np.ndarray, b: np.ndarray, label: str, *, level: float = 0.95) -> Number:
         """a − b, value by value of the same questions."""
         value, low, high = (float(x) for x in difference(a, b, level=level))
-        return Number(label, value, low, high, 0.0, "points", len(a))
+        return Number(label, value, low, high, 0.0, "points", len(a), level)
 
     def order(self, setting: str, model: str | None) -> Result | None:
         """The decoding order of a setting's answers."""

@@ -32,7 +32,7 @@ def overall(
     if f"{name}_null" in result.data:
         values = _chosen(result.data[f"{name}_null"], layers).values
         null = float(np.nanmean(values)) if np.isfinite(values).any() else None
-    return Number(label, value, low, high, null, unit, int(there.sum()))
+    return Number(label, value, low, high, null, unit, int(there.sum()), level)
 
 
 def _each(result: Result | None, name: str, layers: slice) -> np.ndarray | None:

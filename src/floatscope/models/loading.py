@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ..errors import ModelError, foreign
-from . import adapters, gguf_header, permuted, seam, sizes, source, special, stated, twin
+from . import adapters, gguf_header, gguf_network, permuted, seam, sizes, source, special, stated, twin
 from .family import Direction, Family
 from .model import Model
-from .registry import family_by_name, family_of, family_of_config
+from .registry import family_by_name, family_of
 from .stated import Stated
 
 M = TypeVar("M", bound=Model)
@@ -219,7 +219,9 @@ def _from_directory(
             output_loading_info=True,
             **source.NO_CODE,
         )
-    require_complete(path, info)
+    sizes.require_complete(
+        path, info["missing_keys"], info["unexpected_keys"], info["mismatched_keys"]
+    )
     return kind, net
 
 
@@ -229,49 +231,12 @@ _COPY_WEIGHTS = "The files are damaged or incomplete: fetch or copy them again."
 
 def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]:
     source.require_gguf()
-    held = gguf_header.read(path)
+    header = gguf_header.read(path)
     with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
-        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, **source.NO_CODE)
-        kind = family_of_config(config, path)
+        kind, config = gguf_network.config_of(header, path)
         sizes.require_sound(config, path)
-        sizes.require_held(kind, config, path, held)
-        net, info = kind.network.from_pretrained(
-            path.parent,
-            config=config,
-            gguf_file=path.name,
-            dtype=dtype,
-            attn_implementation="sdpa",
-            output_loading_info=True,
-            **source.NO_CODE,
-        )
-        # transformers takes a GGUF file's tensors in whatever shape they come.
-        info["mismatched_keys"] = sizes.mismatched(kind, config, net)
-    require_complete(path, info)
-    return kind, net
-
-
-def require_complete(path: Path, info: dict[str, Any]) -> None:
-    """Self-check 1: every tensor of the network came from the checkpoint, and none was left over."""
-    problems = []
-    for what, keys in (
-        ("missing", info["missing_keys"]),
-        ("left over", info["unexpected_keys"]),
-        ("mis-shaped", info["mismatched_keys"]),
-    ):
-        names = sorted(key if isinstance(key, str) else _mismatch(key) for key in keys)
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            problems.append(f"{len(names)} tensors {what}: {', '.join(names[:3])}{more}")
-    if problems:
-        raise ModelError(
-            f"self-check 'every tensor loaded' failed for {path}: {'; '.join(problems)}",
-            "The weights do not belong to this config.json, or the download is incomplete.",
-        )
-
-
-def _mismatch(key: tuple[Any, ...]) -> str:
-    name, actual, expected = key[0], key[1], key[2]
-    return f"{name} is {tuple(actual)}, expected {tuple(expected)}"
+        sizes.require_held(kind, config, path, header.held)
+        return kind, gguf_network.network_of(header, path, kind, config, dtype)
 
 
 @contextmanager

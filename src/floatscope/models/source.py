@@ -170,11 +170,8 @@ def _pickled(path: Path, name: str) -> ModelError:
 
 
 def require_gguf() -> None:
-    missing = [n for n in ("gguf", "accelerate") if importlib.util.find_spec(n) is None]
-    if missing:
-        raise ModelError(
-            f"GGUF files need {' and '.join(missing)}", "pip install 'floatscope[gguf]'"
-        )
+    if importlib.util.find_spec("gguf") is None:
+        raise ModelError("GGUF files need the package gguf", "pip install 'floatscope[gguf]'")
 
 
 def tokenizer(path: Path, family: Family) -> Any:
@@ -189,7 +186,8 @@ def tokenizer(path: Path, family: Family) -> Any:
 
 def _tokenizer(path: Path, family: Family) -> Any:
     if path.suffix == ".gguf":
-        return transformers.AutoTokenizer.from_pretrained(
+        # By its class: AutoTokenizer would read the whole header once more to choose the same one.
+        return transformers.PreTrainedTokenizerFast.from_pretrained(
             path.parent, gguf_file=path.name, **NO_CODE
         )
     if (path / "tokenizer.json").exists():

@@ -118,7 +118,7 @@ class _Merge:
         tensor = self.parts[part]
         if tensor.shape != expected:
             raise self._wrong(f"{part} of shape {tuple(tensor.shape)}, expected {tuple(expected)}")
-        return tensor.to(self.target._parameters["weight"])  # type: ignore[no-any-return]
+        return tensor.to(self.target._parameters["weight"])
 
     def _wrong(self, what: str) -> ModelError:
         return ModelError(f"{self.adapter.path}: {self.name} has {what}", _OTHER_BASE)

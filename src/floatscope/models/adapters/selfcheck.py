@@ -51,9 +51,9 @@ def reproduce(model: Model, path: Path) -> None:
     if not file.exists():
         return
     raw = read_json(file)
-    tokens, rows, logits, tolerance = (
-        raw.get(name) for name in ("tokens", "rows", "logits", "tolerance")
-    )
+    tokens: Any = raw.get("tokens")
+    rows: Any = raw.get("rows")
+    logits, tolerance = raw.get("logits"), raw.get("tolerance")
     if (
         not _ids(tokens, model.vocab_size, _LONGEST)
         or not _ids(rows, len(tokens), len(tokens))

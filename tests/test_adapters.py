@@ -8,6 +8,7 @@ import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_adapters import handmade
 from transformers import AutoModelForCausalLM
 
 import floatscope as fs
@@ -124,21 +125,6 @@ def test_a_head_that_is_the_embedding(tied, tmp_path, config):
     expected = made_by_peft(tied, tmp_path, **config)
     ours = fs.load(tied, adapter=tmp_path, dtype="float32", device="cpu")
     torch.testing.assert_close(logits(ours), expected, rtol=0, atol=2e-5)
-
-
-def handmade(model, folder, rank=4, seed=1, **options):
-    """An adapter in the package's own writing: every linear map, the last norm, one new token."""
-    torch.manual_seed(seed)
-    tensors = {
-        "model.norm.weight": torch.rand(32) + 0.5,
-        "model.embed_tokens.token_adapter.trainable_tokens_delta": torch.randn(1, 32),
-    }
-    for name, module in model.net.named_modules():
-        if isinstance(module, torch.nn.Linear) and "layers" in name:
-            tensors[f"{name}.lora_A.weight"] = 0.1 * torch.randn(rank, module.in_features)
-            tensors[f"{name}.lora_B.weight"] = 0.1 * torch.randn(module.out_features, rank)
-    config = {"r": rank, "lora_alpha": 8, "trainable_token_indices": {"embed_tokens": [259]}}
-    return adapters.write(folder, tensors, config, **options)
 
 
 @pytest.fixture(scope="module")

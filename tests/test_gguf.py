@@ -2,8 +2,6 @@
 
 import hashlib
 import struct
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,17 +10,36 @@ from gguf import GGML_QUANT_SIZES, dequantize
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import floatscope as fs
-from floatscope.models import gguf_header, gguf_network
-
-sys.path.insert(0, str(Path(__file__).parent / "attacks"))
-from hostile_checkpoints import write_gguf
+from floatscope.models import gguf_header, gguf_network, tiny_gguf
+from floatscope.models.tiny import Shape
 
 # Q4_1 is SmolLM2's; heads of 16 numbers and half as many for keys, so that each takes another turn.
-SHAPE = {"width": 64, "heads": 4, "kv_heads": 2, "ffn": 96}
+SHAPE = Shape(width=64, heads=4, kv_heads=2, ffn=96)
 ODD = [
-    *("", " ", "a", "ab abab", "  two  spaces ", "\n\n\tx\r\n", "ünïcödé ☃ 漢字 👩‍👩‍👧", "e\u0301 é", "\x00\x7f"),
-    *("<|begin|>ab<|end|>", "<|im_start|>user\nHi<|im_end|>", "1234567 3.14 ١٢٣", "don't I'LL", "\ufeff\u200b"),
-    *("def f(x):\n    return x  # ok", "a" * 300, "www.example.com/?q=1&r=2", "\ud7ff\ue000\U0010ffff"),
+    *(
+        "",
+        " ",
+        "a",
+        "ab abab",
+        "  two  ",
+        "\n\n\tx\r\n",
+        "ünïcödé ☃ 漢字 👩‍👩‍👧",
+        "e\u0301 é",
+        "\x00\x7f",
+    ),
+    *(
+        "<|begin|>ab<|end|>",
+        "<|im_start|>user\nHi<|im_end|>",
+        "1234567 3.14 ١٢٣",
+        "don't I'LL",
+        "\ufeff",
+    ),
+    *(
+        "def f(x):\n    return x  # ok",
+        "a" * 300,
+        "www.example.com/?q=1&r=2",
+        "\ud7ff\ue000\U0010ffff",
+    ),
 ]
 
 
@@ -32,10 +49,10 @@ ODD = [
     [("llama", "Q4_1"), ("llama", "F16"), ("qwen2", "Q8_0"), ("qwen3", "Q5_0")],
 )
 def test_what_transformers_reads(tmp_path, architecture, kind):
-    file = write_gguf(tmp_path, architecture, kind, **SHAPE)
+    file = tiny_gguf.write(tmp_path, architecture, kind, SHAPE)
     given = {"gguf_file": file.name, "local_files_only": True}
     config = AutoConfig.from_pretrained(file.parent, **given)
-    config.head_dim = SHAPE["width"] // SHAPE["heads"]  # which it does not read of a Qwen3
+    config.head_dim = SHAPE.width // SHAPE.heads  # which it does not read of a Qwen3
     theirs = AutoModelForCausalLM.from_pretrained(
         file.parent, config=config, dtype=torch.float32, **given
     )
@@ -87,7 +104,7 @@ def test_every_kind_in_pieces_as_in_one(kind, monkeypatch):
 
 
 def test_a_family_is_named_by_the_file(tmp_path):
-    file = write_gguf(tmp_path)
+    file = tiny_gguf.write(tmp_path)
     with pytest.raises(fs.ModelError, match="a GGUF file names its own family"):
         fs.load(file, family="Llama")
     content = file.read_bytes().replace(b"llama", b"gemma")
@@ -98,12 +115,12 @@ def test_a_family_is_named_by_the_file(tmp_path):
 
 def test_what_a_network_has_no_place_for(tmp_path):
     """transformers passes over both: a tensor of frequencies, and a scaled rotation."""
-    file = write_gguf(tmp_path)
+    file = tiny_gguf.write(tmp_path)
     content = file.read_bytes()
     file.write_bytes(content.replace(b"blk.0.attn_v.weight", b"blk.0.rope_freqs.wt"))
     with pytest.raises(fs.ModelError, match="1 tensors left over: blk.0.rope_freqs.wt"):
         fs.load(file)
-    header = gguf_header.read(write_gguf(tmp_path))
+    header = gguf_header.read(tiny_gguf.write(tmp_path))
     header.fields["llama.rope.scaling.type"] = "yarn"
     with pytest.raises(fs.ModelError, match="positions are scaled .'yarn'"):
         gguf_network.config_of(header, file)
@@ -111,7 +128,7 @@ def test_what_a_network_has_no_place_for(tmp_path):
 
 def test_a_header_that_counts_twice(tmp_path):
     """Tensors that lie in one another claim more weights than the file has bytes for."""
-    file = write_gguf(tmp_path)
+    file = tiny_gguf.write(tmp_path)
     content = file.read_bytes()
     header = gguf_header.read(file)
     assert header.fields["tokenizer.ggml.tokens"] == 259
@@ -123,7 +140,7 @@ def test_a_header_that_counts_twice(tmp_path):
     for name, place in header.tensors.items():  # every tensor is the largest one, at the first byte
         at = everywhere.index(struct.pack("<Q", len(name)) + name.encode()) + 8 + len(name)
         if len(place.shape) == 2:
-            everywhere[at + 4 : at + 20] = struct.pack("<QQ", 16, 400)
+            everywhere[at + 4 : at + 20] = struct.pack("<QQ", 32, 400)
             everywhere[at + 24 : at + 32] = struct.pack("<Q", 0)
     file.write_bytes(everywhere)
     with pytest.raises(fs.ModelError, match="tensors together are larger than the file"):
@@ -138,4 +155,4 @@ def test_smollm_is_what_transformers_reads():
     assert model.fingerprint == "7901993eeca39ecb"
     assert (model.end_ids, model.context, model.n_layers) == ((2,), 8192, 30)
     ids = [model.tokenizer(t.encode("utf-8", "replace").decode())["input_ids"] for t in ODD]
-    assert hashlib.sha256(repr(ids).encode()).hexdigest()[:16] == "fd1dd04294ade285"
+    assert hashlib.sha256(repr(ids).encode()).hexdigest()[:16] == "d0d34d4ec32d0466"

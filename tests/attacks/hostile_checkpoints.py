@@ -60,78 +60,16 @@ TEMPLATES = (
 @cache
 def _valid():
     """Every kind once, in a folder that is removed at the end."""
-    from floatscope.models import tiny
+    from floatscope.models import tiny, tiny_gguf
 
     folder = Path(tempfile.mkdtemp(prefix="valid-"))
     shape = tiny.Shape(**SHAPE)
     for family in FAMILIES:
         tiny.write(family, folder / family, shape)
     tiny.write("Llama", folder / "sharded", shape, shards=2)
-    write_gguf(folder / "GGUF")
+    tiny_gguf.write(folder / "GGUF", shape=shape)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def write_gguf(folder, architecture="llama", kind="F32", **changes):
-    """A tiny random Llama, Qwen2 or Qwen3 with a tokenizer of bytes, as llama.cpp would write it.
-
-    `kind`: of its matrices; `changes`: of its shape.
-    """
-    import gguf
-    import numpy as np
-    from tokenizers import pre_tokenizers
-
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "model.gguf"
-    shape = SHAPE | changes
-    width, heads, kv_heads, ffn = (shape[n] for n in ("width", "heads", "kv_heads", "ffn"))
-    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|begin|>", "<|end|>", "ab"]
-    out = gguf.GGUFWriter(file, architecture)
-    out.add_block_count(shape["layers"])
-    out.add_context_length(shape["context"])
-    out.add_embedding_length(width)
-    out.add_feed_forward_length(ffn)
-    out.add_head_count(heads)
-    out.add_head_count_kv(kv_heads)
-    out.add_layer_norm_rms_eps(1e-5)
-    out.add_rope_freq_base(10000.0)
-    out.add_vocab_size(len(tokens))
-    out.add_tokenizer_model("gpt2")
-    out.add_token_list(tokens)
-    out.add_token_types([1] * 256 + [3, 3, 1])
-    out.add_token_merges(["a b"])
-    out.add_bos_token_id(256)
-    out.add_eos_token_id(257)
-    if architecture == "qwen3":
-        out.add_key_length(width // heads)
-    kv = width // heads * kv_heads
-    shapes = {
-        "token_embd": (len(tokens), width),
-        "output": (len(tokens), width),
-        "output_norm": width,
-    }
-    for n in range(shape["layers"]):
-        here = {"attn_q": (width, width), "attn_k": (kv, width), "attn_v": (kv, width)}
-        here |= {"attn_output": (width, width), "attn_norm": width, "ffn_norm": width}
-        here |= {"ffn_gate": (ffn, width), "ffn_up": (ffn, width), "ffn_down": (width, ffn)}
-        if architecture == "qwen3":
-            here |= dict.fromkeys(("attn_q_norm", "attn_k_norm"), width // heads)
-        if architecture == "qwen2":
-            here |= {"attn_q.bias": width, "attn_k.bias": kv, "attn_v.bias": kv}
-        shapes |= {f"blk.{n}.{name}": size for name, size in here.items()}
-    draw, matrix = np.random.default_rng(0), gguf.GGMLQuantizationType[kind]
-    for name, size in shapes.items():
-        values = (draw.normal(0, 0.2, size) + ("norm" in name)).astype(np.float32)
-        full = name if name.endswith(".bias") else f"{name}.weight"
-        if values.ndim == 1:
-            out.add_tensor(full, values)
-        else:
-            out.add_tensor(full, gguf.quants.quantize(values, matrix), raw_dtype=matrix)
-    out.write_header_to_file()
-    out.write_kv_data_to_file()
-    out.write_tensors_to_file()
-    out.close()
-    return file
 
 
 # What is done to them

@@ -6,12 +6,10 @@ passed over. The tokenizer is `source`'s part.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ..errors import ModelError

@@ -15,7 +15,18 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ..errors import ModelError, foreign
-from . import adapters, gguf_header, gguf_network, permuted, seam, sizes, source, special, stated, twin
+from . import (
+    adapters,
+    gguf_header,
+    gguf_network,
+    permuted,
+    seam,
+    sizes,
+    source,
+    special,
+    stated,
+    twin,
+)
 from .family import Direction, Family
 from .model import Model
 from .registry import family_by_name, family_of

@@ -39,7 +39,7 @@ def _place(
         if mapped != f"{module}." and mapped.removesuffix(".") in names:
             return mapped.removesuffix(".")
     raise ModelError(
-        f"{adapter.path} changes {module}, and the base has no such module", _OTHER_BASE
+        f"{adapter.path} changes {module:.200}, and the base has no such module", _OTHER_BASE
     )
 
 

@@ -74,6 +74,32 @@ def llama(models):
     return models["Llama"]
 
 
+@pytest.fixture(scope="session")
+def load():
+    """`fs.load`, which loads a trained model of the package once."""
+    import floatscope as fs
+
+    right, kept = fs.load, {}
+
+    def load(source, **options):
+        chosen = {name for name, value in options.items() if value not in (None, "auto")}
+        if chosen or not str(source).startswith("pair/"):
+            return right(source, **options)
+        return kept.get(source) or kept.setdefault(source, right(source))
+
+    return load
+
+
+@pytest.fixture
+def pair_kept(load, monkeypatch):
+    """The same for commands and studies, which run in this process."""
+    from floatscope import instrument
+    from floatscope.studies import worker
+
+    for module in (instrument, worker):
+        monkeypatch.setattr(module, "load", load)
+
+
 @pytest.fixture
 def ended(monkeypatch, capsys):
     """The command line in this process, which need not import torch again; however it ends."""

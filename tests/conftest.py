@@ -2,7 +2,7 @@
 before the import.
 
 Nothing heavy is imported at the top: a run in several processes has one more, which only hands out the
-tests. What those need is in `tiny_models` and `browsing`.
+tests. What those need is in `tiny_models`, `shallow_pair` and `browsing`.
 """
 
 import os
@@ -98,6 +98,21 @@ def pair_kept(load, monkeypatch):
 
     for module in (instrument, worker):
         monkeypatch.setattr(module, "load", load)
+
+
+@pytest.fixture(scope="session")
+def cut_pair(tmp_path_factory):
+    import shallow_pair
+
+    return shallow_pair.written(tmp_path_factory.mktemp("shallow"))
+
+
+@pytest.fixture
+def shallow_pair(cut_pair, monkeypatch):
+    """What is called pair/mdm and pair/arm has two layers, for what loads it in this process."""
+    from floatscope.models import pair
+
+    monkeypatch.setattr(pair, "locate", cut_pair.__getitem__)
 
 
 @pytest.fixture

@@ -48,9 +48,7 @@ FORMS = {
 
 @pytest.mark.parametrize("examples", FORMS.values(), ids=FORMS)
 def test_examples_side_by_side_are_those_of_concat(examples):
-    expected = xr.concat(
-        examples, dim="example", join="outer", coords="minimal", compat="override"
-    )
+    expected = xr.concat(examples, dim="example", join="outer", coords="minimal", compat="override")
     found = side_by_side(examples)
     xr.testing.assert_identical(found, expected)
     assert list(found.data_vars) == list(expected.data_vars)
@@ -95,7 +93,9 @@ def test_what_is_read_like_another_is_itself(examples):
         before = unflatten(arrays, f"{i}/key", said, before)
         xr.testing.assert_identical(before, one)
         before.attrs["id"] = "changed"  # and is nobody else's
-    xr.testing.assert_identical(unflatten(arrays, "0/key", flatten(examples[0], "0/key", {})), examples[0])
+    xr.testing.assert_identical(
+        unflatten(arrays, "0/key", flatten(examples[0], "0/key", {})), examples[0]
+    )
 
 
 def test_arrays_of_a_shard_are_those_of_numpy(tmp_path):

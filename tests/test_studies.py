@@ -49,7 +49,7 @@ def small(checkpoints, data, **more):
         "studies": tuple(STUDIES),
         "models": (str(checkpoints["LLaDA"]), str(checkpoints["Llama"])),
         "data": str(data),
-        "limit": 3,  # the fewest of which one can be left out and two still make an interval
+        "limit": 3,  # more than one shard, the last one short
         "questions": 3,
         "asked_as": "passages=3",
         "length": 8,

@@ -1,4 +1,4 @@
-"""The embedded pair cut to its first layers: the same names, tokenizer and weights, at a fraction of the time.
+"""The embedded pair cut to its first layers: the same names, tokenizer and weights, in less time.
 
 For tests of what is done with the pair, where it does not matter how well it does it.
 """

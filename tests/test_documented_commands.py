@@ -4,7 +4,8 @@
 in how many steps, it is a few; and studies go without the untrained control, which test_control.py has.
 Each runs in a folder of its own that holds what the line names and nothing else: checkpoints of the
 right family with random weights (of the embedded pair the first layers), few and short questions, and
-runs that are finished where the text comes after a run. A name that is not in MADE fails: the documentation is then ahead of this file.
+runs that are finished where the text comes after a run. A name that is not in MADE fails: the
+documentation is then ahead of this file.
 Lines for Ray find their run finished, so no cluster is needed; `test_engine.py` has Ray itself. Lines
 that name the real model are run by test_real_model.py, which loads it once.
 """

@@ -1,4 +1,4 @@
-"""The short ways from a run's files to its tables give what the long ones of xarray, pandas and numpy give."""
+"""The short ways from a run's files to its tables give what xarray, pandas and numpy give."""
 
 import io
 from dataclasses import dataclass

@@ -24,9 +24,10 @@ from floatscope.studies import STUDIES
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 
+# On the pair's first layers: processes of their own load them too.
 STUDY = (
-    "study end-of-prompt --plugin my_plugin.py --model pair/mdm --data world:one --limit 2 "
-    "--questions 2 --length 4 --steps 2 --sampler left-to-right "
+    "study end-of-prompt --plugin my_plugin.py --model {pair/mdm} --model {pair/arm} --data world:one "
+    "--limit 2 --questions 2 --length 4 --steps 2 --sampler left-to-right "
 )
 # In a process of its own, which starts others and never loads a model: several processes, and Ray.
 ELSEWHERE = """
@@ -46,11 +47,11 @@ def run(text):
     return done
 
 
-def commands():
+def commands(study):
     """Those of the page."""
     failed = run("report run-1")
     assert "no run" in str(failed.exception)
-    assert run(STUDY + "--out run-1 --workers 1").exit_code == 0
+    assert run(study + "--out run-1 --workers 1").exit_code == 0
     assert "end-of-prompt" in run("measures --plugin my_plugin.py").output
     assert "only-near" in run("interventions --plugin my_plugin.py").output
     listed = run("models --plugin my_plugin.py").output
@@ -69,8 +70,9 @@ def commands():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, cut_pair):
     """The page's file, and what its commands leave."""
+    study = STUDY.format_map(cut_pair)
     folder = tmp_path_factory.mktemp("extending")
     code = PAGE.read_text().partition("\n## In Python")[0]
     blocks = re.findall(r"^```python\n(.*?)^```", code, re.M | re.S)
@@ -80,9 +82,9 @@ def folder(tmp_path_factory):
         patch.chdir(folder)
         for registry in (MEASURES, SAMPLERS, INTERVENTIONS, FAMILIES, STUDIES):
             patch.setattr(registry, "_added", dict(registry._added))
-        commands()
+        commands(study)
     done = subprocess.run(
-        [sys.executable, "elsewhere.py", STUDY], cwd=folder, capture_output=True, text=True
+        [sys.executable, "elsewhere.py", study], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder
@@ -93,7 +95,7 @@ def test_a_study_from_outside_runs_like_any_other(folder):
     [claim] = summary["claims"]
     assert claim["number"] == 101
     assert claim["verdict"] in ("holds", "refuted", "undecided")
-    assert [n["label"] for n in claim["numbers"]] == ["pair/mdm", "untrained"]
+    assert [n["label"] for n in claim["numbers"]] == ["mdm", "untrained"]
     assert set(summary["right"]) == {"only-near"}
     assert (folder / "run-1" / "results" / "end-of-prompt.parquet").exists()
     page = (folder / "run-1" / "report.html").read_text()

@@ -103,7 +103,8 @@ def _array(entry: bytes) -> np.ndarray:
         end = 10 + int.from_bytes(entry[8:10], "little")
         shape, fortran, dtype = _form(entry[:end])
         size = math.prod(shape)
-        if size > 0 and dtype.itemsize and not fortran and not dtype.hasobject:
+        there = 0 < size * dtype.itemsize <= len(entry) - end
+        if there and not fortran and not dtype.hasobject:
             return np.frombuffer(entry, dtype, size, end).reshape(shape).copy()
     return np.lib.format.read_array(io.BytesIO(entry), allow_pickle=False)
 

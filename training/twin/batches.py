@@ -8,6 +8,7 @@ masked-diffusion bound without the noise of 1/t) from all that is not masked.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,8 +40,16 @@ class Batch:
 class Steps:
     """The batches of one objective."""
 
-    def __init__(self, writer: Writer, text: np.ndarray, begins: np.ndarray, *, causal: bool,
-                 seed: int = 0, tokens: int = TOKENS) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        text: np.ndarray,
+        begins: np.ndarray,
+        *,
+        causal: bool,
+        seed: int = 0,
+        tokens: int = TOKENS,
+    ) -> None:
         self.writer, self.text, self.begins = writer, text, begins
         self.causal, self.seed, self.tokens = causal, seed, tokens
 
@@ -99,8 +108,12 @@ class Steps:
         starts[: len(bounds)] = bounds
         tensor = torch.from_numpy
         return Batch(
-            tensor(seen), tensor(positions), tensor(starts.astype(np.int32)), tensor(asked - 1),
-            tensor(ids[asked]), tensor(weights[asked].astype(np.float32)),
+            tensor(seen),
+            tensor(positions),
+            tensor(starts.astype(np.int32)),
+            tensor(asked - 1),
+            tensor(ids[asked]),
+            tensor(weights[asked].astype(np.float32)),
             tensor(roles[asked] == TEXT),
         )
 
@@ -129,7 +142,7 @@ def _spans(roles: np.ndarray, bounds: np.ndarray) -> Iterator[tuple[int, int]]:
     edges[bounds] = True
     edges[1:-1] |= open_[1:] != open_[:-1]
     cuts = np.flatnonzero(edges)
-    for a, b in zip(cuts[:-1], cuts[1:], strict=True):
+    for a, b in itertools.pairwise(cuts):
         if open_[a]:
             yield int(a), int(b)
 
@@ -148,7 +161,9 @@ class _Stream(IterableDataset):
 def stream(steps: Steps, first: int, last: int, workers: int) -> Iterator[Batch]:
     """Batches of steps first … last − 1, in order, made by `workers` processes ahead of time."""
     loader = DataLoader(
-        _Stream(steps, first, last), batch_size=None, num_workers=workers,
+        _Stream(steps, first, last),
+        batch_size=None,
+        num_workers=workers,
         prefetch_factor=8 if workers else None,
     )
     yield from loader

@@ -96,11 +96,21 @@ class Writer:
         self.articles, self.told = articles, told
         self.package = load_world()
         self.world = self.package.World()
-        self.noise = [r.passage for r in squad[::40] if len(r.passage) < 300] or ["It rained all day."]
+        self.noise = [r.passage for r in squad[::40] if len(r.passage) < 300] or [
+            "It rained all day."
+        ]
         kinds = {  # shares of the documents that are no running text
-            self.reading: 0.26, self.several: 0.12, self.open_question: 0.09, self.two_hops: 0.10,
-            self.closed: 0.05, self.unanswerable: 0.05, self.conflict: 0.06, self.in_world: 0.12,
-            self.in_world_layout: 0.06, self.definition: 0.04, self.long_answer: 0.08 if told else 0.0,
+            self.reading: 0.26,
+            self.several: 0.12,
+            self.open_question: 0.09,
+            self.two_hops: 0.10,
+            self.closed: 0.05,
+            self.unanswerable: 0.05,
+            self.conflict: 0.06,
+            self.in_world: 0.12,
+            self.in_world_layout: 0.06,
+            self.definition: 0.04,
+            self.long_answer: 0.08 if told else 0.0,
         }
         self.kinds, self.shares = list(kinds), list(kinds.values())
 
@@ -148,9 +158,15 @@ class Writer:
         passages = self._around(rng, other, asked)
         if any(a in p for a in answers for p in passages):
             return None
-        return self._asked(rng, asked, UNKNOWN, passages, instruction=(
-            "Answer the question with a few words. If the passages do not hold the answer, say so."
-        ))
+        return self._asked(
+            rng,
+            asked,
+            UNKNOWN,
+            passages,
+            instruction=(
+                "Answer the question with a few words. If the passages do not hold the answer, say so."
+            ),
+        )
 
     def conflict(self, rng: random.Random) -> Document | None:
         """The passage says something else than the world does; the passage counts."""
@@ -177,7 +193,9 @@ class Writer:
             else:
                 ask(b, FEW_WORDS, self._around(rng, one, asked, alone=True), asked)
             last = i == len(chosen) - 1
-            b.answer(answers[0], SHORT, self._canvas(rng, answers[0], SHORT_CANVASES) if last else 0)
+            b.answer(
+                answers[0], SHORT, self._canvas(rng, answers[0], SHORT_CANVASES) if last else 0
+            )
         return b.done()
 
     def in_world(self, rng: random.Random) -> Document | None:
@@ -224,8 +242,14 @@ class Writer:
         if not 40 <= len(said) <= 480:
             return None
         title = article.title.split(" (")[0]
-        how = rng.choice(("What do you know about {}?", "Tell me about {}.", "What is meant by {}?",
-                          "Write a short paragraph about {}."))
+        how = rng.choice(
+            (
+                "What do you know about {}?",
+                "Tell me about {}.",
+                "What is meant by {}?",
+                "Write a short paragraph about {}.",
+            )
+        )
         passages = [article.text[:1500]] if rng.random() < 0.5 else []
         b = begin(self.encode, True)
         ask(b, SENTENCES if rng.random() < 0.7 else "", passages, how.format(title))
@@ -251,7 +275,12 @@ class Writer:
         known = rng.random() < 0.1
         confusable = rng.randint(1, free) if free and not known and rng.random() < 0.35 else 0
         level = self.package.Level(
-            passages=n, hops=hops, conflicts=conflicts, noise=noise, confusable=confusable, questions=12
+            passages=n,
+            hops=hops,
+            conflicts=conflicts,
+            noise=noise,
+            confusable=confusable,
+            questions=12,
         )
         return self.world.context(level, rng, split="train", known=known, noise=self.noise)
 
@@ -278,7 +307,11 @@ class Writer:
         return passages
 
     def _asked(
-        self, rng: random.Random, asked: str, said: str, passages: Sequence[str],
+        self,
+        rng: random.Random,
+        asked: str,
+        said: str,
+        passages: Sequence[str],
         instruction: str | None = None,
     ) -> Document | None:
         if instruction is None:

@@ -44,21 +44,43 @@ def tasks(shared: Path) -> dict[str, list[dict[str, Any]]]:
             for e in world.examples(package.LEVELS[name], 200, seed=7, noise=("It rained.",))
         ]
     known = world.examples(package.LEVELS["four"], 200, seed=7, known=True)
-    out["world, known people"] = [_task(e.question, [p.text for p in e.passages], e.answers) for e in known]
-    lines = gzip.decompress((shared / "data/nq-open-oracle.jsonl.gz").read_bytes()).decode().splitlines()
+    out["world, known people"] = [
+        _task(e.question, [p.text for p in e.passages], e.answers) for e in known
+    ]
+    lines = (
+        gzip.decompress((shared / "data/nq-open-oracle.jsonl.gz").read_bytes())
+        .decode()
+        .splitlines()
+    )
     nq = []
     for record in map(json.loads, lines[:600]):
         gold = next(c for c in record["ctxs"] if c["isgold"])
-        nq.append(_task(record["question"], [f"(Title: {gold['title']}) {gold['text']}"], record["answers"]))
+        nq.append(
+            _task(
+                record["question"], [f"(Title: {gold['title']}) {gold['text']}"], record["answers"]
+            )
+        )
     out["nq"] = nq
     xquad = json.loads((shared / "data/xquad.en.json").read_text("utf-8"))
     out["xquad"] = [
         _task(q["question"], [p["context"]], [a["text"] for a in q["answers"]])
-        for article in xquad["data"] for p in article["paragraphs"] for q in p["qas"]
+        for article in xquad["data"]
+        for p in article["paragraphs"]
+        for q in p["qas"]
     ]
-    lines = gzip.decompress((shared / "data/hotpot-halueval.1000.jsonl.gz").read_bytes()).decode().splitlines()
-    out["hotpot"] = [_task(r["question"], [r["knowledge"]], [r["right_answer"]]) for r in map(json.loads, lines)]
-    multi = gzip.decompress((shared / "data/nq-multidoc.600.jsonl.gz").read_bytes()).decode().splitlines()
+    lines = (
+        gzip.decompress((shared / "data/hotpot-halueval.1000.jsonl.gz").read_bytes())
+        .decode()
+        .splitlines()
+    )
+    out["hotpot"] = [
+        _task(r["question"], [r["knowledge"]], [r["right_answer"]]) for r in map(json.loads, lines)
+    ]
+    multi = (
+        gzip.decompress((shared / "data/nq-multidoc.600.jsonl.gz").read_bytes())
+        .decode()
+        .splitlines()
+    )
     out["nq, four passages"] = [_among(json.loads(line), i) for i, line in enumerate(multi[:300])]
     return out
 
@@ -73,7 +95,10 @@ def _among(record: dict[str, Any], index: int) -> dict[str, Any]:
     others = rng.sample(record["distractors"], 3)
     chosen = [gold, *others]
     rng.shuffle(chosen)
-    texts = [f"(Title: {c.get('title', '')}) {c['text']}" if c.get("title") else c["text"] for c in chosen]
+    texts = [
+        f"(Title: {c.get('title', '')}) {c['text']}" if c.get("title") else c["text"]
+        for c in chosen
+    ]
     return _task(record["question"], texts, record["answers"])
 
 
@@ -95,7 +120,11 @@ class Answering:
         out = [""] * len(prompts)
         while order:
             chosen = [order.pop(0)]
-            while order and (len(chosen) + 1) * (len(prompts[order[0]]) + SLOTS) <= BUDGET and len(chosen) < 380:
+            while (
+                order
+                and (len(chosen) + 1) * (len(prompts[order[0]]) + SLOTS) <= BUDGET
+                and len(chosen) < 380
+            ):
                 chosen.append(order.pop(0))
             decode = self._causal if self.model.causal else self._masked
             for i, row in zip(chosen, decode([list(prompts[i]) for i in chosen]), strict=True):
@@ -106,8 +135,13 @@ class Answering:
     def _causal(self, rows: list[list[int]]) -> list[list[int]]:
         begins = [len(r) for r in rows]
         for _ in range(SLOTS):
-            logits = packed_logits(self.model, rows, [range(len(r), len(r) + 1) for r in rows],
-                                   self.table, self.weights)
+            logits = packed_logits(
+                self.model,
+                rows,
+                [range(len(r), len(r) + 1) for r in rows],
+                self.table,
+                self.weights,
+            )
             for row, token in zip(rows, logits[:, 0].argmax(-1).tolist(), strict=True):
                 row.append(token)
         return [r[b:] for r, b in zip(rows, begins, strict=True)]
@@ -116,14 +150,18 @@ class Answering:
         begins = [len(r) for r in rows]
         rows = [[*r, *[MASK] * SLOTS] for r in rows]
         for _ in range(SLOTS):
-            logits = packed_logits(self.model, rows, [range(b, b + SLOTS) for b in begins],
-                                   self.table, self.weights)
+            logits = packed_logits(
+                self.model, rows, [range(b, b + SLOTS) for b in begins], self.table, self.weights
+            )
             best, token = logits.softmax(-1).max(-1)
-            now = torch.tensor([r[b:] for r, b in zip(rows, begins, strict=True)], device=best.device)
+            now = torch.tensor(
+                [r[b:] for r, b in zip(rows, begins, strict=True)], device=best.device
+            )
             best[now != MASK] = -1
             at = best.argmax(1)
-            for row, b, i, t in zip(rows, begins, at.tolist(),
-                                    token.gather(1, at[:, None])[:, 0].tolist(), strict=True):
+            for row, b, i, t in zip(
+                rows, begins, at.tolist(), token.gather(1, at[:, None])[:, 0].tolist(), strict=True
+            ):
                 row[b + i] = t
         return [r[b:] for r, b in zip(rows, begins, strict=True)]
 
@@ -146,7 +184,9 @@ def load(run: str, parent: Path | None, *, int8: bool) -> Twin:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--run", required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--shared", type=Path, required=True)
@@ -163,8 +203,11 @@ def main() -> None:
     answering = Answering(model, tokenizer)
     held = np.load(args.data / "held.npy").astype(np.int64)
     out: dict[str, Any] = {
-        "run": args.run, "int8": args.int8,
-        "text_loss": [text_loss(model, held, 160 if args.device == "cuda" else 4, seed=s) for s in range(3)],
+        "run": args.run,
+        "int8": args.int8,
+        "text_loss": [
+            text_loss(model, held, 160 if args.device == "cuda" else 4, seed=s) for s in range(3)
+        ],
         "answers": {},
     }
     for name, questions in tasks(args.shared).items():
@@ -172,16 +215,29 @@ def main() -> None:
             continue
         questions = questions[: args.limit]
         for closed in (False, True):
-            if closed and name in ("world:hops", "world:conflict", "world:one", "nq, four passages"):
+            if closed and name in (
+                "world:hops",
+                "world:conflict",
+                "world:one",
+                "nq, four passages",
+            ):
                 continue
             said = answering.answers([answering.prompt(t, closed) for t in questions])
             out["answers"][f"{name}{', closed book' if closed else ''}"] = [
                 {"question": t["question"], "answers": t["answers"], "said": s}
                 for t, s in zip(questions, said, strict=True)
             ]
-            right = sum(any(a.casefold() in s.casefold() for a in t["answers"])
-                        for t, s in zip(questions, said, strict=True))
-            print(args.run, name, "closed" if closed else "passages", right / len(questions), flush=True)
+            right = sum(
+                any(a.casefold() in s.casefold() for a in t["answers"])
+                for t, s in zip(questions, said, strict=True)
+            )
+            print(
+                args.run,
+                name,
+                "closed" if closed else "passages",
+                right / len(questions),
+                flush=True,
+            )
     print("text loss", out["text_loss"])
     args.out.write_text(json.dumps(out, ensure_ascii=False) + "\n")
 

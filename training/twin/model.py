@@ -7,6 +7,7 @@ before the forward (W + B A): one product a map, and gradients of W give those o
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -15,7 +16,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.twin.parent import (
-    EPS, HEAD, HEADS, KV_HEADS, LAYERS, MAPS, MASK, THETA, WIDTH,
+    EPS,
+    HEAD,
+    HEADS,
+    KV_HEADS,
+    LAYERS,
+    MAPS,
+    MASK,
+    THETA,
+    WIDTH,
 )
 
 RANK = 64
@@ -24,7 +33,9 @@ Look = Callable[[int, Tensor, Tensor], None]  # (layer, queries, keys), each (to
 
 
 class Twin(nn.Module):
-    def __init__(self, parent: dict[str, Tensor], *, causal: bool, rank: int = RANK, seed: int = 0) -> None:
+    def __init__(
+        self, parent: dict[str, Tensor], *, causal: bool, rank: int = RANK, seed: int = 0
+    ) -> None:
         super().__init__()
         self.causal, self.rank = causal, rank
         for name in (*MAPS, "embed"):
@@ -89,8 +100,16 @@ class Twin(nn.Module):
 
 
 def block(
-    x: Tensor, qkv: Tensor, out: Tensor, gate_up: Tensor, down: Tensor, norms: Tensor,
-    cos: Tensor, sin: Tensor, starts: Tensor, causal: bool,
+    x: Tensor,
+    qkv: Tensor,
+    out: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    norms: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    starts: Tensor,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One Llama layer over packed documents; gives queries and keys too, after rotation."""
     n = x.shape[0]
@@ -110,7 +129,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, causal: bool) -> 
         )[0]
     parts = []
     bounds = starts.tolist()
-    for a, b in zip(bounds[:-1], bounds[1:], strict=True):
+    for a, b in itertools.pairwise(bounds):
         if b > a:
             one = (t[a:b].transpose(0, 1)[None] for t in (q, k, v))
             part = F.scaled_dot_product_attention(*one, is_causal=causal, enable_gqa=True)

@@ -30,7 +30,9 @@ HELD = 600  # articles for the loss on text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     for name in ("shared", "wiki", "squad", "hotpot", "tokenizer", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     args = parser.parse_args()
@@ -64,8 +66,11 @@ def prepare(sources: Sources, tokenizer: Tokenizer, out: Path) -> None:
     ]
     with gzip.GzipFile(out / "readings.jsonl.gz", "wb", mtime=0) as file:
         file.write("".join(lines).encode("utf-8"))
-    digests = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(out.iterdir())
-               if p.name != "manifest.json"}
+    digests = {
+        p.name: hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(out.iterdir())
+        if p.name != "manifest.json"
+    }
     manifest = {"tokens": len(tokens), "held_tokens": len(held_tokens), "files": digests}
     (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     print(json.dumps(manifest, indent=1))
@@ -107,7 +112,9 @@ def _tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[np.ndarray, np.
     pieces, begins, at = [], [], 0
     texts = list(texts)
     for start in range(0, len(texts), 1000):
-        for one in tokenizer.encode_batch_fast(texts[start : start + 1000], add_special_tokens=False):
+        for one in tokenizer.encode_batch_fast(
+            texts[start : start + 1000], add_special_tokens=False
+        ):
             begins.append(at)
             pieces.append(np.array([*one.ids, TEXT_END], np.uint16))
             at += len(pieces[-1])

@@ -27,7 +27,9 @@ SLOTS = 8
 
 
 class Probe:
-    def __init__(self, data: Path, tokenizer: Tokenizer, *, small: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self, data: Path, tokenizer: Tokenizer, *, small: bool = False, seed: int = 0
+    ) -> None:
         rows, questions = (2, 8) if small else (12, 160)
         self.seed, self.texts = seed, 4 if small else 64
         package = load_world()
@@ -42,7 +44,9 @@ class Probe:
         same = [(p, a) for p, a in made[questions:] if len(p) == common][:rows]
         world = np.array([[*p, *a, *[END] * (SLOTS - len(a))] for p, a in same])
         held, begins = np.load(data / "held.npy"), np.load(data / "held_begins.npy")
-        long = [b for b in begins if b + 256 <= len(held)][:: max(1, len(begins) // rows - 1)][:rows]
+        long = [b for b in begins if b + 256 <= len(held)][:: max(1, len(begins) // rows - 1)][
+            :rows
+        ]
         natural = np.stack([held[b : b + 256] for b in long]).astype(np.int64)
         self.domains = {"world": (world, SLOTS), "natural": (natural, 8 * STATES)}
         self.held = held.astype(np.int64)
@@ -62,17 +66,29 @@ class Probe:
         rows = []
         for domain, (ids, fresh) in self.domains.items():
             received, mass = self._states(model, torch.tensor(ids, device=device), fresh)
-            summary = _summary([torch.stack(r) for r in received], [torch.stack(m) for m in mass],
-                               causal=model.causal)
+            summary = _summary(
+                [torch.stack(r) for r in received],
+                [torch.stack(m) for m in mass],
+                causal=model.causal,
+            )
             rows += [
-                {"step": step, "tokens": tokens, "domain": domain, "layer": layer,
-                 **{name: float(values[layer]) for name, values in summary.items()}}
+                {
+                    "step": step,
+                    "tokens": tokens,
+                    "domain": domain,
+                    "layer": layer,
+                    **{name: float(values[layer]) for name, values in summary.items()},
+                }
                 for layer in range(LAYERS)
             ]
         loss, accuracy = self._answers(model)
         curve = {
-            "step": step, "tokens": tokens, "train_loss": train_loss, "answer_loss": loss,
-            "answer_accuracy": accuracy, "natural_loss": text_loss(model, self.held, self.texts),
+            "step": step,
+            "tokens": tokens,
+            "train_loss": train_loss,
+            "answer_loss": loss,
+            "answer_accuracy": accuracy,
+            "natural_loss": text_loss(model, self.held, self.texts),
         }
         return rows, curve
 
@@ -128,8 +144,13 @@ class Probe:
         told = [[*a, *[END] * (SLOTS - len(a))] for _, a in batch]
         tails = told if model.causal else [[MASK] * SLOTS] * len(batch)
         documents = [[*p, *t] for (p, _), t in zip(batch, tails, strict=True)]
-        logits = packed_logits(model, documents, [range(len(p), len(p) + SLOTS) for p, _ in batch],
-                               self.table, self.weights)  # (questions, slots, vocabulary)
+        logits = packed_logits(
+            model,
+            documents,
+            [range(len(p), len(p) + SLOTS) for p, _ in batch],
+            self.table,
+            self.weights,
+        )  # (questions, slots, vocabulary)
         want = torch.tensor(told, device=logits.device)
         counts = torch.tensor([len(a) + 1 for _, a in batch], device=want.device)[:, None]
         real = torch.arange(SLOTS, device=want.device)[None] < counts

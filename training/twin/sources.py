@@ -135,7 +135,7 @@ def clean(text: str) -> str:
     kept = []
     for line in _EMPTY.sub("", text).split("\n"):
         line = _SPACES.sub(" ", line).strip()
-        if len(line) >= 40 or line.endswith((".", "!", "?")) and len(line) >= 25:
+        if len(line) >= 40 or (line.endswith((".", "!", "?")) and len(line) >= 25):
             kept.append(line)
     return "\n".join(kept)
 
@@ -145,7 +145,9 @@ def fetched_wiki(repository: Path, out: Path) -> None:
     import subprocess
 
     def git(*args: str) -> bytes:
-        return subprocess.run(["git", "-C", str(repository), *args], check=True, capture_output=True).stdout
+        return subprocess.run(
+            ["git", "-C", str(repository), *args], check=True, capture_output=True
+        ).stdout
 
     names = git("ls-tree", "-r", "--name-only", "HEAD", "data/wikipedia").decode().split()
     with lzma.open(out, "wt", encoding="utf-8", preset=6) as file:

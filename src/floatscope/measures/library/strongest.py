@@ -76,16 +76,16 @@ class MaskedRows(Measure):
 
     def one(self, trace: Trace) -> xr.Dataset:
         content, steps = _checkpoints(trace)
-        made = {step: self._at(trace, max(step, 0)) for step in set(steps)}
+        share = trace.mass_from("masked")
+        made = {step: self._at(trace, share, max(step, 0)) for step in set(steps)}
         parts = [
-            (made[step] if step >= 0 else made[step] * np.nan).expand_dims(revealed=[share])
-            for share, step in zip(REVEALED, steps, strict=True)
+            (made[step] if step >= 0 else made[step] * np.nan).expand_dims(revealed=[part])
+            for part, step in zip(REVEALED, steps, strict=True)
         ]
         return xr.concat(parts, "revealed").assign(content=float(content))
 
-    def _at(self, trace: Trace, step: int) -> xr.Dataset:
-        at = {"step": step}
-        share = trace.mass_from("masked").isel(at)
+    def _at(self, trace: Trace, share: xr.DataArray, step: int) -> xr.Dataset:
+        share = share.isel(step=step)
         null = share.isel(layer=0, head=0, drop=True).copy(data=_null(trace, step))
         return _strongest(share, share, null, null > 0, self.per_head)
 

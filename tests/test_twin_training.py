@@ -18,19 +18,29 @@ TOKENIZER = Path(__file__).parent.parent / "training" / "tokenizer.json"
 @pytest.fixture(scope="module")
 def writer():
     reading = sources.Reading(
-        "Vienna", "Vienna lies on the Danube. It is the capital of Austria.",
-        (("Where does Vienna lie?", ("on the Danube",)), ("What is Vienna?", ("the capital of Austria",))),
+        "Vienna",
+        "Vienna lies on the Danube. It is the capital of Austria.",
+        (
+            ("Where does Vienna lie?", ("on the Danube",)),
+            ("What is Vienna?", ("the capital of Austria",)),
+        ),
     )
-    other = sources.Reading("Prague", "Prague lies on the Vltava.", (("Which river?", ("the Vltava",)),))
+    other = sources.Reading(
+        "Prague", "Prague lies on the Vltava.", (("Which river?", ("the Vltava",)),)
+    )
     article = sources.Article("Danube", "The Danube is a long river. It flows through Vienna. " * 6)
-    told = documents.Told(documents.SUMMARISE, reading.passage, "", "It is about Vienna and a river.")
+    told = documents.Told(
+        documents.SUMMARISE, reading.passage, "", "It is about Vienna and a river."
+    )
     return documents.Writer(TOKENIZER, [reading, other] * 20, [other], [reading], [article], [told])
 
 
 def steps(writer, *, causal, seed=0):
     draw = np.random.default_rng(1)
     text = draw.integers(300, 8000, 50_000).astype(np.uint16)
-    return batches.Steps(writer, text, np.arange(0, 49_000, 700), causal=causal, seed=seed, tokens=8192)
+    return batches.Steps(
+        writer, text, np.arange(0, 49_000, 700), causal=causal, seed=seed, tokens=8192
+    )
 
 
 def test_a_step_is_the_same_for_both_objectives_and_every_time(writer):
@@ -38,7 +48,10 @@ def test_a_step_is_the_same_for_both_objectives_and_every_time(writer):
     for step in (0, 7):
         one, two = mdm.batch(step), arm.batch(step)
         again = steps(writer, causal=False).batch(step)
-        assert all(torch.equal(getattr(one, f), getattr(again, f)) for f in batches.Batch.__dataclass_fields__)
+        assert all(
+            torch.equal(getattr(one, f), getattr(again, f))
+            for f in batches.Batch.__dataclass_fields__
+        )
         assert len(one.ids) == len(two.ids) == 8192
         assert torch.equal(one.starts, two.starts) and torch.equal(one.positions, two.positions)
         asked = torch.zeros(8192, dtype=torch.bool)
@@ -95,7 +108,9 @@ def test_what_is_held_out():
 
 def small_parent(layers):
     draw = torch.Generator().manual_seed(0)
-    out = {n: 0.05 * torch.randn(layers, *shape, generator=draw) for n, shape in parent.MAPS.items()}
+    out = {
+        n: 0.05 * torch.randn(layers, *shape, generator=draw) for n, shape in parent.MAPS.items()
+    }
     out["embed"] = 0.1 * torch.randn(parent.VOCAB, parent.WIDTH, generator=draw)
     for name in ("input_layernorm", "post_attention_layernorm"):
         out[name] = 1 + 0.1 * torch.randn(layers, parent.WIDTH, generator=draw)
@@ -122,13 +137,22 @@ def test_the_model_is_transformers_llama_with_the_adapter_merged(two_layers, cau
         for b in twin.b.values():
             b.normal_(0, 0.05, generator=torch.Generator().manual_seed(1))
     config = LlamaConfig(
-        vocab_size=parent.VOCAB, hidden_size=parent.WIDTH, intermediate_size=parent.HIDDEN,
-        num_hidden_layers=2, num_attention_heads=parent.HEADS, num_key_value_heads=parent.KV_HEADS,
-        rms_norm_eps=parent.EPS, tie_word_embeddings=True, is_causal=causal,
+        vocab_size=parent.VOCAB,
+        hidden_size=parent.WIDTH,
+        intermediate_size=parent.HIDDEN,
+        num_hidden_layers=2,
+        num_attention_heads=parent.HEADS,
+        num_key_value_heads=parent.KV_HEADS,
+        rms_norm_eps=parent.EPS,
+        tie_word_embeddings=True,
+        is_causal=causal,
         rope_parameters={"rope_type": "default", "rope_theta": parent.THETA},
     )
     net = LlamaForCausalLM(config).eval()
-    state = {"model.embed_tokens.weight": two_layers["embed"].clone(), "model.norm.weight": two_layers["norm"]}
+    state = {
+        "model.embed_tokens.weight": two_layers["embed"].clone(),
+        "model.norm.weight": two_layers["norm"],
+    }
     state["model.embed_tokens.weight"][parent.MASK] = twin.mask.detach()
     state["lm_head.weight"] = state["model.embed_tokens.weight"]
     for layer in range(2):
@@ -140,7 +164,11 @@ def test_the_model_is_transformers_llama_with_the_adapter_merged(two_layers, cau
     texts = [[5, 9, parent.MASK, 77, 1234], [40000, parent.MASK, 12]]
     with torch.no_grad():
         ours = probes.packed_logits(
-            twin, texts, [range(1, 4), range(1, 4)], twin.table(torch.float32), twin.weights(torch.float32)
+            twin,
+            texts,
+            [range(1, 4), range(1, 4)],
+            twin.table(torch.float32),
+            twin.weights(torch.float32),
         )
         for text, got in zip(texts, ours, strict=True):
             want = net(torch.tensor([text]), use_cache=False).logits[0, :3]

@@ -19,6 +19,7 @@ from ..sequences.prompt import Encoded, Prompt
 from ..stats.thirds import thirds
 from ..tasks.asking import Asked, NothingToAsk, ask, default_template
 from ..tasks.conditions import condition_of
+from ..tasks.named import is_named, named_records
 from ..tasks.pool import Pool
 from ..tasks.prose import prose
 from ..tasks.readers import read_records
@@ -254,13 +255,11 @@ class _Worker:
 
 
 def read_data(request: Request) -> tuple[tuple[Record, ...], list[str]]:
-    """The records of a run: its file's, or the world's."""
-    kind, _, level = request.data.partition(":")
+    """The records of a run: its file's, or those of a task by its name."""
     most = [questions_of(setting, request) for setting in settings_of(request).values()]
     wanted = max(request.limit, request.questions, *most)
-    if kind in ("world", "known"):
-        known = kind == "known"
-        return world_records(f"world:{level}", wanted, seed=request.seed, known=known), []
+    if is_named(request.data):
+        return named_records(request.data, wanted, request.seed), []
     # Distractors are drawn from all records, so all are read.
     read = read_records(request.data, skip_bad=request.skip_bad)
     return read.records, [str(bad) for bad in read.bad]

@@ -21,8 +21,9 @@ from .bad import Bad
 from .conditions import Condition
 from .cut import was_cut
 from .keeping import Kept, asked_of
+from .long_scores import distinct, grounded, rouge_l
 from .pool import Pool
-from .record import Record
+from .record import Asks, Record
 from .scores import score
 from .templates import PlainTemplate, Template, WorldTemplate
 
@@ -94,18 +95,40 @@ def ask(
             "answers": list(record.answers),
             "gold": record.gold,
             "prediction": decoding.text,
-            **score(decoding.text, record.answers),
+            **_scores(model, record, decoding),
             "steps": decoding.steps,
             "masks": chosen.length,
             "prompt_tokens": len(prompt.ids),
             "ended": decoding.ended,
-            "cut": was_cut(decoding.answer_ids, model.end_ids),
+            "cut": None
+            if record.asks is Asks.CONTINUATION  # a text goes on: it has no end to be cut off from
+            else was_cut(decoding.answer_ids, model.end_ids),
             "known": record.known,
             **dict(sorted(decoding.info.items())),  # (stored answers come back in this order)
         }
         for (record, prompt), decoding in zip(asked, decodings, strict=True)
     ]
     return Asked(chosen, template, scored, decodings, left_out)
+
+
+def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float]:
+    """Right or wrong, where that can be said; of long answers also what they are like."""
+    said, right = decoding.text, score(decoding.text, record.answers)
+    if not record.asks.has_answer:
+        right = dict.fromkeys(right, float("nan"))
+    if record.asks is Asks.WORDS:
+        return right
+    content = [i for i in decoding.answer_ids if i not in model.special_ids]
+    given = " ".join([record.question, *(passage.text for passage in record.passages)])
+    return {
+        **right,
+        "rouge_l": float("nan")
+        if record.asks is Asks.SENTENCES  # its gold is a few words of a whole sentence
+        else rouge_l(said, record.answers),
+        "distinct_4": distinct(said),
+        "grounded": grounded(said, given),
+        "content_tokens": float(len(content)),
+    }
 
 
 def budget(sampler: AnySampler, condition: Condition) -> AnySampler:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 
 from ..errors import UsageError
-from .answers import list_left_out, table, unasked, warn_of_cut
+from .answers import likeness, list_left_out, table, unasked, warn_of_cut
 from .app import Plugins, Weights, app, err, out, progress_bar
 from .keeping import keeping
 
@@ -143,6 +143,8 @@ def evaluate(
             keep.remove()
             keep.run.forget_replaced()
     out.print(table(every))
+    if like := likeness(every):
+        out.print(like)
     warn_of_cut(every)
     list_left_out([*bad, *unfit, *unasked(every)], skip_bad)
     if save:

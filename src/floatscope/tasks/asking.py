@@ -4,6 +4,7 @@ Fair by construction: one template, one number of masks and one decoding budget 
 is compared. Here questions become rows; Answers (in answers.py) makes means and differences of them.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -111,24 +112,22 @@ def ask(
     return Asked(chosen, template, scored, decodings, left_out)
 
 
-def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float]:
-    """Right or wrong, where that can be said; of long answers also what they are like."""
-    said, right = decoding.text, score(decoding.text, record.answers)
-    if not record.asks.has_answer:
-        right = dict.fromkeys(right, float("nan"))
-    if record.asks is Asks.WORDS:
+def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float | None]:
+    """Right or wrong, and of long answers what they are like; None where a score has no meaning."""
+    said, asks = decoding.text, record.asks
+    right: dict[str, float | None] = {**score(said, record.answers)}
+    if asks is Asks.WORDS:
         return right
+    right = right | {"exact_match": None} if asks.has_answer else dict.fromkeys(right)
     content = [i for i in decoding.answer_ids if i not in model.special_ids]
     given = " ".join([record.question, *(passage.text for passage in record.passages)])
-    return {
-        **right,
-        "rouge_l": float("nan")
-        if record.asks is Asks.SENTENCES  # its gold is a few words of a whole sentence
-        else rouge_l(said, record.answers),
+    like = {
+        "rouge_l": None if asks.has_answer else rouge_l(said, record.answers),
         "distinct_4": distinct(said),
         "grounded": grounded(said, given),
         "content_tokens": float(len(content)),
     }
+    return right | {k: None if v is None or math.isnan(v) else v for k, v in like.items()}
 
 
 def budget(sampler: AnySampler, condition: Condition) -> AnySampler:

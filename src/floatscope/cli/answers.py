@@ -53,7 +53,7 @@ def likeness(every: "list[Answers]") -> Table | None:
     if "content_tokens" not in every[0].table:
         return None
     table, name = _named(every, "What they are like")
-    for column in ("distinct (%)", "grounded (%)", "content tokens"):
+    for column in ("distinct (%)", "grounded (%)", "tokens"):
         table.add_column(column, justify="right", no_wrap=True)
     for answers in every:
         table.add_row(
@@ -63,7 +63,7 @@ def likeness(every: "list[Answers]") -> Table | None:
         )
     table.caption = (
         "distinct: different ones among runs of four words\n"
-        "grounded: content words that stand in what was given"
+        "grounded: content words that stand in what was given; tokens: of content, per answer"
     )
     return table
 

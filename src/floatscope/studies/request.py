@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ..errors import UsageError
 from ..tasks.conditions import Condition
+from ..tasks.named import asks
+from ..tasks.record import Asks
 
 # Fields that runs of earlier versions do not have: they stand in run.json only if used.
 _NEW = ("plugins", "controls", "gain_questions", "side_questions")
@@ -54,6 +56,11 @@ class Request(BaseModel):
         """As run.json and shard keys hold it; what no run had before stands there only if used."""
         fields = self.model_dump(mode="json")
         return {k: v for k, v in fields.items() if v or k not in _NEW}
+
+    @property
+    def asks(self) -> Asks:
+        """What the data ask for."""
+        return asks(self.data)
 
     @property
     def control_seeds(self) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from ..tasks.named import is_named, named_records
 from ..tasks.pool import Pool
 from ..tasks.prose import prose
 from ..tasks.readers import read_records
-from ..tasks.record import Record
+from ..tasks.record import Asks, Record
 from ..tasks.templates import template_of
 from ..tasks.world_questions import world_records
 from ..trace import Trace
@@ -116,8 +116,16 @@ class _Worker:
         if state == FINISHED:
             return model.read(trace)
         _, prompt = self._prompt(domain, index, model)
-        answers = () if domain == PROSE else self._records()[index].answers
-        return model.read(prompt, answer=answers[0] if answers else "")
+        return model.read(prompt, answer=self._gold(domain, index))
+
+    def _gold(self, domain: str, index: int) -> str:
+        """The answer that all models read: at most as many words as they would decode tokens."""
+        if domain == PROSE:
+            return ""
+        record = self._records()[index]
+        words = record.answers[0].split(" ")
+        space = " " if record.asks is Asks.CONTINUATION else ""  # it goes on after a word
+        return space + " ".join(words[: self.request.length])
 
     def _traces(
         self, model: Model, spec: dict[str, Any], left_out: list[dict[str, str]]

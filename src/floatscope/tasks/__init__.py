@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .answers import SCORES, Answers, evaluate
     from .bad import Bad
     from .conditions import Condition, gold_sweep, noise_sweep, passage_counts
-    from .long_records import long_records
+    from .long_questions import long_records
     from .named import is_named, named_records
     from .pool import Pool
     from .readers import Records, read_records

@@ -1,7 +1,7 @@
 """Encyclopaedia texts for long answers: openings of articles, and paragraphs with questions.
 
 LONG.md beside the files names every article and the licence. The twin's training leaves all of them out
-(`held_out`). What is asked about them is in `long_records`; running prose of books is in `prose`.
+(`held_out`). What is asked about them is in `long_questions`; running prose of books is in `prose`.
 """
 
 import gzip

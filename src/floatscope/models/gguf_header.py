@@ -1,98 +1,128 @@
-"""The header of a GGUF file, walked once before other libraries read it.
+"""The header of a GGUF file, read once: its plain values, and where each tensor lies.
 
-Those trust its counts: a length that was damaged, or lies, sends them around a loop of 2^60 or past
-the file's end. Here every count and every tensor is held against the file's size, and nothing is
-kept but how much the file holds. Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+A length that was damaged, or lies, sends a trusting reader around a loop of 2^60 or past the file's
+end. Here every count and every tensor is held against the file's size, and of lists only the length
+is kept. Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 import math
 import mmap
 import struct
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import ModelError, foreign
 from .sizes import Held
 
-_WIDTH = dict(zip(range(8), (1, 1, 2, 2, 4, 4, 4, 1), strict=True)) | {10: 8, 11: 8, 12: 8}
-_U32, _STRING, _ARRAY = 4, 8, 9
+_PLAIN = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
 _REMEDY = "The file is damaged or incomplete: fetch or copy it again."
 
 
-def read(path: Path) -> Held:
-    """What the file holds; ModelError where it does not hold what its header says."""
+@dataclass(frozen=True)
+class Place:
+    """A tensor in the file: its shape as torch has it, its type by number, its bytes."""
+
+    shape: tuple[int, ...]
+    kind: int
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Header:
+    fields: dict[str, Any]  # a list's value is its length
+    tensors: dict[str, Place]
+
+    @property
+    def held(self) -> Held:
+        return Held(len(self.tensors), sum(math.prod(t.shape) for t in self.tensors.values()))
+
+
+def read(path: Path) -> Header:
+    """What the file says it holds; ModelError where it does not hold that."""
     with (
         foreign(ModelError, f"{path}: the GGUF header cannot be read", _REMEDY),
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        return _Walk(path, content).held()
+        return _Walk(path, content).header()
 
 
 class _Walk:
     def __init__(self, path: Path, content: mmap.mmap) -> None:
-        self.path, self.content, self.at, self.order = path, content, 0, "<"
-        self.alignment = 32
+        self.path, self.content, self.at = path, content, 0
 
-    def held(self) -> Held:
+    def header(self) -> Header:
         if self._bytes(4) != b"GGUF":
             raise self._wrong("expected the word GGUF at its beginning")
-        version = self._number("I")
-        if version & 0xFFFF == 0:  # written by a machine of the other byte order
-            self.order, self.at = ">", 4
-            version = self._number("I")
-        if version not in (2, 3):
+        if (version := self._plain("I")) not in (2, 3):
             raise self._wrong(f"version {version}, expected 2 or 3")
-        tensors, fields = self._number("Q"), self._number("Q")
-        for _ in range(fields):  # each takes bytes: the file's end stops a count that lies
-            self._field()
-        infos = [self._tensor() for _ in range(tensors)]
-        start = -(-self.at // self.alignment) * self.alignment
-        for name, _, offset, size in infos:
-            if start + offset + size > len(self.content):
+        n_tensors, n_fields = self._plain("Q"), self._plain("Q")
+        # Each takes bytes: the file's end stops a count that lies.
+        pairs = [(self._string(), self._value(self._plain("I"))) for _ in range(n_fields)]
+        fields = self._once("field", pairs)
+        alignment = fields.get("general.alignment", 32)
+        if alignment not in [1 << n for n in range(20)]:
+            raise self._wrong(f"alignment {alignment}, expected a power of two")
+        places = [self._tensor() for _ in range(n_tensors)]
+        start = -(-self.at // alignment) * alignment
+        tensors = {}
+        for name, place in self._once("tensor", places).items():
+            tensors[name] = Place(place.shape, place.kind, start + place.start, place.size)
+            if tensors[name].start + place.size > len(self.content):
                 raise self._wrong(f"tensor {name:.60} ends after the file does")
-        return Held(tensors, sum(weights for _, weights, _, _ in infos))
+        if sum(place.size for place in tensors.values()) > len(self.content):
+            raise self._wrong("its tensors together are larger than the file")
+        return Header(fields, tensors)
 
-    def _field(self) -> None:
-        key, kind = self._string(), self._number("I")
-        if key == b"general.alignment" and kind == _U32:
-            self.alignment = self._number("I")
-            if self.alignment not in [1 << n for n in range(20)]:
-                raise self._wrong(f"alignment {self.alignment}, expected a power of two")
-        else:
-            self._skip(kind)
-
-    def _skip(self, kind: int, depth: int = 0) -> None:
-        if kind in _WIDTH:
-            self._move(_WIDTH[kind])
-        elif kind == _STRING:
-            self._string()
-        elif kind == _ARRAY and depth < 4:
-            inner, count = self._number("I"), self._number("Q")
-            if inner in _WIDTH:
-                self._move(_WIDTH[inner] * count)
-            else:
-                for _ in range(count):
-                    self._skip(inner, depth + 1)
-        else:
+    def _value(self, kind: int, depth: int = 0) -> Any:
+        if kind in _PLAIN:
+            return self._plain(_PLAIN[kind])
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY or depth == 4:
             raise self._wrong(f"a value of type {kind}, which does not exist")
+        inner, count = self._plain("I"), self._plain("Q")
+        if inner in _PLAIN:
+            self._move(struct.calcsize(_PLAIN[inner]) * count)
+        elif inner == _STRING:
+            for _ in range(count):
+                self._move(self._plain("Q"))
+        else:
+            for _ in range(count):
+                self._value(inner, depth + 1)
+        return count
 
-    def _tensor(self) -> tuple[str, int, int, int]:
-        """Name, weights, offset, bytes."""
+    def _tensor(self) -> tuple[str, Place]:
+        """Its start is counted from the end of the header."""
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-        name, n_dims = self._string().decode("utf-8"), self._number("I")
+        name, n_dims = self._string(), self._plain("I")
         if n_dims > 4:
             raise self._wrong(f"tensor {name:.60} has {n_dims} dimensions, expected 4 at most")
-        weights = math.prod(self._number("Q") for _ in range(n_dims))
-        block, width = GGML_QUANT_SIZES[GGMLQuantizationType(self._number("I"))]
-        return name, weights, self._number("Q"), -(-weights // block) * width
+        shape = tuple(self._plain("Q") for _ in range(n_dims))[::-1]  # the last one comes first
+        kind = self._plain("I")
+        block, width = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+        if math.prod(shape[-1:]) % block:
+            raise self._wrong(f"tensor {name:.60} has rows of {shape[-1]}, in blocks of {block}")
+        return name, Place(shape, kind, self._plain("Q"), math.prod(shape) // block * width)
 
-    def _string(self) -> bytes:
-        return self._bytes(self._number("Q"))
+    def _once(self, what: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, count in Counter(name for name, _ in pairs).most_common(1):
+            if count > 1:
+                raise self._wrong(f"{what} {name:.60} {count} times")
+        return dict(pairs)
 
-    def _number(self, kind: str) -> int:
-        size = struct.calcsize(kind)
-        return int(struct.unpack(self.order + kind, self._bytes(size))[0])
+    def _string(self) -> str:
+        return self._bytes(self._plain("Q")).decode("utf-8")
+
+    def _plain(self, code: str) -> Any:
+        start = self.at
+        self._move(struct.calcsize(code))
+        return struct.unpack_from("<" + code, self.content, start)[0]
 
     def _bytes(self, count: int) -> bytes:
         start = self.at

@@ -6,19 +6,31 @@ are refused. Every tensor must arrive: missing, extra and mis-shaped ones are er
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ..errors import ModelError, foreign
-from . import gguf_header, permuted, seam, sizes, source, special
+from . import (
+    adapters,
+    gguf_header,
+    gguf_network,
+    permuted,
+    seam,
+    sizes,
+    source,
+    special,
+    stated,
+    twin,
+)
 from .family import Direction, Family
 from .model import Model
-from .registry import family_by_name, family_of, family_of_config
+from .registry import family_by_name, family_of
+from .stated import Stated
 
 M = TypeVar("M", bound=Model)
 
@@ -27,6 +39,7 @@ def load(
     where: str | Path | PreTrainedModel,
     *,
     into: type[M],
+    adapter: str | Path | None = None,
     dtype: str | torch.dtype = "auto",
     device: str | torch.device | None = None,
     tokenizer: Any = None,
@@ -41,61 +54,111 @@ def load(
 ) -> M:
     """Load `where` as a model of class `into`; see `floatscope.load` for the arguments."""
     permuted.require_known(weights, seed)
+    asked = Stated(None, family, direction, block, shift, mask_id)
     if isinstance(where, PreTrainedModel):
-        name, net = str(where.config.name_or_path or type(where).__name__), where
-        kind = family_by_name(family) if family else family_of(type(where).__name__, name)
-        if not isinstance(where, kind.network):
+        if adapter is not None or dtype != "auto" or device is not None or revision is not None:
             raise ModelError(
-                f"{kind.name} expects a {kind.network.__name__}, got a {type(where).__name__}",
-                "Pass the checkpoint's directory or hub id instead.",
+                "adapter, dtype, device and revision are for loading, and this network is loaded",
+                "Leave them out; merge an adapter and use network.to(...) before.",
             )
-        if dtype != "auto" or device is not None or revision is not None:
-            raise ModelError(
-                "dtype, device and revision are for loading, and this network is loaded",
-                "Leave them out; use network.to(...) before.",
-            )
+        opened = _given(where, tokenizer, family)
         if weights == permuted.PERMUTED:
-            net = permuted.copied(net, seed)
+            opened = replace(opened, net=permuted.copied(opened.net, seed))
+        model = _model(opened, asked, into)
     else:
-        path = source.locate(where, revision)
-        name = str(where)
         device = _device(device)
         wanted = _dtype(dtype, device)
+        path, part = source.locate(where, revision), twin.adapter(where, adapter)
+        asked = asked.over(stated.read(part).over(stated.read(_folder(path))))
+        # A merge is made with all digits, and cast afterwards.
+        exact = wanted if part is None or wanted is torch.float64 else torch.float32
         with _quiet():
-            if path.suffix == ".gguf" and family is not None:
-                raise ModelError("a GGUF file names its own family", "Leave family out.")
-            if path.suffix == ".gguf":
-                kind, net = _from_gguf(path, wanted)
-            else:
-                kind, net = _from_directory(path, wanted, family)
-            tokenizer = tokenizer or source.tokenizer(path, kind)
-            if direction is None and path.is_dir():
-                special.require_undisguised(name, kind, source.read_config(path), tokenizer)
-        net = net.to(device).eval()
+            opened = _opened(path, exact, tokenizer, asked)
+        changes = None if part is None else adapters.read(part)
+        if changes is not None:
+            adapters.merge(opened.net, changes, opened.kind.key_mapping)
+        name = asked.name or (str(where) if adapter is None else f"{where} + {adapter}")
+        model = _model(replace(opened, name=name), asked, into)
+        if changes is not None:
+            adapters.reproduce(model, changes.path)
+        _cast(model.net, wanted)
+        model.net.to(device)
         if weights == permuted.PERMUTED:
-            permuted.permute(net, seed)
-        if kind.fp32_rope and wanted is not torch.float32:
-            net.set_attn_implementation(seam.NAME)
-            seam.fp32_rope(net)
+            permuted.permute(model.net, seed)
+        if opened.kind.fp32_rope and wanted is not torch.float32:
+            model.net.set_attn_implementation(seam.NAME)
+            seam.fp32_rope(model.net)
+    if weights == permuted.PERMUTED:
+        model.name = permuted.named(model.name, seed)
+    return model
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A network with its weights, and what it came with."""
+
+    name: str
+    kind: Family
+    net: PreTrainedModel
+    tokenizer: Any
+
+
+def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> _Opened:
+    name = str(net.config.name_or_path or type(net).__name__)
+    kind = family_by_name(family) if family else family_of(type(net).__name__, name)
+    if not isinstance(net, kind.network):
+        raise ModelError(
+            f"{kind.name} expects a {kind.network.__name__}, got a {type(net).__name__}",
+            "Pass the checkpoint's directory or hub id instead.",
+        )
+    return _Opened(name, kind, net, tokenizer)
+
+
+def _opened(path: Path, dtype: torch.dtype, tokenizer: Any, asked: Stated) -> _Opened:
+    if path.suffix == ".gguf" and asked.family is not None:
+        raise ModelError("a GGUF file names its own family", "Leave family out.")
+    if path.suffix == ".gguf":
+        kind, net = _from_gguf(path, dtype)
+    else:
+        kind, net = _from_directory(path, dtype, asked.family)
+    tokenizer = tokenizer or source.tokenizer(path, kind)
+    if asked.direction is None and path.is_dir():
+        special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
+    return _Opened(str(path), kind, net.eval(), tokenizer)
+
+
+def _model(opened: _Opened, asked: Stated, into: type[M]) -> M:
+    kind, net, tokenizer = opened.kind, opened.net, opened.tokenizer
     if getattr(net.config, "use_sliding_window", False):
         raise ModelError(
-            f"{name} uses sliding-window attention, which Floatscope does not measure",
+            f"{opened.name} uses sliding-window attention, which Floatscope does not measure",
             "Set use_sliding_window to false in its config.json if the context fits the window.",
         )
-    block = kind.block if block is None and direction is None else block
-    toward = _direction(kind, direction, block)
+    block = kind.block if asked.block is None and asked.direction is None else asked.block
+    toward = _direction(kind, asked.direction, block)
     return into(
-        name=permuted.named(name, seed) if weights == permuted.PERMUTED else name,
+        name=opened.name,
         net=net,
         tokenizer=tokenizer,
         family=replace(kind, direction=toward),
         direction=toward,
         block=block,
-        shift=kind.shift if shift is None else shift,
-        mask_id=special.mask_id(kind, toward, net.config, tokenizer, mask_id),
+        shift=kind.shift if asked.shift is None else asked.shift,
+        mask_id=special.mask_id(kind, toward, net.config, tokenizer, asked.mask_id),
         end_ids=special.end_ids(net.config, net.generation_config, tokenizer),
         chat=bool(getattr(tokenizer, "chat_template", None)),
     )
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def _cast(net: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Parameters alone: a rotation's frequencies keep their digits, as when loaded in `dtype`."""
+    for parameter in net.parameters():
+        parameter.data = parameter.data.to(dtype)
+    net.config.dtype = dtype
 
 
 def _device(device: str | torch.device | None) -> torch.device:
@@ -167,7 +230,9 @@ def _from_directory(
             output_loading_info=True,
             **source.NO_CODE,
         )
-    require_complete(path, info)
+    sizes.require_complete(
+        path, info["missing_keys"], info["unexpected_keys"], info["mismatched_keys"]
+    )
     return kind, net
 
 
@@ -177,49 +242,12 @@ _COPY_WEIGHTS = "The files are damaged or incomplete: fetch or copy them again."
 
 def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]:
     source.require_gguf()
-    held = gguf_header.read(path)
+    header = gguf_header.read(path)
     with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
-        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, **source.NO_CODE)
-        kind = family_of_config(config, path)
+        kind, config = gguf_network.config_of(header, path)
         sizes.require_sound(config, path)
-        sizes.require_held(kind, config, path, held)
-        net, info = kind.network.from_pretrained(
-            path.parent,
-            config=config,
-            gguf_file=path.name,
-            dtype=dtype,
-            attn_implementation="sdpa",
-            output_loading_info=True,
-            **source.NO_CODE,
-        )
-        # transformers takes a GGUF file's tensors in whatever shape they come.
-        info["mismatched_keys"] = sizes.mismatched(kind, config, net)
-    require_complete(path, info)
-    return kind, net
-
-
-def require_complete(path: Path, info: dict[str, Any]) -> None:
-    """Self-check 1: every tensor of the network came from the checkpoint, and none was left over."""
-    problems = []
-    for what, keys in (
-        ("missing", info["missing_keys"]),
-        ("left over", info["unexpected_keys"]),
-        ("mis-shaped", info["mismatched_keys"]),
-    ):
-        names = sorted(key if isinstance(key, str) else _mismatch(key) for key in keys)
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            problems.append(f"{len(names)} tensors {what}: {', '.join(names[:3])}{more}")
-    if problems:
-        raise ModelError(
-            f"self-check 'every tensor loaded' failed for {path}: {'; '.join(problems)}",
-            "The weights do not belong to this config.json, or the download is incomplete.",
-        )
-
-
-def _mismatch(key: tuple[Any, ...]) -> str:
-    name, actual, expected = key[0], key[1], key[2]
-    return f"{name} is {tuple(actual)}, expected {tuple(expected)}"
+        sizes.require_held(kind, config, path, header.held)
+        return kind, gguf_network.network_of(header, path, kind, config, dtype)
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from transformers import PretrainedConfig
-
 from ..errors import ModelError
 from .families import FAMILIES
 from .family import Family
@@ -20,15 +18,6 @@ def family_of(architecture: str | None, where: str | Path) -> Family:
         f"Known: {known}. For weights of a known family under another name pass family=...; "
         "a new family is one file, see docs/extending.md.",
     )
-
-
-def family_of_config(config: PretrainedConfig, where: str | Path) -> Family:
-    """The family whose stock network has a config of this class, as a GGUF file's is."""
-    for family in FAMILIES.values():
-        network = family.network
-        if network.config_class is type(config) and network.__name__ in family.architectures:
-            return family
-    return family_of(config.model_type, where)  # says what is known
 
 
 def family_by_name(name: str) -> Family:

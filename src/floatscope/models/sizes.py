@@ -6,7 +6,7 @@ there, by name and shape, is for loading to say.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,16 +101,36 @@ def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held
         )
 
 
-def mismatched(
-    kind: Family, config: PretrainedConfig, net: PreTrainedModel
-) -> list[tuple[str, torch.Size, torch.Size]]:
-    """Tensors of another shape than the config's: name, shape, expected shape."""
-    expected = dict(_empty(kind, config).named_parameters())
-    return [
-        (name, tensor.shape, expected[name].shape)
-        for name, tensor in net.named_parameters()
-        if tensor.shape != expected[name].shape
-    ]
+def shapes(kind: Family, config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
+    """Of every tensor that the network has; one that is tied to another is not named twice."""
+    return {name: tuple(p.shape) for name, p in _empty(kind, config).named_parameters()}
+
+
+def require_complete(
+    path: Path,
+    missing: Iterable[str],
+    left_over: Iterable[str],
+    mis_shaped: Iterable[tuple[Any, ...]],
+) -> None:
+    """Self-check 1: every tensor of the network came from the checkpoint, and none was left over."""
+    problems = []
+    for what, names in (
+        ("missing", sorted(missing)),
+        ("left over", sorted(left_over)),
+        ("mis-shaped", sorted(_mismatch(*key) for key in mis_shaped)),
+    ):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            problems.append(f"{len(names)} tensors {what}: {', '.join(names[:3])}{more}")
+    if problems:
+        raise ModelError(
+            f"self-check 'every tensor loaded' failed for {path}: {'; '.join(problems)}",
+            "The weights do not belong to this config.json, or the download is incomplete.",
+        )
+
+
+def _mismatch(name: str, actual: Any, expected: Any) -> str:
+    return f"{name} is {tuple(actual)}, expected {tuple(expected)}"
 
 
 def _empty(kind: Family, config: PretrainedConfig) -> PreTrainedModel:

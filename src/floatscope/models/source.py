@@ -9,21 +9,24 @@ from typing import Any
 import transformers
 
 from ..errors import ModelError, foreign
-from . import pair
+from . import pair, twin
 from .family import Family
 from .pair import PAIR
+from .twin import TWIN
 
 # Of every from_pretrained: nothing is fetched, and no code that comes with a checkpoint runs.
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-_CONFIG_LIMIT = 10_000_000  # bytes of a config.json; real ones have a few thousand
+_JSON_LIMIT = 10_000_000  # bytes of a config.json; real ones have a few thousand
 
 
 def locate(where: str | Path, revision: str | None) -> Path:
     """The checkpoint's directory, or its GGUF file, on this machine."""
     if where in PAIR:
         return pair.locate(str(where))
+    if where in TWIN:
+        return twin.locate(str(where))
     path = Path(where).expanduser()
     if path.is_file():
         if path.suffix == ".gguf":
@@ -39,7 +42,7 @@ def locate(where: str | Path, revision: str | None) -> Path:
     raise ModelError(
         f"no such model: {where}",
         "Give a directory with config.json and *.safetensors, a .gguf file, a hub id 'owner/name', "
-        f"or one of the embedded {' and '.join(PAIR)}.",
+        f"or one of the embedded {', '.join([*PAIR, *TWIN])}.",
     )
 
 
@@ -83,14 +86,18 @@ def require_files(path: Path) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    file = path / "config.json"
+    return read_json(path / "config.json")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A small JSON object that came with a checkpoint or an adapter."""
     try:
-        if file.stat().st_size > _CONFIG_LIMIT:
-            raise ModelError(f"{file} is larger than any config.json", "Copy it again.")
+        if file.stat().st_size > _JSON_LIMIT:
+            raise ModelError(f"{file} is larger than any {file.name}", "Copy it again.")
         raw = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelError(
-            f"{path} has no config.json", "Give the directory that holds the checkpoint."
+            f"{file.parent} has no {file.name}", "Give the directory that holds the checkpoint."
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} is not JSON: {error}", "Copy it again.") from error
@@ -121,7 +128,9 @@ def require_safetensors(path: Path) -> None:
     if not files:
         raise ModelError(f"{path} holds no *.safetensors file", "The checkpoint is incomplete.")
     for file in files:
-        if _starts(file).startswith(_PICKLES):
+        start = _starts(file)
+        # A header of 128, 384, … bytes begins as a pickle does: its length's lowest byte is 0x80.
+        if start.startswith(_PICKLES) and start[8:9] != b"{":
             raise _pickled(path, file.name)
     for index in path.glob("*.safetensors.index.json"):
         for name in _index(index).values():
@@ -141,7 +150,7 @@ _PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and torch's zip of pickles
 
 def _starts(file: Path) -> bytes:
     with file.open("rb") as content:
-        return content.read(4)
+        return content.read(9)
 
 
 def _index(file: Path) -> dict[str, Any]:
@@ -161,11 +170,8 @@ def _pickled(path: Path, name: str) -> ModelError:
 
 
 def require_gguf() -> None:
-    missing = [n for n in ("gguf", "accelerate") if importlib.util.find_spec(n) is None]
-    if missing:
-        raise ModelError(
-            f"GGUF files need {' and '.join(missing)}", "pip install 'floatscope[gguf]'"
-        )
+    if importlib.util.find_spec("gguf") is None:
+        raise ModelError("GGUF files need the package gguf", "pip install 'floatscope[gguf]'")
 
 
 def tokenizer(path: Path, family: Family) -> Any:
@@ -180,7 +186,8 @@ def tokenizer(path: Path, family: Family) -> Any:
 
 def _tokenizer(path: Path, family: Family) -> Any:
     if path.suffix == ".gguf":
-        return transformers.AutoTokenizer.from_pretrained(
+        # By its class: AutoTokenizer would read the whole header once more to choose the same one.
+        return transformers.PreTrainedTokenizerFast.from_pretrained(
             path.parent, gguf_file=path.name, **NO_CODE
         )
     if (path / "tokenizer.json").exists():

@@ -1,0 +1,188 @@
+"""An adapter's directory, read and written: tensors by module, and how they are stored.
+
+Besides PEFT's own floats a file may hold a tensor K as int8 with `K.scale` beside it, which the
+numbers are multiplied with: a quarter of float32's size. (PEFT does not read such a file.)
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int8
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ...errors import ModelError, UsageError, foreign
+from ..source import read_json, require_safetensors
+from .settings import Settings, ends, settings
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+SCALE = ".scale"
+_PREFIX = "base_model.model."
+# How a tensor's name ends → what it is of its module.
+_PARTS = {
+    ".lora_A.weight": "A",
+    ".lora_B.weight": "B",
+    ".lora_B.bias": "B.bias",
+    ".lora_embedding_A": "embedding A",
+    ".lora_embedding_B": "embedding B",
+    ".lora_magnitude_vector": "magnitude",
+    ".lora_magnitude_vector.weight": "magnitude",
+    ".token_adapter.trainable_tokens_delta": "rows",
+    ".trainable_tokens_delta": "rows",
+    ".base_layer.weight": "weight",
+    ".base_layer.bias": "bias",
+    ".weight": "weight",
+    ".bias": "bias",
+}
+_TOGETHER = (("A", "B"), ("embedding A", "embedding B"))
+_COPY = "The adapter is damaged or incomplete: copy it again."
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What a directory holds: module → part → tensor, under the names of the base it was made on."""
+
+    path: Path
+    settings: Settings
+    modules: dict[str, dict[str, Tensor]]
+
+
+def read(path: str | Path) -> Adapter:
+    path = Path(path).expanduser()
+    if not path.is_dir():
+        raise ModelError(
+            f"no adapter at {path}: expected a directory with {CONFIG} and {WEIGHTS}",
+            "Give the directory that PEFT's save_pretrained wrote.",
+        )
+    chosen = settings(read_json(path / CONFIG), path / CONFIG)
+    require_safetensors(path)
+    if not (path / WEIGHTS).is_file():
+        raise ModelError(f"{path} has no {WEIGHTS}", _COPY)
+    with foreign(ModelError, f"{path / WEIGHTS} cannot be read", _COPY):
+        stored = load_file(path / WEIGHTS)
+    modules: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in _unpacked(stored, path).items():
+        module, part = _placed(name, path)
+        if part in modules.setdefault(module, {}):
+            raise ModelError(f"{path} holds {part} of {module} twice", _COPY)
+        modules[module][part] = tensor
+    adapter = Adapter(path, chosen, modules)
+    _require_whole(adapter)
+    return adapter
+
+
+def write(
+    path: str | Path, tensors: dict[str, Tensor], config: dict[str, Any], *, int8: bool = False
+) -> Path:
+    """Write an adapter's directory, and read it back.
+
+    Args:
+        tensors: under PEFT's names, `base_model.model.` in front or not:
+            `model.layers.0.self_attn.q_proj.lora_A.weight` (r, in) and `….lora_B.weight` (out, r),
+            `model.norm.weight` whole, and `model.embed_tokens.token_adapter.trainable_tokens_delta`
+            (n, d): the new rows themselves, of the ids in `trainable_token_indices`.
+        config: fields of adapter_config.json: at least r and lora_alpha.
+        int8: store the A and B as int8 with a scale per component of the rank; other tensors are
+            stored as they are.
+    """
+    path = Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        key = _PREFIX + name.removeprefix(_PREFIX)
+        if int8 and key.endswith((".lora_A.weight", ".lora_B.weight")):
+            whole, scale = quantised(tensor.float(), across=1 if ".lora_A." in key else 0)
+            stored[key], stored[key + SCALE] = whole, scale
+        else:
+            stored[key] = tensor.clone()  # safetensors refuses tensors that share memory
+    modules = {_placed(name, path)[0] for name in stored if not name.endswith(SCALE)}
+    lora = {n.rpartition(".lora_A.")[0].rpartition(".")[2] for n in stored if ".lora_A." in n}
+    kept = {  # by their whole names: PEFT takes "norm" for every name that ends so
+        name
+        for name in modules
+        if any(f"{_PREFIX}{name}.{end}" in stored for end in ("weight", "bias"))
+    }
+    fields = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": None,
+        "inference_mode": True,
+        "bias": "none",
+        "target_modules": sorted(lora),
+        "modules_to_save": sorted(kept) or None,
+        **config,
+    }
+    if not {"r", "lora_alpha"} <= set(config):
+        raise UsageError("an adapter's config without r or lora_alpha", "Give both.")
+    (path / CONFIG).write_text(json.dumps(fields, indent=1, sort_keys=True) + "\n")
+    save_file(stored, path / WEIGHTS, metadata={"format": "pt"})
+    read(path)
+    return path
+
+
+def quantised(
+    tensor: Float[Tensor, "rows columns"], across: int
+) -> tuple[Int8[Tensor, "rows columns"], Float[Tensor, "rows_or_1 columns_or_1"]]:
+    """Whole numbers from −127 to 127 and their scale, one for each line along the other dimension."""
+    largest = tensor.abs().amax(dim=across, keepdim=True)
+    scale = torch.where(largest > 0, largest / 127, torch.ones_like(largest))
+    return (tensor / scale).round().clamp(-127, 127).to(torch.int8), scale
+
+
+def _unpacked(stored: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """The tensors as numbers: whole ones times their scale, the others as they are."""
+    result = {}
+    for name, tensor in stored.items():
+        base = name.removesuffix(SCALE)
+        if base != name and base in stored and stored[base].dtype is torch.int8:
+            continue  # used with the tensor it belongs to
+        if tensor.dtype is torch.int8:
+            scale = stored.get(name + SCALE)
+            if scale is None or not scale.is_floating_point() or not _fits(scale, tensor):
+                raise ModelError(
+                    f"{path}: {name} is int8, and {name + SCALE} is no scale for it", _COPY
+                )
+            tensor = tensor.float() * scale.float()
+        elif not tensor.is_floating_point():
+            raise ModelError(f"{path}: {name} is {tensor.dtype}, expected floats or int8", _COPY)
+        if not bool(tensor.isfinite().all()):
+            raise ModelError(f"{path}: {name} holds NaN or infinity", _COPY)
+        result[name] = tensor
+    return result
+
+
+def _fits(scale: Tensor, tensor: Tensor) -> bool:
+    """Whether multiplying leaves the tensor's shape."""
+    return scale.ndim <= tensor.ndim and all(
+        s in (1, t) for s, t in zip(reversed(scale.shape), reversed(tensor.shape), strict=False)
+    )
+
+
+def _placed(name: str, path: Path) -> tuple[str, str]:
+    """Module and part that a tensor's name says."""
+    for ending, part in _PARTS.items():
+        if name.endswith(ending) and ".lora_" not in (module := name.removesuffix(ending)):
+            return module.removeprefix(_PREFIX), part
+    raise ModelError(
+        f"{path}: tensor {name:.200} is none that a LoRA has",
+        "Merge the adapter with PEFT and load the result.",
+    )
+
+
+def _require_whole(adapter: Adapter) -> None:
+    """Every half has its other half, and what the config names is there."""
+    for module, parts in adapter.modules.items():
+        for one, other in _TOGETHER:
+            if (one in parts) != (other in parts):
+                there, missing = (one, other) if one in parts else (other, one)
+                raise ModelError(f"{adapter.path}: {module} has {there} but no {missing}", _COPY)
+    for name in adapter.settings.targets:
+        if not any(ends(module, name) for module in adapter.modules):
+            raise ModelError(
+                f"{adapter.path}: {CONFIG} names {name!r:.80}, and no tensor is for it",
+                f"{_COPY[:-1]}, or take the name out of {CONFIG}.",
+            )

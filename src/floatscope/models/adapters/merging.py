@@ -1,0 +1,124 @@
+"""The merge: an adapter's tensors become part of a network's weights, and then there is no adapter.
+
+W ← W + s·B·A, with s = alpha / r (or alpha / √r); DoRA also gives each row its length. Whole tensors
+replace the base's. The network is in float32 or float64 here and is cast afterwards.
+"""
+
+import re
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ...errors import ModelError
+from .files import Adapter
+
+_OTHER_BASE = "The adapter was made for another base: give that one."
+
+
+@torch.no_grad()
+def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]) -> None:
+    """Change `net`. Names are the network's own or, by `key_mapping`, the published checkpoint's."""
+    places = {module: _place(net, module, key_mapping, adapter) for module in adapter.modules}
+    _untie(net, adapter, places)
+    for module, parts in adapter.modules.items():
+        _Merge(net.get_submodule(places[module]), module, adapter, parts).run()
+
+
+def _place(
+    net: PreTrainedModel, module: str, key_mapping: Mapping[str, str], adapter: Adapter
+) -> str:
+    """The network's name for a module."""
+    names = dict(net.named_modules())
+    if module in names:
+        return module
+    for pattern, ours in key_mapping.items():
+        mapped = re.sub(pattern, ours, f"{module}.")
+        if mapped != f"{module}." and mapped.removesuffix(".") in names:
+            return mapped.removesuffix(".")
+    raise ModelError(
+        f"{adapter.path} changes {module}, and the base has no such module", _OTHER_BASE
+    )
+
+
+def _untie(net: PreTrainedModel, adapter: Adapter, places: dict[str, str]) -> None:
+    """A head that shares the embedding's weights gets its own where an adapter changes one of the two.
+
+    New rows for tokens are for both: PEFT ties them as well.
+    """
+    head, embedding = net.get_output_embeddings(), net.get_input_embeddings()
+    if adapter.settings.tied or head is None or head.weight is not embedding.weight:
+        return
+    for module, parts in adapter.modules.items():
+        if net.get_submodule(places[module]) in (head, embedding) and set(parts) != {"rows"}:
+            head.weight = nn.Parameter(head.weight.clone(), requires_grad=False)
+            net.config.tie_word_embeddings = False
+            return
+
+
+class _Merge:
+    """Into one module."""
+
+    def __init__(
+        self, target: nn.Module, name: str, adapter: Adapter, parts: dict[str, Tensor]
+    ) -> None:
+        self.target, self.name, self.adapter, self.parts = target, name, adapter, parts
+
+    def run(self) -> None:
+        for part in ("weight", "bias"):
+            if part in self.parts:
+                self._own(part).copy_(self._shaped(part, self._own(part).shape))
+        if "rows" in self.parts:
+            self._rows()
+        weight = self._own("weight")
+        if "A" in self.parts:
+            if not isinstance(self.target, nn.Linear):
+                raise self._wrong("a LoRA for a linear map, and the base's module is none")
+            weight += self._delta("A", "B")
+        if "embedding A" in self.parts:
+            if not isinstance(self.target, nn.Embedding):
+                raise self._wrong("a LoRA for an embedding, and the base's module is none")
+            weight += self._delta("embedding A", "embedding B").T
+        if "B.bias" in self.parts:
+            bias = self._own("bias")
+            bias += self._shaped("B.bias", bias.shape) * self._scaling
+        if "magnitude" in self.parts:
+            if "A" not in self.parts:
+                raise self._wrong("DoRA for something that is no linear map")
+            length = self._shaped("magnitude", weight.shape[:1])
+            weight *= (length / torch.linalg.norm(weight, dim=1))[:, None]
+
+    @property
+    def _scaling(self) -> float:
+        return self.adapter.settings.scaling(self.name)
+
+    def _own(self, part: str) -> Tensor:
+        parameter = self.target._parameters.get(part)
+        if parameter is None:
+            raise self._wrong(f"a {part}, and the base's module has none")
+        return parameter.data
+
+    def _delta(self, a: str, b: str) -> Float[Tensor, "out in"]:
+        """s·B·A; of the weight's shape, or of its transpose for an embedding."""
+        weight, rank = self._own("weight"), self.adapter.settings.rank(self.name)
+        n_out, n_in = weight.shape if a == "A" else weight.shape[::-1]
+        right, left = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))
+        return (left @ right) * self._scaling
+
+    def _rows(self) -> None:
+        weight, ids = self._own("weight"), self.adapter.settings.rows(self.name)
+        rows = self._shaped("rows", (len(ids), *weight.shape[1:]))
+        if any(i >= len(weight) for i in ids):
+            raise self._wrong(f"row {max(ids)}, and the base's module has {len(weight)}")
+        weight[ids] = rows
+
+    def _shaped(self, part: str, expected: tuple[int, ...]) -> Tensor:
+        tensor = self.parts[part]
+        if tensor.shape != expected:
+            raise self._wrong(f"{part} of shape {tuple(tensor.shape)}, expected {tuple(expected)}")
+        return tensor.to(self.target._parameters["weight"])
+
+    def _wrong(self, what: str) -> ModelError:
+        return ModelError(f"{self.adapter.path}: {self.name} has {what}", _OTHER_BASE)

@@ -1,0 +1,157 @@
+"""From a GGUF file to a network: its config, and its tensors dequantised under the network's names.
+
+The result is the one that transformers gives, bit for bit, without its several passes over the
+file. What a network does not hold (scaled rotations, experts) is an error here; there it is
+passed over. The tokenizer is `source`'s part.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from transformers import PretrainedConfig, PreTrainedModel
+
+from ..errors import ModelError
+from . import sizes, source
+from .family import Family
+from .gguf_header import Header, Place
+from .registry import family_of
+
+_FIELDS = {  # after the architecture's name and a dot → of the config
+    "context_length": "max_position_embeddings",
+    "block_count": "num_hidden_layers",
+    "feed_forward_length": "intermediate_size",
+    "embedding_length": "hidden_size",
+    "rope.freq_base": "rope_theta",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "vocab_size": "vocab_size",
+}
+_TOKENS = {  # likewise, of the tokenizer
+    "bos_token_id": "bos_token_id",
+    "eos_token_id": "eos_token_id",
+    "unknown_token_id": "unk_token_id",
+    "padding_token_id": "pad_token_id",
+}
+_HEAD = {"llama": "rope.dimension_count", "qwen3": "attention.key_length"}
+_WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+_TURNED = ("llama",)  # whose q and k llama.cpp stores in another order
+_AT_ONCE = 8192  # blocks dequantised together: within a core's cache
+
+
+def config_of(header: Header, path: Path) -> tuple[Family, PretrainedConfig]:
+    """Family and config that the header describes."""
+    fields, architecture = header.fields, header.fields.get("general.architecture")
+    kind = family_of(_ARCHITECTURES.get(architecture, architecture), path)
+    scaling = fields.get(f"{architecture}.rope.scaling.type", "none")
+    if scaling != "none":
+        raise ModelError(
+            f"{path}: positions are scaled ({scaling!r:.40}), which is not read from GGUF files",
+            "Load the checkpoint's safetensors instead.",
+        )
+    names = _FIELDS | {_HEAD.get(architecture, ""): "head_dim"}
+    found = {
+        ours: fields[f"{architecture}.{theirs}"]
+        for theirs, ours in names.items()
+        if f"{architecture}.{theirs}" in fields
+    }
+    found.setdefault("vocab_size", fields.get("tokenizer.ggml.tokens"))
+    found |= {
+        ours: fields[f"tokenizer.ggml.{theirs}"]
+        for theirs, ours in _TOKENS.items()
+        if f"tokenizer.ggml.{theirs}" in fields
+    }
+    sizes.require_numbers(found, path)
+    for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"):
+        if found.get(name) is None:
+            raise ModelError(f"{path} does not say its {name}", "Fetch or copy it again.")
+    tied = "output.weight" not in header.tensors
+    return kind, kind.network.config_class(**found, tie_word_embeddings=tied)
+
+
+def network_of(
+    header: Header, path: Path, kind: Family, config: PretrainedConfig, dtype: torch.dtype
+) -> PreTrainedModel:
+    """The network, once every tensor it needs is there and none is left over."""
+    expected = sizes.shapes(kind, config)
+    places = {_name(name): place for name, place in header.tensors.items()}
+    sizes.require_complete(
+        path,
+        missing=set(expected) - set(places),
+        left_over=set(places) - set(expected),
+        mis_shaped=[
+            (name, places[name].shape, shape)
+            for name, shape in expected.items()
+            if name in places and places[name].shape != shape
+        ],
+    )
+    content = np.memmap(path, mode="r", dtype=np.uint8)
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    turned = header.fields["general.architecture"] in _TURNED
+    weights = {}
+    for name, place in places.items():
+        values = _dequantised(content, place)
+        module = name.split(".")[-2]
+        if turned and module in heads:
+            values = _halves(values, heads[module])
+        weights[name] = torch.from_numpy(values).to(dtype)
+    net: PreTrainedModel = kind.network.from_pretrained(
+        None,
+        config=config,
+        state_dict=weights,
+        dtype=dtype,
+        attn_implementation="sdpa",
+        **source.NO_CODE,
+    )
+    net.config.name_or_path = str(path)
+    return net
+
+
+def _name(theirs: str) -> str:
+    """The network's name of a tensor; one that is not known stays as it is, and is left over."""
+    stem, _, end = theirs.rpartition(".")
+    if stem in _WHOLE:
+        return f"{_WHOLE[stem]}.{end}"
+    _, number, part = [*stem.split(".", 2), "", ""][:3]
+    if stem.startswith("blk.") and part in _LAYER:
+        return f"model.layers.{number}.{_LAYER[part]}.{end}"
+    return theirs
+
+
+def _dequantised(content: Shaped[np.ndarray, " bytes"], place: Place) -> Float[np.ndarray, "..."]:
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
+
+    kind = GGMLQuantizationType(place.kind)
+    block, width = GGML_QUANT_SIZES[kind]
+    blocks = content[place.start : place.start + place.size]
+    values = np.empty(place.size // width * block, dtype=np.float32)
+    for start in range(0, place.size // width, _AT_ONCE):
+        part = blocks[start * width : (start + _AT_ONCE) * width]
+        values[start * block : (start + _AT_ONCE) * block] = dequantize(part[None], kind)[0]
+    return values.reshape(place.shape)
+
+
+def _halves(values: Float[np.ndarray, "out *in"], heads: int) -> Float[np.ndarray, "out *in"]:
+    """llama.cpp rotates neighbouring rows, transformers the two halves of a head: back to halves."""
+    pairs = values.reshape(heads, -1, 2, *values.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)

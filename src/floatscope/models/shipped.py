@@ -1,0 +1,28 @@
+"""Files that come inside the package, compared with the checksums that were shipped with them."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from ..errors import ModelError
+
+EMBEDDED = Path(__file__).parent / "embedded"
+_REINSTALL = "Install floatscope again: pip install --force-reinstall floatscope."
+
+
+def whole(name: str, path: Path) -> Path:
+    """The directory of an embedded model, once every file listed beside it is there and undamaged."""
+    try:
+        expected = json.loads((path.parent / "checksums.json").read_text())[path.name]
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(
+            f"the embedded model {name} is not in this installation", _REINSTALL
+        ) from error
+    for file, digest in expected.items():
+        try:
+            actual = hashlib.sha256((path / file).read_bytes()).hexdigest()
+        except OSError as error:
+            raise ModelError(f"the embedded model {name} lacks {file}", _REINSTALL) from error
+        if actual != digest:
+            raise ModelError(f"{file} of the embedded model {name} is damaged", _REINSTALL)
+    return path

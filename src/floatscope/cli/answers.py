@@ -25,7 +25,12 @@ def table(every: "list[Answers]") -> Table:
     main, *others = (
         score for score in every[0].scores if score in _NAMES
     )  # one task, so all alike
-    for column in (_NAMES[main], "difference", *map(_NAMES.get, others), *["hidden"] * hiding):
+    for column in (
+        _NAMES[main],
+        "difference",
+        *(_NAMES[score] for score in others),
+        *["hidden"] * hiding,
+    ):
         table.add_column(column, justify="right", no_wrap=True)
     first: dict[str, Answers] = {}
     for answers in every:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -44,7 +45,9 @@ def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
     asked = Request(**as_stored(request))
     for plugin in asked.plugins:
         load_plugin(plugin)
-    return _Worker(asked)
+    part = cache(lambda number: _Worker((asked, *asked.also)[number]))
+    part(0)  # what is wrong with its data is said before the first shard
+    return lambda spec, tick: part(spec.get("also", 0))(spec, tick)
 
 
 class _Worker:
@@ -144,7 +147,10 @@ class _Worker:
                     left_out.append({"what": f"example {index}", "why": str(error)})
             if prompts:
                 encoded = [one for _, one in prompts.values()]
-                traces = model.trace(encoded, self._sampler(model), batch_size=together)
+                sampler = self._sampler(model)
+                if spec.get("control") is not None and model.is_diffusion:
+                    sampler = replace(sampler, steps=self.request.control_steps or sampler.steps)
+                traces = model.trace(encoded, sampler, batch_size=together)
                 for (index, (name, _)), trace in zip(prompts.items(), traces, strict=True):
                     yield index, name, trace
 

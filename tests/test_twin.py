@@ -10,6 +10,7 @@ from tiny_adapters import handmade
 
 import floatscope as fs
 from floatscope.models import TWIN, adapters, tiny, tiny_gguf, twin
+from floatscope.models.adapters.selfcheck import FILE
 from floatscope.studies import request_of, worker
 from floatscope.studies.planning import plan
 
@@ -118,7 +119,7 @@ def test_the_shipped_adapters():
     for part in parts:
         size = sum(file.stat().st_size for file in (twin.FOLDER / part).iterdir())
         assert size <= 20e6
-        assert (twin.FOLDER / part / adapters.selfcheck.FILE).exists()
+        assert (twin.FOLDER / part / FILE).exists()
         model = fs.load(f"twin/{part}", check=False)
         assert model.is_diffusion == (part == "mdm")
 

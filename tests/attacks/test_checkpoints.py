@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import floatscope as fs
 from floatscope.models import source, tiny
@@ -111,3 +112,17 @@ def test_a_diffusion_model_that_calls_itself_llama(checkpoint):
         fs.load(path)
     assert not fs.load(path, direction="causal").is_diffusion
     assert fs.load(path, direction="bidirectional", mask_id=tiny.MASK).is_diffusion
+
+
+def test_a_header_that_begins_as_a_pickle_does(tmp_path):
+    """A length of 128, 384, … bytes: one file in 32, and none of them a pickle."""
+    path = tiny.write("Llama", tmp_path / "a")
+    file = path / "model.safetensors"
+    weights = load_file(file)
+    for n in range(400):
+        save_file(weights, file, metadata={"format": "pt", "more": "x" * n})
+        if file.read_bytes()[:1] == b"\x80":
+            break
+    else:
+        pytest.fail("no length of metadata gave such a header")
+    fs.load(path, check=False)

@@ -61,7 +61,7 @@ _AT_ONCE = 8192  # blocks dequantised together: within a core's cache
 
 def config_of(header: Header, path: Path) -> tuple[Family, PretrainedConfig]:
     """Family and config that the header describes."""
-    fields, architecture = header.fields, header.fields.get("general.architecture")
+    fields, architecture = header.fields, str(header.fields.get("general.architecture"))
     kind = family_of(_ARCHITECTURES.get(architecture, architecture), path)
     scaling = fields.get(f"{architecture}.rope.scaling.type", "none")
     if scaling != "none":

@@ -1,34 +1,21 @@
 """From a directory, a GGUF file, a hub id or a transformers model to a Model.
 
-Weights are loaded natively from safetensors or GGUF; pickles and code that comes with a checkpoint
-are refused. Every tensor must arrive: missing, extra and mis-shaped ones are errors, never warnings.
+Weights are read by `opening`, natively; pickles and code that comes with a checkpoint are refused.
+Here an adapter is merged, and it is settled what the network is used as: direction, mask, dtype.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from transformers import PreTrainedModel
-from transformers.utils import logging as hf_logging
 
-from ..errors import ModelError, foreign
-from . import (
-    adapters,
-    gguf_header,
-    gguf_network,
-    permuted,
-    seam,
-    sizes,
-    source,
-    special,
-    stated,
-    twin,
-)
+from ..errors import ModelError
+from . import adapters, opening, permuted, seam, source, special, stated, twin
 from .family import Direction, Family
 from .model import Model
+from .opening import Opened
 from .registry import family_by_name, family_of
 from .stated import Stated
 
@@ -72,8 +59,8 @@ def load(
         asked = asked.over(stated.read(part).over(stated.read(_folder(path))))
         # A merge is made with all digits, and cast afterwards.
         exact = wanted if part is None or wanted is torch.float64 else torch.float32
-        with _quiet():
-            opened = _opened(path, exact, tokenizer, asked)
+        told = asked.direction is not None
+        opened = opening.opened(path, exact, tokenizer, asked.family, told=told)
         changes = None if part is None else adapters.read(part)
         if changes is not None:
             adapters.merge(opened.net, changes, opened.kind.key_mapping)
@@ -93,17 +80,7 @@ def load(
     return model
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """A network with its weights, and what it came with."""
-
-    name: str
-    kind: Family
-    net: PreTrainedModel
-    tokenizer: Any
-
-
-def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> _Opened:
+def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> Opened:
     name = str(net.config.name_or_path or type(net).__name__)
     kind = family_by_name(family) if family else family_of(type(net).__name__, name)
     if not isinstance(net, kind.network):
@@ -111,23 +88,10 @@ def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> _Opened:
             f"{kind.name} expects a {kind.network.__name__}, got a {type(net).__name__}",
             "Pass the checkpoint's directory or hub id instead.",
         )
-    return _Opened(name, kind, net, tokenizer)
+    return Opened(name, kind, net, tokenizer)
 
 
-def _opened(path: Path, dtype: torch.dtype, tokenizer: Any, asked: Stated) -> _Opened:
-    if path.suffix == ".gguf" and asked.family is not None:
-        raise ModelError("a GGUF file names its own family", "Leave family out.")
-    if path.suffix == ".gguf":
-        kind, net = _from_gguf(path, dtype)
-    else:
-        kind, net = _from_directory(path, dtype, asked.family)
-    tokenizer = tokenizer or source.tokenizer(path, kind)
-    if asked.direction is None and path.is_dir():
-        special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
-    return _Opened(str(path), kind, net.eval(), tokenizer)
-
-
-def _model(opened: _Opened, asked: Stated, into: type[M]) -> M:
+def _model(opened: Opened, asked: Stated, into: type[M]) -> M:
     kind, net, tokenizer = opened.kind, opened.net, opened.tokenizer
     if getattr(net.config, "use_sliding_window", False):
         raise ModelError(
@@ -198,67 +162,3 @@ def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
             "A block-causal model needs block=N, N ≥ 1; the others take none.",
         )
     return toward
-
-
-def _from_directory(
-    path: Path, dtype: torch.dtype, family: str | None
-) -> tuple[Family, PreTrainedModel]:
-    source.require_files(path)
-    raw = source.read_config(path)
-    kind = family_by_name(family) if family else family_of(source.architecture(raw, path), path)
-    source.require_safetensors(path)
-    file = path / "config.json"
-    with foreign(ModelError, f"{file} describes no {kind.name} network", _COPY_CONFIG):
-        try:
-            sizes.require_numbers(kind.translate(raw), file)
-            config = kind.config(raw)
-        except KeyError as error:
-            raise ModelError(
-                f"{file} has no field {error}, which {kind.name} needs", _COPY_CONFIG
-            ) from error
-        sizes.require_sound(config, file)
-    with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
-        sizes.require_held(kind, config, path, sizes.in_safetensors(path))
-        net, info = kind.network.from_pretrained(
-            path,
-            config=config,
-            key_mapping=kind.key_mapping or None,
-            dtype=dtype,
-            attn_implementation="sdpa",
-            use_safetensors=True,
-            ignore_mismatched_sizes=True,  # reported below, with the shapes
-            output_loading_info=True,
-            **source.NO_CODE,
-        )
-    sizes.require_complete(
-        path, info["missing_keys"], info["unexpected_keys"], info["mismatched_keys"]
-    )
-    return kind, net
-
-
-_COPY_CONFIG = "Copy the checkpoint's config.json again."
-_COPY_WEIGHTS = "The files are damaged or incomplete: fetch or copy them again."
-
-
-def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]:
-    source.require_gguf()
-    header = gguf_header.read(path)
-    with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
-        kind, config = gguf_network.config_of(header, path)
-        sizes.require_sound(config, path)
-        sizes.require_held(kind, config, path, header.held)
-        return kind, gguf_network.network_of(header, path, kind, config, dtype)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """transformers' own loading reports say less than the errors raised here."""
-    level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        hf_logging.set_verbosity(level)
-        if bar:
-            hf_logging.enable_progress_bar()

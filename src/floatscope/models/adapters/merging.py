@@ -21,25 +21,23 @@ _OTHER_BASE = "The adapter was made for another base: give that one."
 @torch.no_grad()
 def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]) -> None:
     """Change `net`. Names are the network's own or, by `key_mapping`, the published checkpoint's."""
-    places = {module: _place(net, module, key_mapping, adapter) for module in adapter.modules}
+    names = {name for name, _ in net.named_modules()}
+    places = {module: _place(names, module, key_mapping, adapter) for module in adapter.modules}
     _untie(net, adapter, places)
     for module, parts in adapter.modules.items():
         _Merge(net.get_submodule(places[module]), module, adapter, parts).run()
 
 
-def _place(
-    net: PreTrainedModel, module: str, key_mapping: Mapping[str, str], adapter: Adapter
-) -> str:
+def _place(names: set[str], module: str, key_mapping: Mapping[str, str], adapter: Adapter) -> str:
     """The network's name for a module."""
-    names = dict(net.named_modules())
     if module in names:
         return module
     for pattern, ours in key_mapping.items():
-        mapped = re.sub(pattern, ours, f"{module}.")
-        if mapped != f"{module}." and mapped.removesuffix(".") in names:
-            return mapped.removesuffix(".")
+        mapped = re.sub(pattern, ours, f"{module}.").removesuffix(".")
+        if mapped != module and mapped in names:
+            return mapped
     raise ModelError(
-        f"{adapter.path} changes {module}, and the base has no such module", _OTHER_BASE
+        f"{adapter.path} changes {module:.200}, and the base has no such module", _OTHER_BASE
     )
 
 

@@ -13,6 +13,8 @@ from typing import Any
 from ...errors import ModelError
 
 _REMEDY = "Correct adapter_config.json, or merge the adapter with PEFT and load the result."
+# A stranger's pattern with few repeats, and none of a group, is tried in time that a person does not notice.
+_REPEAT = re.compile(r"(?<!\\)[*+?{]")
 # How it was trained, where it came from, what matters to PEFT alone.
 _PASSED_OVER = frozenset(
     """
@@ -140,14 +142,18 @@ def _names_or_text(value: Any) -> bool:
 
 
 def _by_module(fits: Any) -> Any:
-    """A test of {pattern: value}, whose patterns are regular expressions."""
+    """A test of {pattern: value}, whose patterns are regular expressions that cannot hang."""
 
     def test(value: Any) -> bool:
         if not isinstance(value, dict) or not all(map(fits, value.values())):
             return False
+        repeats = [len(_REPEAT.findall(pattern)) for pattern in value]
+        of_a_group = any(f"){sign}" in pattern for pattern in value for sign in "*+{")
+        if max(repeats, default=0) > 2 or sum(repeats) > 20 or of_a_group:
+            return False
         try:
             return all(isinstance(re.compile(pattern), re.Pattern) for pattern in value)
-        except re.error:
+        except (re.error, OverflowError, RecursionError):
             return False
 
     return test

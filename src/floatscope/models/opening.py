@@ -1,0 +1,115 @@
+"""From a path to a network: its family, its weights, its tokenizer.
+
+Every tensor must arrive: missing, extra and mis-shaped ones are errors, never warnings. What the
+network is used as (direction, mask, dtype) is for `loading` to say.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import logging as hf_logging
+
+from ..errors import ModelError, foreign
+from . import gguf_header, gguf_network, sizes, source, special
+from .family import Family
+from .registry import family_by_name, family_of
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A network with its weights, and what it came with."""
+
+    name: str
+    kind: Family
+    net: PreTrainedModel
+    tokenizer: Any
+
+
+def opened(
+    path: Path, dtype: torch.dtype, tokenizer: Any, family: str | None, *, told: bool
+) -> Opened:
+    """Read a checkpoint. `told`: the direction is given, and need not be guarded against a disguise."""
+    with _quiet():
+        return _read(path, dtype, tokenizer, family, told)
+
+
+def _read(path: Path, dtype: torch.dtype, tokenizer: Any, family: str | None, told: bool) -> Opened:
+    if path.suffix == ".gguf" and family is not None:
+        raise ModelError("a GGUF file names its own family", "Leave family out.")
+    if path.suffix == ".gguf":
+        kind, net = _from_gguf(path, dtype)
+    else:
+        kind, net = _from_directory(path, dtype, family)
+    tokenizer = tokenizer or source.tokenizer(path, kind)
+    if not told and path.is_dir():
+        special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
+    return Opened(str(path), kind, net.eval(), tokenizer)
+
+
+def _from_directory(
+    path: Path, dtype: torch.dtype, family: str | None
+) -> tuple[Family, PreTrainedModel]:
+    source.require_files(path)
+    raw = source.read_config(path)
+    kind = family_by_name(family) if family else family_of(source.architecture(raw, path), path)
+    source.require_safetensors(path)
+    file = path / "config.json"
+    with foreign(ModelError, f"{file} describes no {kind.name} network", _COPY_CONFIG):
+        try:
+            sizes.require_numbers(kind.translate(raw), file)
+            config = kind.config(raw)
+        except KeyError as error:
+            raise ModelError(
+                f"{file} has no field {error}, which {kind.name} needs", _COPY_CONFIG
+            ) from error
+        sizes.require_sound(config, file)
+    with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
+        sizes.require_held(kind, config, path, sizes.in_safetensors(path))
+        net, info = kind.network.from_pretrained(
+            path,
+            config=config,
+            key_mapping=kind.key_mapping or None,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # reported below, with the shapes
+            output_loading_info=True,
+            **source.NO_CODE,
+        )
+    sizes.require_complete(
+        path, info["missing_keys"], info["unexpected_keys"], info["mismatched_keys"]
+    )
+    return kind, net
+
+
+_COPY_CONFIG = "Copy the checkpoint's config.json again."
+_COPY_WEIGHTS = "The files are damaged or incomplete: fetch or copy them again."
+
+
+def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]:
+    source.require_gguf()
+    header = gguf_header.read(path)
+    with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
+        kind, config = gguf_network.config_of(header, path)
+        sizes.require_sound(config, path)
+        sizes.require_held(kind, config, path, header.held)
+        return kind, gguf_network.network_of(header, path, kind, config, dtype)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers' own loading reports say less than the errors raised here."""
+    level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(level)
+        if bar:
+            hf_logging.enable_progress_bar()

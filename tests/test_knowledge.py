@@ -38,6 +38,7 @@ class Planted(Evidence):
     """Evidence whose answers are given, by setting and model."""
 
     mdm, arm = "mdm", "arm"
+    request = request_of({"studies": ["knowledge"], "models": ["mdm", "arm"]})
 
     def __init__(self, tables):
         self.tables = tables

@@ -2,7 +2,7 @@
 before the import.
 
 Nothing heavy is imported at the top: a run in several processes has one more, which only hands out the
-tests. What those need is in `tiny_models` and `browsing`.
+tests. What those need is in `tiny_models`, `shallow_pair` and `browsing`.
 """
 
 import os
@@ -72,6 +72,47 @@ def llada(models):
 @pytest.fixture(scope="session")
 def llama(models):
     return models["Llama"]
+
+
+@pytest.fixture(scope="session")
+def load():
+    """`fs.load`, which loads a trained model of the package once."""
+    import floatscope as fs
+
+    right, kept = fs.load, {}
+
+    def load(source, **options):
+        chosen = {name for name, value in options.items() if value not in (None, "auto")}
+        if chosen or not str(source).startswith("pair/"):
+            return right(source, **options)
+        return kept.get(source) or kept.setdefault(source, right(source))
+
+    return load
+
+
+@pytest.fixture
+def pair_kept(load, monkeypatch):
+    """The same for commands and studies, which run in this process."""
+    from floatscope import instrument
+    from floatscope.studies import worker
+
+    for module in (instrument, worker):
+        monkeypatch.setattr(module, "load", load)
+
+
+@pytest.fixture(scope="session")
+def cut_pair(tmp_path_factory):
+    import shallow_pair
+
+    return shallow_pair.written(tmp_path_factory.mktemp("shallow"))
+
+
+@pytest.fixture
+def shallow_pair(cut_pair, monkeypatch):
+    """What is called pair/mdm and pair/arm has two layers, for what loads it in this process."""
+    from floatscope.models import pair
+
+    monkeypatch.setattr(pair, "locate", cut_pair.__getitem__)
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 "As it stands" but for its numbers: where a line says how many questions to take, how many tokens to write or
 in how many steps, it is a few; and studies go without the untrained control, which test_control.py has.
 Each runs in a folder of its own that holds what the line names and nothing else: checkpoints of the
-right family with random weights, few and short questions, and runs that are finished where the text
-comes after a run. A name that is not in MADE fails: the documentation is then ahead of this file.
+right family with random weights (of the embedded pair the first layers), few and short questions, and
+runs that are finished where the text comes after a run. A name that is not in MADE fails: the
+documentation is then ahead of this file.
 Lines for Ray find their run finished, so no cluster is needed; `test_engine.py` has Ray itself. Lines
 that name the real model are run by test_real_model.py, which loads it once.
 """
@@ -185,9 +186,11 @@ def named(words):
 
 def few(words):
     """The line with small numbers: how much is asked and written is not what is tested."""
-    # Passages are drawn from other questions.
-    questions = "5" if any("passages=" in word for word in words) else "2"
-    least = {"--limit": questions, "--questions": questions}
+    # Passages are drawn from the other questions; a study draws them from all of its file.
+    passages = re.search(r"passages=(\d+)", " ".join(words))
+    study = words[0] == "study"
+    questions = passages[1] if passages and not (study and "--data" in words) else "2"
+    least = {"--limit": "2" if study else questions, "--questions": questions}
     least |= dict.fromkeys(("--length", "--steps", "--block-length"), "4")
     small = [
         min(word, least[before], key=int) if before in least else word
@@ -273,8 +276,12 @@ def test_every_command_is_shown_in_the_documentation():
     "words",
     [pytest.param(w, id=" ".join(w)[:70]) for w in COMMANDS if "smollm2.gguf" not in named(w)],
 )
-def test_a_command_of_the_documentation(words, folder, visited):
+def test_a_command_of_the_documentation(words, folder, visited, shallow_pair):
     assert not set(words) & set(SHELL), "one command a line"
+    if words[0] == "study" and words[-2] == "--out" and MADE.get(words[-1]) is finished_run:
+        folder(words[-1:])  # which runs this very line, for those that come after it
+        assert (Path(words[-1]) / "report.html").exists()
+        return
     folder(named(words))
     if words[0] == "demo":  # it has a test of its own, and takes minutes
         words = (*words, "--help")

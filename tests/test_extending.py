@@ -10,33 +10,48 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import floatscope as fs
+from floatscope.cli import app
+from floatscope.decode import SAMPLERS
+from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
 from floatscope.measures.base import Measure
+from floatscope.models import FAMILIES
 from floatscope.registry import Registry, dashed
+from floatscope.studies import STUDIES
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 
-# The commands of the page in one process, each as typed, and two more: several processes, and Ray.
-COMMANDS = """
+# On the pair's first layers: processes of their own load them too.
+STUDY = (
+    "study end-of-prompt --plugin my_plugin.py --model {pair/mdm} --model {pair/arm} --data world:one "
+    "--limit 2 --questions 2 --length 4 --steps 2 --sampler left-to-right "
+)
+# In a process of its own, which starts others and never loads a model: several processes, and Ray.
+ELSEWHERE = """
 import sys
 from floatscope.cli import app
-from typer.testing import CliRunner
-
-def run(text):
-    done = CliRunner().invoke(app, text.split())
-    print("$", text, done.exit_code, done.output, done.exception, sep="\\n", flush=True)
-    return done
 
 if __name__ == "__main__":
-    study = "study end-of-prompt --plugin my_plugin.py --model pair/mdm --model pair/arm "
-    study += "--data world:one --limit 2 --questions 2 --length 4 --steps 2 --sampler left-to-right "
+    for name, how in {"2": "--workers 2", "ray": "--engine ray --workers 1"}.items():
+        app((sys.argv[1] + f"--out run-{name} {how}").split(), standalone_mode=False)
+"""
+
+
+def run(text):
+    """A command as typed, in this process."""
+    done = CliRunner().invoke(app, text.split())
+    print("$", text, done.exit_code, done.output, done.exception, sep="\n", flush=True)
+    return done
+
+
+def commands(study):
+    """Those of the page."""
     failed = run("report run-1")
     assert "no run" in str(failed.exception)
-    ways = {"1": "--workers 1", "2": "--workers 2", "ray": "--engine ray --workers 1"}
-    for name, more in ways.items():
-        assert run(study + f"--out run-{name} {more}").exit_code == 0
+    assert run(study + "--out run-1 --workers 1").exit_code == 0
     assert "end-of-prompt" in run("measures --plugin my_plugin.py").output
     assert "only-near" in run("interventions --plugin my_plugin.py").output
     listed = run("models --plugin my_plugin.py").output
@@ -52,19 +67,24 @@ if __name__ == "__main__":
         "--sampler left-to-right --intervene only-near:reach=8"
     )
     assert asked.exit_code == 0, asked.output
-"""
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, cut_pair):
     """The page's file, and what its commands leave."""
+    study = STUDY.format_map(cut_pair)
     folder = tmp_path_factory.mktemp("extending")
     code = PAGE.read_text().partition("\n## In Python")[0]
     blocks = re.findall(r"^```python\n(.*?)^```", code, re.M | re.S)
     (folder / "my_plugin.py").write_text("\n".join(blocks))
-    (folder / "commands.py").write_text(COMMANDS)
+    (folder / "elsewhere.py").write_text(ELSEWHERE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for registry in (MEASURES, SAMPLERS, INTERVENTIONS, FAMILIES, STUDIES):
+            patch.setattr(registry, "_added", dict(registry._added))
+        commands(study)
     done = subprocess.run(
-        [sys.executable, "commands.py"], cwd=folder, capture_output=True, text=True, timeout=900
+        [sys.executable, "elsewhere.py", study], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder
@@ -75,7 +95,7 @@ def test_a_study_from_outside_runs_like_any_other(folder):
     [claim] = summary["claims"]
     assert claim["number"] == 101
     assert claim["verdict"] in ("holds", "refuted", "undecided")
-    assert [n["label"] for n in claim["numbers"]] == ["pair/mdm", "untrained"]
+    assert [n["label"] for n in claim["numbers"]] == ["mdm", "untrained"]
     assert set(summary["right"]) == {"only-near"}
     assert (folder / "run-1" / "results" / "end-of-prompt.parquet").exists()
     page = (folder / "run-1" / "report.html").read_text()

@@ -50,13 +50,13 @@ def small(checkpoints, data, **more):
         "studies": tuple(STUDIES),
         "models": (str(checkpoints["LLaDA"]), str(checkpoints["Llama"])),
         "data": str(data),
-        "limit": 4,
-        "questions": 4,
+        "limit": 3,  # more than one shard, the last one short
+        "questions": 3,
         "asked_as": "passages=3",
         "length": 8,
         "steps": 4,
         "columns": (1,),
-        "view": 2,
+        "view": 1,
         "shard": 2,
     }
     return request_of(fields | more)
@@ -127,12 +127,12 @@ def test_tables_are_tidy_and_complete(finished):
     }
     answers = pd.read_parquet(folder / "answers.parquet")
     assert set(answers["setting"]) == set(settings_of(finished.request))
-    assert (answers.groupby(["model", "setting"]).size() == 4).all()
+    assert (answers.groupby(["model", "setting"]).size() == 3).all()
 
 
 def test_findings_are_those_of_the_measures(finished, models, data):
     """What came through the shards is what measuring the same traces here gives."""
-    records = fs.read_records(data).records[:4]
+    records = fs.read_records(data).records[:3]
     from floatscope.tasks import PlainTemplate
 
     model = models["LLaDA"]
@@ -201,7 +201,7 @@ def test_bad_records_are_listed(checkpoints, data, tmp_path):
     )
     summary, found = run(kept, tmp_path / "b")
     assert any("exceed the context" in str(one) for one in summary.left_out)
-    assert len(found.answers("with-passages", found.arm)["id"]) == 3
+    assert len(found.answers("with-passages", found.arm)["id"]) == 2
 
 
 def test_traced_one_by_one_or_together(checkpoints, data, tmp_path):
@@ -247,7 +247,11 @@ def page(finished):
         "import sys; from floatscope.studies.findings import Findings; "
         "from floatscope.report.build import write_report, write_figures; "
         f"found = Findings({str(finished.run.directory)!r}); "
-        "print(write_report(found)); print(len(write_figures(found, 'pdf'))); "
+        "print(write_report(found)); "
+        # Of measures every figure is drawn as PDF by their own tests; these two studies have others.
+        f"found = Findings({str(finished.run.directory)!r}); "
+        "found.studies = [s for s in found.studies if s.name in ('knowledge', 'decoding')]; "
+        "print(len(write_figures(found, 'pdf'))); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -258,7 +262,7 @@ def page(finished):
 
 
 def test_the_page_is_written_without_torch(page):
-    assert "The viewer shows 2 of 4 traced examples" in page.read_text()
+    assert "The viewer shows 1 of 3 traced examples" in page.read_text()
 
 
 def test_hostile_text_of_a_data_file_stays_text_on_the_page(page, browser):
@@ -275,7 +279,7 @@ def test_a_served_run_reads_its_kept_traces(finished):
     source = source_of(Path(finished.run.directory))
     index = source.index()
     scenes = [scene for example in index["examples"] for scene in example["scenes"]]
-    assert len(scenes) == 4  # two examples, two models
+    assert len(scenes) == 2  # one example, two models
     assert source.scene(scenes[0]["id"])["answer"] is not None
 
 

@@ -9,8 +9,10 @@ No pickle is written or read.
 import hashlib
 import io
 import json
+import math
 import zipfile
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,26 @@ def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
     return {**kept, "sha256": digest, "bytes": size, "left_out": left_out}
 
 
+def _array(entry: bytes) -> np.ndarray:
+    """An .npy file's array. Thousands of a run have one of a few headers, and each is parsed once."""
+    if entry.startswith(b"\x93NUMPY\x01\x00"):
+        end = 10 + int.from_bytes(entry[8:10], "little")
+        shape, fortran, dtype = _form(entry[:end])
+        size = math.prod(shape)
+        there = 0 < size * dtype.itemsize <= len(entry) - end
+        if there and not fortran and not dtype.hasobject:
+            return np.frombuffer(entry, dtype, size, end).reshape(shape).copy()
+    return np.lib.format.read_array(io.BytesIO(entry), allow_pickle=False)
+
+
+@lru_cache(maxsize=4096)
+def _form(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether columns come first, and type."""
+    file = io.BytesIO(header)
+    np.lib.format.read_magic(file)
+    return np.lib.format.read_array_header_1_0(file)
+
+
 class Shards:
     """The folder of a run's shards."""
 
@@ -167,8 +189,7 @@ class Shards:
                 arrays = {}
                 for name in header["arrays"] if names is None else names:
                     # Whole, then parsed: zipfile tests a checksum at the end of an entry.
-                    entry = io.BytesIO(archive.read(f"{name}.npy"))
-                    arrays[name] = np.lib.format.read_array(entry, allow_pickle=False)
+                    arrays[name] = _array(archive.read(f"{name}.npy"))
         except (OSError, *_UNREADABLE) as error:
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",

@@ -19,6 +19,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SHARE_MAP = "viridis"  # from zero
 LIFT_MAP = "RdBu_r"  # diverging, centred on 1, logarithmic
 
+_DPI = 200  # of pixels in a file
 UNTRAINED = "untrained"  # what a figure calls the control
 
 STYLE: Any = {
@@ -90,8 +91,20 @@ def band(
 def save(figure: Figure, path: Path) -> Path:
     """By the ending: .svg, .pdf or .png; the same data gives the same bytes."""
     from matplotlib import rc_context
+    from matplotlib.backend_bases import get_registered_canvas_class
 
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}
     with rc_context(STYLE):
-        figure.savefig(path, metadata=undated.get(path.suffix, {}), dpi=200)
+        if path.suffix not in undated:
+            figure.savefig(path, dpi=_DPI)
+            return path
+        # `savefig` draws twice where a layout is to be found; drawing finds it by itself.
+        kind, shown, dpi = path.suffix[1:], figure.canvas, figure.dpi
+        figure.dpi = _DPI
+        try:
+            canvas: Any = get_registered_canvas_class(kind)(figure)
+            getattr(canvas, f"print_{kind}")(path, metadata=undated[path.suffix])
+        finally:
+            figure.set_canvas(shown)
+            figure.dpi = dpi
     return path

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from ..engine import Plan, Run, Shard
 from ..measures.align import by_example
@@ -141,10 +142,12 @@ class Evidence:
         read = [(one, arrays) for one, arrays in read if key in one["values"]]
         if not read:
             return None
-        examples = [
-            unflatten(a, f"{one['index']}/{key}", one["values"][key]).assign_attrs(id=one["id"])
-            for one, a in read
-        ]
+        examples: list[xr.Dataset] = []
+        for one, arrays in read:
+            like = examples[-1] if examples else None
+            example = unflatten(arrays, f"{one['index']}/{key}", one["values"][key], like)
+            example.attrs["id"] = one["id"]
+            examples.append(example)
         name = model if weights == TRAINED else f"{model} (untrained)"
         return self.measures[key].of(examples, name)
 

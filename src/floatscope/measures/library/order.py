@@ -17,10 +17,13 @@ from ...stats import reveals
 from ...stats.frequencies import read_frequencies
 from ...trace import Trace
 from ..base import Measure
-from ..result import Result, summarise
+from ..result import Result, summarise_joined
 from ..style import SHARE_MAP, Axes, Figure, panels
 
 _BINS = 10
+_EDGES = np.arange(_BINS + 1) / _BINS
+_PLACES = {"time": _EDGES, "place": (_EDGES[1:] + _EDGES[:-1]) / 2}
+_DIMS = {"map": ("time", "place"), "map_null": ("time",)}  # everything else is one number
 _NONE = (reveals.NAN, reveals.NAN)
 Decoded = Any  # a Decoding; its class is not imported, for that would take torch
 _SHOWN = {
@@ -74,12 +77,13 @@ class DecodingOrder(Measure):
 
     def one(self, trace: Trace) -> xr.Dataset:
         start = int(trace.info["prompt_length"])
-        return self._order(
+        values = self._order(
             trace.change.values[:, start:],
             trace.data["block"].values[:, 0],
             trace.canvas.values[-1, start:],
             trace.info.get("end_ids"),
         )
+        return xr.Dataset({k: (_DIMS.get(k, ()), v) for k, v in values.items()}, _PLACES)
 
     def of_decodings(
         self, decodings: Sequence[Decoded], model: str, ends: Sequence[int] | None = None
@@ -90,7 +94,14 @@ class DecodingOrder(Measure):
             start = len(one.prompt.ids)
             change, final = one.change[:, start:], one.canvas[-1, start:]
             examples.append(self._order(change, one.block[:, 0], final, ends))
-        return summarise(examples, self, model, self.units)
+        if not examples:
+            raise UsageError("no decodings", "Give at least one.")
+        # Numbers are stacked as they are: thousands of answers would take minutes as labelled datasets.
+        stacked = {
+            name: (("example", *_DIMS.get(name, ())), np.stack([one[name] for one in examples]))
+            for name in examples[0]
+        }
+        return summarise_joined(xr.Dataset(stacked, _PLACES), self, model, self.units)
 
     def _order(
         self,
@@ -98,7 +109,8 @@ class DecodingOrder(Measure):
         block_start: Int[np.ndarray, " t"],
         final: Int[np.ndarray, " n"],
         ends: Sequence[int] | None,
-    ) -> xr.Dataset:
+    ) -> dict[str, Any]:
+        """Every value and null by name: a number, or an array on the dimensions in _DIMS."""
         ends = self.ends if self.ends is not None else ends
         when = reveals.last_reveal(change)
         position = np.flatnonzero(~np.isnan(when))
@@ -120,9 +132,8 @@ class DecodingOrder(Measure):
         values |= self._first(step, token, is_end)
         values["content"] = reveals.NAN if is_end is None else float((~is_end).sum())
         values["unrevealed"] = float(np.isnan(when).mean()) if len(when) else reveals.NAN
-        time, place, grid, null = _spread(when, len(change))
-        values["map"], values["map_null"] = (("time", "place"), grid), ("time", null)
-        return xr.Dataset(values, coords={"time": time, "place": place})
+        values["map"], values["map_null"] = _spread(when, len(change))
+        return values
 
     def _first(
         self, step: np.ndarray, token: np.ndarray, is_end: np.ndarray | None
@@ -183,19 +194,17 @@ class DecodingOrder(Measure):
 
 def _spread(
     when: Float[np.ndarray, " n"], ticks: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Times, places, P(revealed by then) there, and over all places."""
+) -> tuple[Float[np.ndarray, "time place"], Float[np.ndarray, " time"]]:
+    """P(revealed by then) at every place, and over all places."""
     size = len(when)
-    time = np.arange(_BINS + 1) / _BINS
-    by = (when[None] + 1 <= time[:, None] * ticks + 1e-9).astype(float)  # (time, position)
-    edges = np.arange(_BINS + 1) / _BINS
+    by = (when[None] + 1 <= _EDGES[:, None] * ticks + 1e-9).astype(float)  # (time, position)
     cells = np.arange(size + 1) / max(size, 1)
     overlap = (
-        np.minimum(edges[1:, None], cells[None, 1:])
-        - np.maximum(edges[:-1, None], cells[None, :-1])
+        np.minimum(_EDGES[1:, None], cells[None, 1:])
+        - np.maximum(_EDGES[:-1, None], cells[None, :-1])
     ).clip(0)  # (tenth, position): a short answer spreads over the tenths
-    null = by.mean(-1) if size else np.full(len(time), np.nan)
-    return time, (edges[1:] + edges[:-1]) / 2, by @ overlap.T * _BINS, null
+    null = by.mean(-1) if size else np.full(len(_EDGES), np.nan)
+    return by @ overlap.T * _BINS, null
 
 
 def maps(orders: Mapping[str, Result]) -> Figure:

@@ -32,7 +32,7 @@ TWIN: dict[str, Any] = {
     "models": ("twin/mdm",),
     "data": "long:continuation",
     "traced_as": "as-is",
-    "limit": 6,
+    "limit": 4,
     "length": 56,  # a few more than claim 3 asks for: an end token now and then is no content
     "steps": 32,
     "control_steps": 8,  # untrained weights are looked at after each quarter, and only there

@@ -39,7 +39,7 @@ def check(folder: Path) -> list[dict[str, Any]]:
     """The formula against a model of another shape: bytes foretold from the pair, and stored."""
     from floatscope.models import tiny
     from floatscope.studies import STUDIES, request_of
-    from floatscope.studies.run import DEMO
+    from floatscope.studies.demo import DEMO
     from floatscope.studies.worker import make
 
     shape = tiny.Shape(layers=5, heads=8, kv_heads=8, width=64, context=8192)

@@ -25,8 +25,8 @@ from floatscope.instrument import Model
 from floatscope.studies import Findings, Request, request_of
 from floatscope.studies import worker as studies_worker
 from floatscope.studies.claim import VERDICTS
+from floatscope.studies.demo import DEMO
 from floatscope.studies.planning import plan
-from floatscope.studies.run import DEMO
 
 STUDIES = ("floating", "geometry", "structure", "dormancy")
 APART = 1000  # between the seed of a pair and that of its control

@@ -20,7 +20,7 @@ from verdict_parts.order import order
 from verdict_parts.robustness import robustness
 
 from floatscope.studies.claim import VERDICTS, Claim
-from floatscope.studies.run import DEMO
+from floatscope.studies.demo import DEMO
 
 # claim → how it is planted (true or false, generator, examples), and the demo's number of examples
 PLANTED: dict[int, tuple[Callable[[bool, np.random.Generator, int], Claim], int]] = {

@@ -11,12 +11,13 @@ import pytest
 import floatscope as fs
 from floatscope.errors import UsageError
 from floatscope.models import tiny
+from floatscope.studies.demo import DEMO
 from floatscope.studies.evidence import Evidence
 from floatscope.studies.gains import Gains, Unpaired, aligned
 from floatscope.studies.library.knowledge import CLOSED, WITH, Knowledge
 from floatscope.studies.planning import plan, questions_of, settings_of
 from floatscope.studies.request import request_of
-from floatscope.studies.run import DEMO, run
+from floatscope.studies.run import run
 from floatscope.tasks import cut
 from floatscope.tasks.world_questions import MIXTURES, passages_of
 
@@ -37,6 +38,7 @@ class Planted(Evidence):
     """Evidence whose answers are given, by setting and model."""
 
     mdm, arm = "mdm", "arm"
+    request = request_of({"studies": ["knowledge"], "models": ["mdm", "arm"]})
 
     def __init__(self, tables):
         self.tables = tables

@@ -15,8 +15,9 @@ from floatscope.decode.presets import all_samplers, presets
 from floatscope.errors import RunError, UsageError
 from floatscope.studies import STUDIES, Findings, read_request, request_of
 from floatscope.studies.claim import Number, above, below, said, short
+from floatscope.studies.demo import DEMO
 from floatscope.studies.planning import measures_of, plan, settings_of
-from floatscope.studies.run import DEMO, run
+from floatscope.studies.run import run
 from floatscope.studies.values import flatten, unflatten
 
 NASTY = "<script>alert(1)</script>"

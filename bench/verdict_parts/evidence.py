@@ -7,8 +7,8 @@ from typing import Any
 from floatscope.engine import Plan
 from floatscope.measures.result import Result
 from floatscope.studies import request_of
+from floatscope.studies.demo import DEMO
 from floatscope.studies.evidence import Evidence
-from floatscope.studies.run import DEMO
 from floatscope.studies.setting import QUESTIONS
 
 MDM, ARM = "mdm", "arm"

@@ -12,6 +12,7 @@ from floatscope.studies.library import STUDIES
 from verdict_parts.evidence import MDM, Planted
 
 LENGTH, STEPS, END = 10, 5, 1  # the demo's length and steps
+LONG = 96  # positions of a long answer, of which half or more are content
 NOISE = 0.12  # of places, as shares of the way from first to last
 SAMPLERS = ("confidence", "entropy", "margin", "position-calibrated")
 
@@ -20,10 +21,11 @@ def order(true: bool, rng: np.random.Generator, n: int) -> Claim:
     return STUDIES["decoding"].claims(evidence_of(true, rng, n))[0]
 
 
-def evidence_of(true: bool, rng: np.random.Generator, n: int) -> Planted:
+def evidence_of(true: bool, rng: np.random.Generator, n: int, *, long: bool = False) -> Planted:
     """n answers. True: the nearer to an end, the earlier; false: the further left, the earlier."""
     evidence = Planted("decoding")
-    decodings = [_decoding(true, rng) for _ in range(n)]
+    make = _long if long else _decoding
+    decodings = [make(true, rng) for _ in range(n)]
     measure = DecodingOrder(frequencies=evidence.request.frequencies)
     found = measure.of_decodings(decodings, MDM, (END,))
     for sampler in SAMPLERS:
@@ -32,6 +34,24 @@ def evidence_of(true: bool, rng: np.random.Generator, n: int) -> Planted:
         right = rng.uniform(size=n) < (0.9 if sampler == "position-calibrated" and true else 0.5)
         evidence._answers[name, MDM] = {"id": np.arange(n).astype(str), "contains": right * 1.0}
     return evidence
+
+
+def _long(true: bool, rng: np.random.Generator) -> SimpleNamespace:
+    """A long text as planted, after all end tokens behind it: the canvas is filled from its end then."""
+    content = int(rng.integers(LONG // 2, LONG * 2 // 3))
+    place = np.arange(content)
+    late = np.minimum(place, content - 1 - place) if true else place
+    score = late / late.max() + rng.normal(0, NOISE, content)
+    step = np.zeros(LONG, int)
+    step[np.argsort(score)] = 1 + np.arange(content)
+    final = np.where(np.arange(LONG) < content, rng.integers(100, 4000, LONG), END)
+    steps = content + 1
+    return SimpleNamespace(
+        prompt=SimpleNamespace(ids=()),
+        change=(step == np.arange(steps)[:, None]).astype(np.int8),
+        block=np.zeros((steps, 1), int),
+        canvas=final[None],
+    )
 
 
 def _decoding(true: bool, rng: np.random.Generator) -> SimpleNamespace:

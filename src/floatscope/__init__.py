@@ -31,7 +31,15 @@ if TYPE_CHECKING:
     from .stats.anchors import Excess, Robust, Share, ZScore
     from .studies.claim import Claim, Number
     from .studies.study import Study
-    from .tasks import Answers, Condition, Record, evaluate, read_records, world_records
+    from .tasks import (
+        Answers,
+        Condition,
+        Record,
+        evaluate,
+        long_records,
+        read_records,
+        world_records,
+    )
     from .tasks.samplers import compare_samplers
     from .trace import Trace
 

@@ -1,6 +1,6 @@
 """Answers as `floatscope evaluate` prints them: a table of scores, and what was left out."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -12,34 +12,40 @@ if TYPE_CHECKING:
     from ..tasks import Answers, Bad
 
 
+_NAMES = {"contains": "contains", "exact_match": "exact", "f1": "F1", "rouge_l": "ROUGE-L"}
+_SAID = {
+    "contains": "contains: a right answer is in what was said",
+    "rouge_l": "ROUGE-L: words in common, in their order, with the text it is compared with",
+}
+
+
 def table(every: "list[Answers]") -> Table:
-    table = Table(title="Answers (%)", title_justify="left", caption_justify="left")
-    say = {
-        "model": lambda a: a.model,
-        "condition": lambda a: a.condition.name,
-        "intervention": lambda a: a.intervention or "none",
-        "sampler": lambda a: a.sampler.partition("(")[0],
-    }
-    # What is the same in every line needs no column.
-    shown = [n for n, of in say.items() if n == "model" or len({of(a) for a in every}) > 1]
-    table.add_column(", ".join(shown), overflow="fold", min_width=20)
+    table, name = _named(every, "Answers (%)")
     hiding = any("hidden_share" in answers.table for answers in every)
-    for column in ("contains", "difference", "exact", "F1", *["hidden"] * hiding):
+    main, *others = (
+        score for score in every[0].scores if score in _NAMES
+    )  # one task, so all alike
+    for column in (
+        _NAMES[main],
+        "difference",
+        *(_NAMES[score] for score in others),
+        *["hidden"] * hiding,
+    ):
         table.add_column(column, justify="right", no_wrap=True)
     first: dict[str, Answers] = {}
     for answers in every:
         base = first.setdefault(answers.model, answers)
         table.add_row(
-            escape("\n  ".join(say[column](answers) for column in shown)),
-            _percent(answers.mean()),
-            "" if base is answers else _percent(answers.minus(base), sign=True),
-            *(f"{100 * answers.mean(what)[0]:.1f}" for what in ("exact_match", "f1")),
+            name(answers),
+            _percent(answers.mean(main)),
+            "" if base is answers else _percent(answers.minus(base, main), sign=True),
+            *(f"{100 * answers.mean(what)[0]:.1f}" for what in others),
             *[_hidden(answers)] * hiding,
         )
     steps = ", ".join(f"{a.table['steps'].mean():.1f}" for a in first.values())
     table.caption = (
         f"{_counts(every)} questions; {steps} steps on average\n"
-        "contains: a right answer is in what was said, with its 95 % interval over questions\n"
+        f"{_SAID[main]}, with its 95 % interval over questions\n"
         "difference: from the model's first line, paired by question"
     )
     if hiding:
@@ -47,6 +53,40 @@ def table(every: "list[Answers]") -> Table:
             "\nhidden: of a masked head's attention, as it would be; and columns per head"
         )
     return table
+
+
+def likeness(every: "list[Answers]") -> Table | None:
+    """What long answers are like; None for short ones."""
+    if "content_tokens" not in every[0].table:
+        return None
+    table, name = _named(every, "What they are like")
+    for column in ("distinct (%)", "grounded (%)", "tokens"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for answers in every:
+        table.add_row(
+            name(answers),
+            *(_percent(answers.mean(score)) for score in ("distinct_4", "grounded")),
+            f"{answers.table['content_tokens'].mean():.1f}",
+        )
+    table.caption = (
+        "distinct: different ones among runs of four words\n"
+        "grounded: content words that stand in what was given; tokens: of content, per answer"
+    )
+    return table
+
+
+def _named(every: "list[Answers]", title: str) -> "tuple[Table, Callable[[Answers], str]]":
+    """A table whose first column names answers: what is the same in every line is left out."""
+    say = {
+        "model": lambda a: a.model,
+        "condition": lambda a: a.condition.name,
+        "intervention": lambda a: a.intervention or "none",
+        "sampler": lambda a: a.sampler.partition("(")[0],
+    }
+    shown = [n for n, of in say.items() if n == "model" or len({of(a) for a in every}) > 1]
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    table.add_column(", ".join(shown), overflow="fold", min_width=20)
+    return table, lambda answers: escape("\n  ".join(say[column](answers) for column in shown))
 
 
 def _hidden(answers: "Answers") -> str:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 
 from ..errors import UsageError
-from .answers import list_left_out, table, unasked, warn_of_cut
+from .answers import likeness, list_left_out, table, unasked, warn_of_cut
 from .app import Plugins, Weights, app, err, out, progress_bar
 from .keeping import keeping
 
@@ -25,7 +25,8 @@ def evaluate(
     data: Annotated[
         str,
         typer.Option(
-            help="A JSONL or SQuAD file; or world:nine, known:nine (the synthetic world)."
+            help="A JSONL or SQuAD file; world:nine, known:nine (the synthetic world); or "
+            "long:continuation, long:summary, long:answer."
         ),
     ],
     condition: Annotated[
@@ -142,6 +143,8 @@ def evaluate(
             keep.remove()
             keep.run.forget_replaced()
     out.print(table(every))
+    if like := likeness(every):
+        out.print(like)
     warn_of_cut(every)
     list_left_out([*bad, *unfit, *unasked(every)], skip_bad)
     if save:
@@ -155,12 +158,10 @@ def _ticker(bar: Progress, task: TaskID, before: int) -> Callable[[int, int], No
 def records_of(
     data: str, limit: int | None, seed: int, skip_bad: bool
 ) -> "tuple[tuple[Record, ...], tuple[Bad, ...]]":
-    """A file's records, or the world's."""
+    """A file's records, or those of a task by its name."""
     from .. import tasks
 
-    kind, _, level = data.partition(":")
-    if kind in ("world", "known") and not Path(data).exists():
-        known = kind == "known"
-        return tasks.world_records(f"world:{level}", limit or 200, seed=seed, known=known), ()
+    if tasks.is_named(data):
+        return tasks.named_records(data, limit, seed), ()
     read = tasks.read_records(data, limit=limit, skip_bad=skip_bad)
     return read.records, read.bad

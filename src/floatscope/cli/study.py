@@ -61,7 +61,9 @@ def study(
     model: Annotated[
         list[str] | None, typer.Option(help="A name, directory or hub id; may be repeated.")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="A file of questions, or world:nine.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="A file of questions, world:nine, or long:continuation.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=2, help="Examples to trace.")] = None,
     questions: Annotated[
         int | None, typer.Option(min=2, help="Questions to ask in each setting.")
@@ -92,6 +94,9 @@ def study(
     controls: Annotated[
         int | None,
         typer.Option(min=0, help="Untrained controls of each model (permuted weights); 0: none."),
+    ] = None,
+    control_steps: Annotated[
+        int | None, typer.Option(min=4, help="Steps of a control's decoding. Default: --steps.")
     ] = None,
     view: Annotated[int | None, typer.Option(min=0, help="Examples the viewer shows.")] = None,
     shard: Annotated[int | None, typer.Option(min=1, help="Examples in a shard.")] = None,
@@ -166,11 +171,12 @@ def demo(
     resume: Resume = True,
     overwrite: Overwrite = False,
 ) -> None:
-    """Every study on the embedded pair: no GPU, no download, a few minutes."""
-    from ..studies import STUDIES, request_of
-    from ..studies.run import DEMO
+    """Every study on the embedded pair, and long text of its larger twin: no GPU, a few minutes."""
+    from ..studies.demo import demo_request
 
-    request = request_of({"studies": tuple(STUDIES.own), **DEMO})
+    request, left_out = demo_request()
+    if left_out:
+        err.print(escape(left_out), soft_wrap=True)
     _run(request, out_dir, engine, workers, None, resume=resume, overwrite=overwrite)
 
 
@@ -281,10 +287,9 @@ def _print(findings: "Findings") -> None:
     table.add_column("#", justify="right")
     table.add_column("claim, and what the numbers say")
     table.add_column("", justify="center")
-    for claims in findings.claims.values():
-        for claim in claims:
-            lines = [f"[bold]{escape(claim.text)}[/]", escape(claim.plain), escape(claim.why)]
-            text = "\n".join(line for line in lines if line)
-            mark = f"{_MARK.get(claim.verdict, '')} {claim.verdict}"
-            table.add_row(str(claim.number), text, mark)
+    for claim in findings.verdicts:
+        lines = [f"[bold]{escape(claim.text)}[/]", escape(claim.plain), escape(claim.why)]
+        text = "\n".join(line for line in lines if line)
+        mark = f"{_MARK.get(claim.verdict, '')} {claim.verdict}"
+        table.add_row(str(claim.number), text, mark)
     out.print(table)

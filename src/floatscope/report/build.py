@@ -16,6 +16,7 @@ from ..measures.style import STYLE, save
 from ..studies.draw import Picture
 from ..studies.findings import ANSWERS, ORDER, Findings
 from ..studies.planning import settings_of
+from ..studies.results import file_of
 from ..studies.study import Study
 from .catalogue import Catalogue
 from .content import Drawn, ModelLine, Page, Section, Table
@@ -44,9 +45,10 @@ def write_figures(findings: Findings, ending: str) -> list[Path]:
     folder = Path(findings.run.directory) / "figures"
     folder.mkdir(exist_ok=True)
     return [
-        save(picture.draw(), folder / f"{study.name}-{picture.name}.{ending}")
-        for study in findings.studies
-        for picture in study.figures(findings)
+        save(picture.draw(), folder / f"{_named(study, one, '-')}-{picture.name}.{ending}")
+        for one in (findings, *findings.also)
+        for study in one.studies
+        for picture in study.figures(one)
     ]
 
 
@@ -55,22 +57,31 @@ def source_of(directory: Path) -> "str | Path | Source":
     if Run(directory).asked() is None:
         return directory
     findings = Findings(directory)
-    shown = {f"r{i}": one for i, one in enumerate(findings.shown())}
+    every = [one for part in (*findings.also, findings) for one in part.shown()]
+    shown = {f"r{i}": one for i, one in enumerate(every)}
     title = f"Floatscope: {directory.resolve().name}"
     return Catalogue(title, list(shown), lambda name: findings.trace(*shown[name][2:]))
 
 
 def page_of(findings: Findings, budget: int = BUDGET) -> Page:
-    sections = tuple(_section(study, findings) for study in findings.studies)
+    every = (findings, *findings.also)
+    sections = tuple(_section(study, one) for one in every for study in one.studies)
     weight = sum(len(d.svg) for s in sections for d in s.figures) + 300_000
-    scenes, notes = _scenes(findings, budget - weight)
+    scenes: list[Scene] = []
+    notes: list[str] = []
+    for one in (*findings.also, findings):  # what a run adds to another is there to be looked at
+        room = budget - weight - sum(len(as_json(scene)) for scene in scenes)
+        some, said = _scenes(one, room)
+        scenes += some
+        notes += [*said, *one.notes]
+    models = {name: _model(about, name) for one in every for name, about in one.models.items()}
     return Page(
         title="Floatscope: where attention rests",
-        models=tuple(_model(findings.models[name], name) for name in findings.models),
-        claims=tuple(c for s in sections for c in s.claims),
+        models=tuple(models.values()),
+        claims=findings.verdicts,
         sections=sections,
         scenes=tuple(scenes),
-        notes=(*notes, *_left_out(findings), *findings.notes),
+        notes=(*notes, *_left_out(findings)),
         command=command(findings),
         version=version("floatscope"),
     )
@@ -83,7 +94,7 @@ def command(findings: Findings, study: str = "") -> str:
     words += [f"--model {quote(name)}" for name in request.models]
     for name, field in type(request).model_fields.items():
         value = getattr(request, name)
-        if name in ("studies", "models") or value == field.default:
+        if name in ("studies", "models", "also") or value == field.default:
             continue
         flag = name.replace("_", "-")
         if isinstance(value, bool):
@@ -113,7 +124,7 @@ def _section(study: Study, findings: Findings) -> Section:
     if study.name == "decoding":
         names.append(ORDER)
     return Section(
-        name=study.name,
+        name=_named(study, findings),
         question=study.question,
         findings=findings.sentences[study.name],
         claims=findings.claims[study.name],
@@ -124,6 +135,11 @@ def _section(study: Study, findings: Findings) -> Section:
             _table(n, findings.tables[n], study, findings) for n in names if n in findings.tables
         ),
     )
+
+
+def _named(study: Study, findings: Findings, between: str = " ") -> str:
+    """As claims name their study: a further run's is told apart."""
+    return f"{study.name}{between}{findings.label}" if findings.label else study.name
 
 
 def _drawn(picture: Picture) -> Drawn:
@@ -145,7 +161,9 @@ def _table(name: str, frame: pd.DataFrame, study: Study, findings: Findings) -> 
         frame = frame[frame["setting"].isin(own)]
     columns = list(frame.columns)[:_WIDE]
     lines = [tuple(row) for row in frame[columns].head(_ROWS).itertuples(index=False)]
-    return Table(name, f"results/{name}.parquet", tuple(columns), tuple(lines), len(frame))
+    return Table(
+        name, f"results/{file_of(findings, name)}", tuple(columns), tuple(lines), len(frame)
+    )
 
 
 def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:

@@ -46,6 +46,8 @@ def places(
         if control is None:
             return None
         of_noise = _values(control, "lift")  # (example, …, layer[, head])
+        # Where no control was looked at, there is nothing to be stronger than: no anchor is known.
+        of_noise = np.where(np.isnan(of_noise).all(0), np.inf, of_noise)
         level = np.nanquantile(of_noise, BEYOND, axis=0, method="higher")
         is_anchor = lift > level
     else:

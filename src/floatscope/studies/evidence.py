@@ -47,7 +47,10 @@ class Evidence:
     def asked_for(self) -> dict[str, str]:
         """What each model is called here → what it was asked for by: the last part of a long path."""
         names = self.request.models
-        short = {n: n if n.startswith("pair/") else Path(n.rstrip("/")).name or n for n in names}
+        short = {
+            n: n if n.startswith(("pair/", "twin/")) else Path(n.rstrip("/")).name or n
+            for n in names
+        }
         twice = {s for s in short.values() if list(short.values()).count(s) > 1}
         return {n if s in twice else s: n for n, s in short.items()}
 
@@ -188,7 +191,11 @@ class Evidence:
         kept = "id exact_match contains f1 steps prediction question".split()
         if all("cut" in row for row in lines):  # old runs did not note it
             kept += ["masks", "cut", "known"]
-        return {key: np.array([row[key] for row in lines]) for key in kept}
+        scores = ("exact_match", "contains", "f1")  # None where one has no meaning
+        return {
+            key: np.array([row[key] for row in lines], float if key in scores else None)
+            for key in kept
+        }
 
     def cut_note(self, setting: str, model: str | None) -> str:
         """How many of a setting's answers were cut off by their length; "" if none, or if unknown."""
@@ -237,6 +244,8 @@ class Evidence:
         if answers is None:
             return None
         contains = answers["contains"].astype(float)
+        if np.isnan(contains).all():  # nothing can be right or wrong here
+            return None
         value, low, high = (float(x) for x in mean(contains, bounds=(0, 1), level=level))
         return Number(label or setting, value, low, high, None, "%", len(contains), level)
 
@@ -276,7 +285,8 @@ class Evidence:
         if answers[0] is None or answers[1] is None:
             return None
         ids, (i, j) = pair(*([str(x) for x in a["id"]] for a in answers if a is not None))
-        return ids, answers[0]["contains"][i] * 1.0, answers[1]["contains"][j] * 1.0
+        right = answers[0]["contains"][i] * 1.0, answers[1]["contains"][j] * 1.0
+        return None if np.isnan(right).all() else (ids, *right)
 
     @staticmethod
     def between(a: np.ndarray, b: np.ndarray, label: str, *, level: float = 0.95) -> Number:

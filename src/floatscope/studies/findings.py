@@ -1,6 +1,6 @@
 """Findings: a finished run opened, and what its studies make of it; each computed once."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from ..tasks.cut import REMEDY
 from .claim import Claim
 from .evidence import Evidence
 from .library import STUDIES
-from .planning import measures_of, plan, settings_of, studies_of
+from .planning import measures_of, part_of, plan, settings_of, studies_of
 from .request import Request, as_stored, request_of
 from .setting import PROSE, QUESTIONS
 from .study import Study
+from .verdict import NOT_TESTABLE
 
 TRAINED, PERMUTED = "trained", "permuted"  # weights: the model's own, or the untrained control's
 _NAMED = 3  # settings that a note names
@@ -49,7 +50,14 @@ class Findings(Evidence):
                 if plugins
                 else "Use the version that ran it.",
             )
-        super().__init__(run, request, _as_run(run, request), measures_of(request))
+        whole = _as_run(run, request)
+        super().__init__(run, request, part_of(whole, 0), measures_of(request))
+        self.also = tuple(
+            _Part(run, one, part_of(whole, number), number)
+            for number, one in enumerate(request.also, 1)
+        )
+
+    label = ""  # of a further run: what its tables, figures and sections are told apart by
 
     @cached_property
     def studies(self) -> list[Study]:
@@ -59,6 +67,18 @@ class Findings(Evidence):
     def claims(self) -> dict[str, tuple[Claim, ...]]:
         """By study, with their verdicts."""
         return {study.name: tuple(study.claims(self)) for study in self.studies}
+
+    @cached_property
+    def verdicts(self) -> tuple[Claim, ...]:
+        """Every claim once: the run's own, or a further run's where this one cannot test it."""
+        own = [claim for claims in self.claims.values() for claim in claims]
+        others = [claim for part in self.also for claim in part.verdicts]
+        tested = {c.number: c for c in reversed(others) if c.verdict != NOT_TESTABLE}
+        known = {claim.number for claim in own}
+        return (
+            *(tested.get(c.number, c) if c.verdict == NOT_TESTABLE else c for c in own),
+            *(claim for claim in others if claim.number not in known),
+        )
 
     @cached_property
     def sentences(self) -> dict[str, tuple[str, ...]]:
@@ -135,6 +155,27 @@ class Findings(Evidence):
             "right": right,
             "left_out": self.left_out,
             **({"notes": self.notes} if self.notes else {}),
+            **({"also": [part.summary() for part in self.also]} if self.also else {}),
+        }
+
+
+class _Part(Findings):
+    """What a further run in the same directory found."""
+
+    def __init__(self, run: Run, request: Request, plan: Plan, number: int) -> None:
+        Evidence.__init__(self, run, request, plan, measures_of(request))
+        self.also, self.label = (), f"also-{number}"
+
+    @cached_property
+    def claims(self) -> dict[str, tuple[Claim, ...]]:
+        """Each says of whom and of what it is."""
+        where = f"{', '.join(self.models)} on {self.request.data}"
+        return {
+            name: tuple(
+                replace(c, sentence=f"{where}: {c.sentence}", study=f"{name} {self.label}")
+                for c in claims
+            )
+            for name, claims in super().claims.items()
         }
 
 

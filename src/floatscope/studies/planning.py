@@ -61,7 +61,24 @@ def questions_of(setting: Setting, request: Request) -> int:
 
 
 def plan(request: Request) -> Plan:
-    """Shards in an order that changes models seldom."""
+    """The shards of a run, then those of each further run in it; `also` says which it is."""
+    shards = list(_shards(request))
+    for number, part in enumerate(request.also, 1):
+        shards += [
+            Shard(f"also-{number}-{shard.id}", {**shard.spec, "also": number})
+            for shard in _shards(part)
+        ]
+    return Plan(request.as_json(), WORKER, tuple(shards))
+
+
+def part_of(whole: Plan, number: int) -> Plan:
+    """The shards of the run itself (0), or of one of the further runs in it."""
+    own = tuple(shard for shard in whole.shards if shard.spec.get("also", 0) == number)
+    return Plan(whole.request, whole.worker, own)
+
+
+def _shards(request: Request) -> list[Shard]:
+    """In an order that changes models seldom."""
     wanted = [d for study in studies_of(request) for d in study.domains(request)]
     domains = list(dict.fromkeys(wanted)) if measures_of(request) or request.view else []
     settings = settings_of(request)
@@ -91,7 +108,7 @@ def plan(request: Request) -> Plan:
                 shards.append(Shard(f"control-{m}-{seed}-{start:05d}", spec))
     if shards:  # one of them lists what could not be read of the data
         shards[0] = Shard(shards[0].id, {**shards[0].spec, "first": True})
-    return Plan(request.as_json(), WORKER, tuple(shards))
+    return shards
 
 
 def _spec(kind: str, model: str, start: int, stop: int, **more: Any) -> dict[str, Any]:

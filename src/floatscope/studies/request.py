@@ -8,17 +8,26 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from ..errors import UsageError
 from ..tasks.conditions import Condition
+from ..tasks.named import asks
+from ..tasks.record import Asks
 
 # Fields that runs of earlier versions do not have: they stand in run.json only if used.
-_NEW = ("plugins", "controls", "gain_questions", "side_questions")
+_NEW = ("plugins", "controls", "control_steps", "gain_questions", "side_questions", "also")
 
 
 class Request(BaseModel):
-    """A run. Every field is also a flag of `floatscope study`."""
+    """A run. Every field but `also` is a flag of `floatscope study` too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,6 +48,7 @@ class Request(BaseModel):
     template: str = "auto"
     chat: bool | None = None
     controls: int = Field(1, ge=0)  # untrained controls of every model: seeds of permuted weights
+    control_steps: int | None = Field(None, ge=4)  # of a control's decoding; None: as the model's
     view: int = Field(6, ge=0)  # examples whose traces are kept for the viewer
     shard: int = Field(8, ge=1)  # examples in a shard
     batch_size: int = Field(8, ge=1)  # questions decoded together
@@ -49,15 +59,35 @@ class Request(BaseModel):
     threads: int = Field(1, ge=1)  # of a worker on a CPU: the same for every number of workers
     skip_bad: bool = False
     plugins: tuple[str, ...] = ()  # modules or .py files of the user's that a worker imports first
+    also: tuple[
+        "Request", ...
+    ] = ()  # further runs in one: the same but for the fields that each names
 
     def as_json(self) -> dict[str, Any]:
         """As run.json and shard keys hold it; what no run had before stands there only if used."""
-        fields = self.model_dump(mode="json")
+        fields = self.model_dump(mode="json", exclude={"also": {"__all__": {"also"}}})
         return {k: v for k, v in fields.items() if v or k not in _NEW}
+
+    @property
+    def asks(self) -> Asks:
+        """What the data ask for."""
+        return asks(self.data)
 
     @property
     def control_seeds(self) -> tuple[int, ...]:
         return tuple(range(self.seed, self.seed + self.controls))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inherit(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """A further run has the fields of the first, unless it says otherwise; and none of its own."""
+        own = {key: value for key, value in fields.items() if key != "also"}
+        parts = fields.get("also") or ()
+        if not isinstance(parts, list | tuple) or not all(isinstance(p, dict) for p in parts):
+            raise ValueError("also: expected a list of tables, each with the fields that differ")
+        if any("also" in part for part in parts):
+            raise ValueError("also: a further run has no further runs")
+        return own | ({"also": tuple(own | part for part in parts)} if parts else {})
 
     @field_validator("models")
     @classmethod

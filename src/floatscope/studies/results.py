@@ -20,13 +20,19 @@ def write_results(findings: Findings) -> list[Path]:
     folder = Path(findings.run.directory) / "results"
     folder.mkdir(exist_ok=True)
     written = []
-    for name, table in findings.tables.items():
-        path = folder / f"{name}.parquet"
-        atomic.write(path, _parquet(table))
-        written.append(path)
+    for one in (findings, *findings.also):
+        for name, table in one.tables.items():
+            path = folder / file_of(one, name)
+            atomic.write(path, _parquet(table))
+            written.append(path)
     summary = Path(findings.run.directory) / "summary.json"
     atomic.write(summary, (json.dumps(_finite(findings.summary()), indent=1) + "\n").encode())
     return [*written, summary]
+
+
+def file_of(findings: Findings, table: str) -> str:
+    """What a table's file is called."""
+    return f"{findings.label}-{table}.parquet" if findings.label else f"{table}.parquet"
 
 
 def _parquet(table: pd.DataFrame) -> bytes:

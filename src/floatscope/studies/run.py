@@ -20,20 +20,3 @@ def run(request: Request, out: Path | str, **options: Any) -> tuple[Summary, Fin
     findings = Findings(out)
     write_results(findings)
     return summary, findings
-
-
-DEMO: dict[str, Any] = {
-    "models": ("pair/mdm", "pair/arm"),
-    "data": "world:mixed",  # off floor and ceiling in both models, so that claims can be tested
-    "traced_as": "passages=9",  # four are asked with: two are needed, and two are rivals
-    "limit": 24,
-    "questions": 40,
-    "gain_questions": 128,  # claim 7 tells half the gain from 1.5 times as much in 9 of 10 runs
-    "side_questions": 8,
-    "columns": (5,),  # each number is asked four ways of both models
-    "length": 10,
-    "steps": 5,
-    "frequencies": "pair",
-    "view": 6,
-    "shard": 4,
-}

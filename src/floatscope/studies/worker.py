@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,10 +20,11 @@ from ..sequences.prompt import Encoded, Prompt
 from ..stats.thirds import thirds
 from ..tasks.asking import Asked, NothingToAsk, ask, default_template
 from ..tasks.conditions import condition_of
+from ..tasks.named import is_named, named_records
 from ..tasks.pool import Pool
 from ..tasks.prose import prose
 from ..tasks.readers import read_records
-from ..tasks.record import Record
+from ..tasks.record import Asks, Record
 from ..tasks.templates import template_of
 from ..tasks.world_questions import world_records
 from ..trace import Trace
@@ -43,7 +45,9 @@ def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
     asked = Request(**as_stored(request))
     for plugin in asked.plugins:
         load_plugin(plugin)
-    return _Worker(asked)
+    part = cache(lambda number: _Worker((asked, *asked.also)[number]))
+    part(0)  # what is wrong with its data is said before the first shard
+    return lambda spec, tick: part(spec.get("also", 0))(spec, tick)
 
 
 class _Worker:
@@ -115,8 +119,16 @@ class _Worker:
         if state == FINISHED:
             return model.read(trace)
         _, prompt = self._prompt(domain, index, model)
-        answers = () if domain == PROSE else self._records()[index].answers
-        return model.read(prompt, answer=answers[0] if answers else "")
+        return model.read(prompt, answer=self._gold(domain, index))
+
+    def _gold(self, domain: str, index: int) -> str:
+        """The answer that all models read: at most as many words as they would decode tokens."""
+        if domain == PROSE:
+            return ""
+        record = self._records()[index]
+        words = record.answers[0].split(" ")
+        space = " " if record.asks is Asks.CONTINUATION else ""  # it goes on after a word
+        return space + " ".join(words[: self.request.length])
 
     def _traces(
         self, model: Model, spec: dict[str, Any], left_out: list[dict[str, str]]
@@ -135,7 +147,10 @@ class _Worker:
                     left_out.append({"what": f"example {index}", "why": str(error)})
             if prompts:
                 encoded = [one for _, one in prompts.values()]
-                traces = model.trace(encoded, self._sampler(model), batch_size=together)
+                sampler = self._sampler(model)
+                if spec.get("control") is not None and model.is_diffusion:
+                    sampler = replace(sampler, steps=self.request.control_steps or sampler.steps)
+                traces = model.trace(encoded, sampler, batch_size=together)
                 for (index, (name, _)), trace in zip(prompts.items(), traces, strict=True):
                     yield index, name, trace
 
@@ -254,13 +269,11 @@ class _Worker:
 
 
 def read_data(request: Request) -> tuple[tuple[Record, ...], list[str]]:
-    """The records of a run: its file's, or the world's."""
-    kind, _, level = request.data.partition(":")
+    """The records of a run: its file's, or those of a task by its name."""
     most = [questions_of(setting, request) for setting in settings_of(request).values()]
     wanted = max(request.limit, request.questions, *most)
-    if kind in ("world", "known"):
-        known = kind == "known"
-        return world_records(f"world:{level}", wanted, seed=request.seed, known=known), []
+    if is_named(request.data):
+        return named_records(request.data, wanted, request.seed), []
     # Distractors are drawn from all records, so all are read.
     read = read_records(request.data, skip_bad=request.skip_bad)
     return read.records, [str(bad) for bad in read.bad]

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from .answers import SCORES, Answers, evaluate
     from .bad import Bad
     from .conditions import Condition, gold_sweep, noise_sweep, passage_counts
+    from .long_questions import long_records
+    from .named import is_named, named_records
     from .pool import Pool
     from .readers import Records, read_records
-    from .record import Passage, Record, from_world
+    from .record import Asks, Passage, Record, from_world
     from .scores import contains, exact_match, f1, normalise, score
     from .templates import PlainTemplate, Template, WorldTemplate
     from .world_prompts import prompt_of

@@ -20,11 +20,13 @@ from .bad import Bad
 from .conditions import Condition
 from .cut import count, mostly, said
 from .keeping import Kept, kept
+from .long_scores import LONG_SCORES
 from .pool import Pool
 from .record import Record
 from .templates import Template
 
-SCORES = ("exact_match", "contains", "f1")
+SCORES = ("exact_match", "contains", "f1")  # right or wrong
+EVERY = (*SCORES, *LONG_SCORES)
 Interval = tuple[float, float, float]  # mean, and the ends of its interval
 
 
@@ -34,7 +36,10 @@ class Answers:
 
     `table` has a row a question: its id, the prediction, the three scores, the steps taken, the masks
     offered, the tokens of the prompt, and whether the answer was `cut` off by its length (no end
-    token in it; None for a model without one). `left_out` says which questions could not be asked.
+    token in it; None for a model without one, and for a continuation). Long answers also have ROUGE-L,
+    the share of distinct 4-grams, the share of content words that stand in what was given (`grounded`),
+    and their `content_tokens`; a score that has no meaning for what was asked is None. `left_out` says
+    which questions could not be asked.
     """
 
     model: str
@@ -49,6 +54,12 @@ class Answers:
     @property
     def n(self) -> int:
         return len(self.table)
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The scores that have a meaning here, the one that says most first."""
+        there = [s for s in EVERY if s in self.table and self.table[s].notnull().any()]
+        return tuple(sorted(there, key=lambda s: s not in ("contains", "rouge_l")))
 
     def mean(self, what: str = "contains", *, level: float = 0.95) -> Interval:
         """A score's mean over questions, with its interval."""
@@ -79,7 +90,7 @@ class Answers:
             "steps": float(self.table["steps"].mean()),
             "cut": count(self.table["cut"].to_numpy()),
         }
-        for what in SCORES:
+        for what in (s for s in EVERY if s in self.scores):
             line[what], line[f"{what}_low"], line[f"{what}_high"] = self.mean(what)
         return line
 

@@ -4,6 +4,7 @@ Fair by construction: one template, one number of masks and one decoding budget 
 is compared. Here questions become rows; Answers (in answers.py) makes means and differences of them.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -21,8 +22,9 @@ from .bad import Bad
 from .conditions import Condition
 from .cut import was_cut
 from .keeping import Kept, asked_of
+from .long_scores import distinct, grounded, rouge_l
 from .pool import Pool
-from .record import Record
+from .record import Asks, Record
 from .scores import score
 from .templates import PlainTemplate, Template, WorldTemplate
 
@@ -94,18 +96,38 @@ def ask(
             "answers": list(record.answers),
             "gold": record.gold,
             "prediction": decoding.text,
-            **score(decoding.text, record.answers),
+            **_scores(model, record, decoding),
             "steps": decoding.steps,
             "masks": chosen.length,
             "prompt_tokens": len(prompt.ids),
             "ended": decoding.ended,
-            "cut": was_cut(decoding.answer_ids, model.end_ids),
+            "cut": None
+            if record.asks is Asks.CONTINUATION  # a text goes on: it has no end to be cut off from
+            else was_cut(decoding.answer_ids, model.end_ids),
             "known": record.known,
             **dict(sorted(decoding.info.items())),  # (stored answers come back in this order)
         }
         for (record, prompt), decoding in zip(asked, decodings, strict=True)
     ]
     return Asked(chosen, template, scored, decodings, left_out)
+
+
+def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float | None]:
+    """Right or wrong, and of long answers what they are like; None where a score has no meaning."""
+    said, asks = decoding.text, record.asks
+    right: dict[str, float | None] = {**score(said, record.answers)}
+    if asks is Asks.WORDS:
+        return right
+    right = right | {"exact_match": None} if asks.has_answer else dict.fromkeys(right)
+    content = [i for i in decoding.answer_ids if i not in model.special_ids]
+    given = " ".join([record.question, *(passage.text for passage in record.passages)])
+    like = {
+        "rouge_l": None if asks.has_answer else rouge_l(said, record.answers),
+        "distinct_4": distinct(said),
+        "grounded": grounded(said, given),
+        "content_tokens": float(len(content)),
+    }
+    return right | {k: None if v is None or math.isnan(v) else v for k, v in like.items()}
 
 
 def budget(sampler: AnySampler, condition: Condition) -> AnySampler:

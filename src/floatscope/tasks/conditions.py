@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 
 from ..errors import UsageError
 from .pool import Pool, contradiction, ranked
-from .record import Passage, Record
+from .record import Asks, Passage, Record
 
 _AS_IS = "as-is"
 
@@ -104,13 +104,9 @@ class Condition:
 
         For many records make the pool once: `Pool(records)`.
         """
+        self.require(record)
         if self.closed_book:
             return record.closed_book()
-        if not record.passages:
-            raise UsageError(
-                f"record {record.label} has no passages, and {self.name!r} asks for some",
-                "Use closed_book=True for it, or add passages.",
-            )
         if self.passages is self.gold is self.noise is None and not self.conflicts:
             return record
         others = pool if isinstance(pool, Pool) else Pool(pool)
@@ -131,6 +127,25 @@ class Condition:
         rest = self._spread(record, rest, conflicts, "conflicts")
         rest.insert(self._place(record, record.gold, len(rest)), gold)
         return record.with_passages(rest)
+
+    def require(self, record: Record) -> None:
+        """An error where the record cannot be asked so: no passages, or none to do without."""
+        if record.asks is Asks.CONTINUATION:
+            if self != Condition(extra_masks=self.extra_masks, seed=self.seed):
+                raise UsageError(
+                    f"record {record.label} is a text to go on with: {self.name!r} has no meaning for it",
+                    f"Use {_AS_IS}.",
+                )
+        elif record.asks is Asks.SUMMARY and self.closed_book:
+            raise UsageError(
+                f"record {record.label} asks for a summary of its passage, and closed-book leaves it out",
+                f"Use {_AS_IS}, or passages=….",
+            )
+        elif not record.passages and not self.closed_book:
+            raise UsageError(
+                f"record {record.label} has no passages, and {self.name!r} asks for some",
+                "Use closed_book=True for it, or add passages.",
+            )
 
     def _as_retrieved(self, record: Record, others: Pool) -> list[Passage]:
         """Nobody said which passage is gold: the first n, then others that hold no answer."""

@@ -6,6 +6,7 @@ knows what a data set looked like. No file is read here, and no text of a prompt
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from unicodedata import category
 
@@ -23,6 +24,20 @@ _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | froze
 def is_blank(text: str) -> bool:
     """Whether nothing of it can be seen: spaces of any width, controls, marks of direction, fillers."""
     return all(category(c) in _UNSEEN or c in _FILLERS for c in text)
+
+
+class Asks(StrEnum):
+    """What a record asks for. Its prompt and its scores follow from that."""
+
+    WORDS = "words"  # an answer of a few words
+    SENTENCES = "sentences"  # an answer in full sentences
+    SUMMARY = "summary"  # of its passage
+    CONTINUATION = "continuation"  # of the text that stands as its question
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether what is said can be right or wrong; a summary and a continuation are neither."""
+        return self in (Asks.WORDS, Asks.SENTENCES)
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,8 @@ class Record:
     """A question with answers (any of them is right) and passages in their order.
 
     `where` is where it was read, for messages. `known` says whether the embedded pair saw the
-    facts in training; None where nobody can say.
+    facts in training; None where nobody can say. A summary's and a continuation's `answers` are the
+    text they are compared with.
     """
 
     id: str
@@ -58,6 +74,7 @@ class Record:
     passages: tuple[Passage, ...] = ()
     where: str = ""
     known: bool | None = None
+    asks: Asks = Asks.WORDS
 
     def __post_init__(self) -> None:
         if is_blank(self.question):

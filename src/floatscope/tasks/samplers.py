@@ -45,8 +45,13 @@ class SamplersCompared:
 
     def plot(self) -> Figure:
         """The map of every sampler: when is each part of the answer revealed?"""
-        right = {name: 100 * answers.mean()[0] for name, answers in self.answers.items()}
-        return maps({f"{n}\n{right[n]:.0f} % right": order for n, order in self.orders.items()})
+        titles = {
+            name: f"{name}\n{100 * answers.mean()[0]:.0f} % right"
+            if "contains" in answers.scores
+            else name
+            for name, answers in self.answers.items()
+        }
+        return maps({titles[name]: order for name, order in self.orders.items()})
 
 
 def compare_samplers(

@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from ..errors import UsageError
 from ..sequences.prompt import TEMPLATE, Part, Prompt
 from .conditions import Condition
-from .record import Passage, Record
+from .record import Asks, Passage, Record
 from .world.layout import ANSWER, BREAK, passage_parts, prompt_parts, question_parts
 
-_SHORT = "Answer the question with a few words."
+# What an answer should be like.
+_INSTRUCTIONS = {
+    Asks.WORDS: "Answer the question with a few words.",
+    Asks.SENTENCES: "Answer the question in one or two full sentences.",
+    Asks.SUMMARY: "Answer the question with a summary of two or three sentences.",
+}
 
 
 @dataclass(frozen=True)
@@ -24,14 +29,11 @@ class Template:
 
         Regions: "instruction", "passage 1" and so on, "question"; all else is "template".
         """
-        condition = condition or Condition(closed_book=not record.passages)
+        without = not record.passages and record.asks is not Asks.CONTINUATION
+        condition = condition or Condition(closed_book=without)
+        condition.require(record)
         if condition.closed_book:
             record = record.closed_book()
-        elif not record.passages:
-            raise UsageError(
-                f"record {record.label} has no passages, and {condition.name!r} asks for some",
-                "Use closed_book=True for it, or add passages.",
-            )
         return self._write(record, condition.question_first)
 
     def _write(self, record: Record, question_first: bool) -> Prompt:
@@ -40,18 +42,25 @@ class Template:
 
 @dataclass(frozen=True)
 class PlainTemplate(Template):
-    """`Prompt.rag`'s layout. By default both instructions are one, so that only passages differ."""
+    """`Prompt.rag`'s layout. By default both instructions are one, so that only passages differ.
 
-    instruction: str = _SHORT
-    closed_instruction: str = _SHORT
+    None: the instruction that fits what the record asks for. A continuation has no layout: its text stands
+    alone, and outside any chat template unless `chat` is True.
+    """
+
+    instruction: str | None = None
+    closed_instruction: str | None = None
     chat: bool | None = None
 
     def _write(self, record: Record, question_first: bool) -> Prompt:
+        if record.asks is Asks.CONTINUATION:
+            return Prompt.plain(record.question, chat=bool(self.chat))
+        given = self.instruction if record.passages else self.closed_instruction
         prompt = Prompt.rag(
             record.question,
             [shown(passage) for passage in record.passages],
             gold=record.gold,
-            instruction=self.instruction if record.passages else self.closed_instruction,
+            instruction=_INSTRUCTIONS[record.asks] if given is None else given,
             chat=self.chat,
         )
         return _question_first(prompt) if question_first else prompt
@@ -62,6 +71,11 @@ class WorldTemplate(Template):
     """The layout the embedded pair was trained on (`world.layout`); it saw the question last only."""
 
     def _write(self, record: Record, question_first: bool) -> Prompt:
+        if record.asks is not Asks.WORDS:
+            raise UsageError(
+                f"record {record.label} asks for more than a few words, which the world's layout does not",
+                "Use the plain template (--template plain or auto).",
+            )
         texts = [shown(passage) for passage in record.passages]
         pairs = prompt_parts(record.question, texts)
         if question_first and texts:

@@ -135,8 +135,9 @@ def columns(view: View) -> Columns:
     """
     n_heads = view.query.shape[1]
     query, key, labels = view.query.float(), view.key.float(), view.labels
-    query_norm = query.norm(dim=-1, keepdim=True) * labels.counted  # (b, h, q, 1)
-    inverse = labels.counted / query.norm(dim=-1, keepdim=True).clamp_min(_TINY)
+    norm = query.norm(dim=-1, keepdim=True)  # (b, h, q, 1)
+    query_norm = norm * labels.counted
+    inverse = labels.counted / norm.clamp_min(_TINY)
     key_norm = key.norm(dim=-1).repeat_interleave(n_heads // key.shape[1], dim=1)  # (b, h, k)
     over = _viewers(view)
     real = labels.real

@@ -52,11 +52,12 @@ class DecodingOrder(Measure):
       than the median content token of the answer (PC-Sampler, 2508.13021). `end_or_trivial`: of all
       reveals, where an end token counts as trivial: it is the most predictable filler, and a corpus
       has none, so that by frequency alone it would be the rarest token of all
+    - `content`: how many content tokens were revealed
     - `unseen`: share of content tokens that the corpus has not; they count as rare. `unrevealed`: share
       of positions never revealed
 
-    The last four need `frequencies`, a .npy file with one share per token (NaN without), except
-    `unrevealed`; all that tells end tokens apart needs their ids, which traces hold; for older ones
+    `trivial`, `end_or_trivial` and `unseen` need `frequencies`, a .npy file with one share per token (NaN
+    without); all that tells end tokens apart needs their ids, which traces hold; for older ones
     give `ends`. A position revealed more than once counts at its last reveal. Null: a random order
     within the blocks that the sampler imposed (exact expectation: 0 and 0 with one block; the value
     itself where each block is one token, as for an autoregressive model); for what comes first the
@@ -71,6 +72,7 @@ class DecodingOrder(Measure):
         **dict.fromkeys(("left_to_right", "left_to_right_content"), "correlation"),
         **dict.fromkeys(("ends_first", "trivial", "end_or_trivial"), "share"),
         **dict.fromkeys(("unseen", "unrevealed"), "share"),
+        "content": "tokens",
     }
 
     def one(self, trace: Trace) -> xr.Dataset:
@@ -128,6 +130,7 @@ class DecodingOrder(Measure):
             values[f"left_to_right{name}"] = reveals.left_to_right(rank, rank)
             values[f"left_to_right{name}_null"] = reveals.left_to_right(chance, rank)
         values |= self._first(step, token, is_end)
+        values["content"] = reveals.NAN if is_end is None else float((~is_end).sum())
         values["unrevealed"] = float(np.isnan(when).mean()) if len(when) else reveals.NAN
         values["map"], values["map_null"] = _spread(when, len(change))
         return values

@@ -8,6 +8,7 @@ from ...measures.style import Figure
 from ..claim import Check, Claim, Number, above, said
 from ..draw import Picture, dots
 from ..evidence import Evidence
+from ..long_answers import LONG, at_length, content_tokens, no_answers
 from ..numbers import number
 from ..request import Request
 from ..setting import Setting
@@ -23,7 +24,8 @@ RULE = Rule(
     text="Decoding order is biased to the ends and to trivial tokens; calibration repairs it",
     quantity=(
         "mean reveal rank of the answer's outer fifths minus that of its middle, over its length, by "
-        "confidence and without early stop, beyond its null"
+        "confidence and without early stop, beyond its null; end tokens are left out where answers have "
+        f"{LONG} content tokens or more on average"
     ),
     # Ends first altogether is −0.5; a tenth of that is half a rank in an answer of ten.
     delta=-0.05,
@@ -62,10 +64,15 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         bar = _bar(evidence)
-        theta = beyond_null(evidence, CONFIDENCE, "boundary", "ends − middle", level=LEVEL)
+        length = _length(evidence)
+        all_positions = beyond_null(
+            evidence, CONFIDENCE, "boundary", "ends − middle, all positions", level=LEVEL
+        )
         content = beyond_null(
             evidence, CONFIDENCE, "boundary_content", "ends − middle, content alone", level=LEVEL
         )
+        long = length is not None and length.value >= LONG
+        theta, other = (content, all_positions) if long else (all_positions, content)
         trivial = beyond_null(
             evidence, CONFIDENCE, "end_or_trivial", "end or trivial first", "points"
         )
@@ -84,17 +91,21 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         )
         others = {
             f"by {name}": beyond_null(
-                evidence, f"sampler-{name}", "boundary", f"ends − middle, {name}", level=LEVEL
+                evidence,
+                f"sampler-{name}",
+                "boundary_content" if long else "boundary",
+                f"ends − middle, {name}",
+                level=LEVEL,
             )
             for name in OTHERS
         }
-        variants = [vary("content tokens alone", RULE, content, bar=bar)]
+        variants = [vary("all positions" if long else "content tokens alone", RULE, other, bar=bar)]
         variants += [vary(name, RULE, number, bar=bar) for name, number in others.items()]
         variants += other_deltas(RULE, theta, bar=bar)
-        numbers = (content, ends, trivial, frequent, along, repaired)
+        numbers = (other, ends, trivial, frequent, along, repaired)
         there = [n for n in (theta, *numbers) if n is not None]
         said_ = "; ".join(f"{n.label} {said(n)} (n = {n.n})" for n in there)
-        sentence = f"By confidence, beyond the null: {said_}." if there else bar
+        sentence = f"By confidence, beyond the null: {said_}. {at_length(length)}" if there else bar
         return [
             judge(
                 RULE,
@@ -102,7 +113,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
                 theta,
                 bar=bar,
                 sentence=sentence,
-                numbers=numbers,
+                numbers=(*numbers, length),
                 checks=checks,
                 variants=tuple(variants),
             )
@@ -130,22 +141,22 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         names = [name for name, right in every.items() if right]  # an older run lacks some
         if evidence.mdm is None:
             return []
+        decoded = [s for s in every if evidence.order(s, evidence.mdm) is not None]
         series = {evidence.mdm: [every[name] for name in names]}
         ticks = [name.removeprefix("sampler-") for name in names]
-        return [
-            Picture(
-                "samplers",
-                "Right answers by sampler",
-                "Share of right answers of every sampler with 95 % intervals.",
-                partial(dots, series, ticks),
-            ),
-            Picture(
-                "order",
-                "When each part of the answer is revealed",
-                "One map a sampler: probability that a place of the answer is revealed by a step.",
-                partial(_maps, evidence, names),
-            ),
-        ]
+        right = Picture(
+            "samplers",
+            "Right answers by sampler",
+            "Share of right answers of every sampler with 95 % intervals.",
+            partial(dots, series, ticks),
+        )
+        order = Picture(
+            "order",
+            "When each part of the answer is revealed",
+            "One map a sampler: probability that a place of the answer is revealed by a step.",
+            partial(_maps, evidence, decoded),
+        )
+        return [*[right] * bool(names), *[order] * bool(decoded)]
 
 
 def beyond_null(
@@ -164,6 +175,11 @@ def beyond_null(
     every = order.examples
     gap = (every[value] - every[f"{value}_null"]).values
     return number(gap, label, unit, level=level, null=0.0)
+
+
+def _length(evidence: Evidence) -> Number | None:
+    order = evidence.order(CONFIDENCE, evidence.mdm)
+    return None if order is None else content_tokens(order.examples["content"].values)
 
 
 def _bar(evidence: Evidence) -> str:
@@ -187,6 +203,8 @@ def _bar(evidence: Evidence) -> str:
 def _repairs(evidence: Evidence, repaired: Number | None) -> Check:
     label = "calibration answers more questions right"
     base = evidence.right(CONFIDENCE, evidence.mdm)
+    if no_answers(evidence.request):
+        return Check(f"{label} (not testable: {no_answers(evidence.request)})", None)
     if repaired is None or base is None:
         return Check(label, None)
     if evidence.request.frequencies is None:

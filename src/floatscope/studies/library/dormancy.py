@@ -12,6 +12,7 @@ from ...measures.result import Result
 from ...stats.discoveries import at_least, benjamini_hochberg
 from ..claim import Check, Claim, Number, above, below, said
 from ..evidence import Evidence
+from ..long_answers import one_domain
 from ..numbers import overall
 from ..request import Request
 from ..setting import PROSE, QUESTIONS
@@ -62,7 +63,7 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         return {"dormancy": Measured(), "extreme-tokens": ExtremeTokens()}
 
     def domains(self, request: Request) -> tuple[str, ...]:
-        return (QUESTIONS, PROSE)
+        return (QUESTIONS,) if one_domain(request) else (QUESTIONS, PROSE)
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         kinds = {"MDM": evidence.mdm, "ARM": evidence.arm}
@@ -95,7 +96,9 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         ]
         variants += other_deltas(RULE, both)
         variants += [vary(f"{kind} alone", RULE, number) for kind, number in alone.items()]
-        bar = "" if both else "Both questions and prose must be traced, two examples of each."
+        bar = one_domain(evidence.request)
+        if not bar and both is None:
+            bar = "Both questions and prose must be traced, two examples of each."
         there = [n for n in numbers if n is not None]
         sentence = "; ".join(f"{n.label} {said(n)}" for n in there) + "." if there else bar
         return [

@@ -11,11 +11,11 @@ from ...stats.intervals.student import Interval
 from ..anchored import SOME, UNTRAINED, by_prompt, existing, moves, names_of, places, together
 from ..claim import Check, Claim, Number, Variant, above, said
 from ..evidence import Evidence
+from ..long_answers import LONG, at_length, content_tokens
 from ..numbers import number
 from ..verdict import LEVEL, Rule, judge, other_deltas, vary
 
 BINS = 10
-LONG = 48  # content tokens of an answer whose steps are worth comparing
 
 SINK = Rule(
     1,
@@ -39,7 +39,8 @@ DISPERSED = Rule(
 STEPS = Rule(
     3,
     "A diffusion model's anchors move over denoising steps",
-    "how often the anchor of the rows still masked is another key after a quarter of the content is revealed",
+    "how often the anchor of the rows still masked is another key after a quarter of the content is "
+    f"revealed, in answers of {LONG} content tokens or more",
     delta=0.25,
     unit="%",
     holds="As the answer fills in, the diffusion model's masked positions turn to other anchors.",
@@ -246,6 +247,7 @@ def _dispersion(
 
 def over_steps(evidence: Evidence, study: str) -> Claim:
     theta, there, bar = _step_moves(evidence, "masked-rows", UNTRAINED)
+    length = _lengths(evidence.result("masked-rows", evidence.mdm))
     variants: list[Variant] = [*other_deltas(STEPS, theta, bar=bar)]
     for label, key, how in (
         *((f"anchors by {name}", "masked-rows", name) for name in NAMES),
@@ -255,10 +257,28 @@ def over_steps(evidence: Evidence, study: str) -> Claim:
         variants.append(vary(label, STEPS, one, bar=barred))
     sentence = ""
     if theta:
-        sentence = f"After each quarter of the content, {said(theta)} of anchors are other keys."
+        sentence = (
+            f"After each quarter of the content, {said(theta)} of anchors are other keys. "
+            f"{at_length(length)}"
+        )
     return judge(
-        STEPS, study, theta, bar=bar, sentence=sentence, numbers=(there,), variants=tuple(variants)
+        STEPS,
+        study,
+        theta,
+        bar=bar,
+        sentence=sentence,
+        numbers=(there, length),
+        variants=tuple(variants),
     )
+
+
+def _lengths(result: Result | None) -> Number | None:
+    """Content tokens of the decodings that count: the long ones, or all where none is."""
+    if result is None:
+        return None
+    content = result.examples["content"].values
+    long = content >= LONG
+    return content_tokens(content[long] if long.sum() > 1 else content)
 
 
 def _step_moves(evidence: Evidence, key: str, how: str) -> tuple[Number | None, Number | None, str]:
@@ -270,7 +290,7 @@ def _step_moves(evidence: Evidence, key: str, how: str) -> tuple[Number | None, 
     if long.sum() < 2:
         return None, None, (
             f"The answers have {np.median(content):.0f} content tokens (the middle one), and it takes "
-            f"{LONG}: trace longer answers, with --length {2 * LONG} and questions that ask for them."
+            f"{LONG}: trace longer answers, with --length {2 * LONG} and --data long:continuation."
         )  # fmt: skip
     place = places(result, _control(evidence, key, evidence.mdm), how)
     if place is None:

@@ -5,6 +5,7 @@ from typing import ClassVar
 from ...measures import RegionFlow, Rollout
 from ...measures.base import Measure
 from ..evidence import Evidence
+from ..long_answers import no_passages
 from ..numbers import thirds
 from ..request import Request
 from ..study import Shows, Study
@@ -37,6 +38,8 @@ shows nothing."""
         return {"region-flow": RegionFlow(), "rollout": Rollout()}
 
     def findings(self, evidence: Evidence) -> list[str]:
+        if why := no_passages(evidence.request):
+            return [why]
         return [
             f"{model}: a token of the gold passage gets {first} what a token of any "
             f"passage gets in the first third of the layers, {last} in the last."

@@ -10,6 +10,7 @@ from ..claim import Check, Claim, Number, Variant, above, said, short
 from ..draw import Picture, of_answers
 from ..evidence import Evidence
 from ..gains import TWICE, Gains, Unpaired, aligned
+from ..long_answers import no_answers
 from ..numbers import number
 from ..request import Request
 from ..setting import KNOWN, Setting
@@ -47,6 +48,8 @@ flatness: the same questions with the gold passage at every place of a sweep
 them. A difference from 1.5 times has an interval where a ratio of small gains has none.)"""
 
     def settings(self, request: Request) -> list[Setting]:
+        if no_answers(request):
+            return []
         settings = [
             Setting(CLOSED, "closed-book", questions=request.gain_questions, decides=True),
             Setting(WITH, request.asked_as, questions=request.gain_questions, decides=True),
@@ -76,11 +79,11 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         rule, models = self.rules[0], (evidence.mdm, evidence.arm)
         tables = [evidence.answers(s, m) for m in models for s in (CLOSED, WITH)]
         there = [table for table in tables if table is not None]
-        bar = ""
-        if None in models:
+        bar = no_answers(evidence.request)
+        if not bar and None in models:
             missing = "diffusion" if evidence.mdm is None else "autoregressive"
             bar = f"No {missing} model is in the run: add one with --model."
-        elif len(there) < len(tables):
+        elif not bar and len(there) < len(tables):
             bar = "Questions must be asked without and with passages: give data that have some."
         try:
             rows = aligned(there) if not bar else []
@@ -110,7 +113,11 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         variants = (
             *other_deltas(rule, theta, bar=bar),
             *(_varied(f"{f:g} times instead of {TWICE:g}", rule, gains, cut, f) for f in (1, 2)),
-            *(_varied(name, rule, Gains.of(rows, key), cut) for key, name in _SCORES.items()),
+            *(
+                _varied(name, rule, Gains.of(rows, key), cut)
+                for key, name in _SCORES.items()
+                if not np.isnan(rows[0][key]).all()
+            ),
             *_by_people(rule, gains, rows[0].get("known"), cut),
         )
         asked = max(len(table["id"]) for table in there)
@@ -156,6 +163,8 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
 
     def figures(self, evidence: Evidence) -> list[Picture]:
         names = [s.name for s in self.settings(evidence.request)]
+        if not names:
+            return []
         alt = "Share of right answers in every condition, for every model, with 95 % intervals."
         return [of_answers(evidence, names, "knowledge", "Right answers by condition", alt)]
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 from ...measures import RetrievalHeads
 from ...measures.base import Measure
 from ..evidence import Evidence
+from ..long_answers import no_passages
 from ..request import Request
 from ..study import Shows, Study
 
@@ -29,6 +30,8 @@ Null of the count: heads whose strongest key is drawn at random from what the ro
         return {"retrieval-heads": RetrievalHeads()}
 
     def findings(self, evidence: Evidence) -> list[str]:
+        if why := no_passages(evidence.request):
+            return [why]
         lines = []
         for model, result in evidence.results("retrieval-heads").items():
             data = result.data

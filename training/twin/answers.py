@@ -32,7 +32,7 @@ def requests(data: Path, count: int, seed: int = 0) -> list[dict[str, str]]:
     """What to ask: half questions in full sentences, the rest summaries, explanations, openings."""
     articles, by = readings(data)
     rng = random.Random(f"told {seed}")
-    asked = []
+    asked: list[dict[str, str]] = []
     while len(asked) < count:
         kind = rng.random()
         one = rng.choice(by["squad"])
@@ -114,7 +114,8 @@ def generate(
     net: torch.nn.Module, tokenizer: Tokenizer, prompts: Sequence[str], batch: int, seconds: float
 ) -> dict[int, str]:
     """Answers by index, those that ended; stops in good time."""
-    began, out = time.monotonic(), {}
+    began = time.monotonic()
+    out: dict[int, str] = {}
     ids = [e.ids for e in tokenizer.encode_batch_fast(list(prompts), add_special_tokens=False)]
     groups = [
         sorted(range(a, min(a + 8 * batch, len(ids))), key=lambda i: len(ids[i]))

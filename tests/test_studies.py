@@ -248,9 +248,6 @@ def page(finished):
         "from floatscope.report.build import write_report, write_figures; "
         f"found = Findings({str(finished.run.directory)!r}); "
         "print(write_report(found)); "
-        # Of measures every figure is drawn as PDF by their own tests; these two studies have others.
-        f"found = Findings({str(finished.run.directory)!r}); "
-        "found.studies = [s for s in found.studies if s.name in ('knowledge', 'decoding')]; "
         "print(len(write_figures(found, 'pdf'))); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )

@@ -131,8 +131,8 @@ def test_two_prompts_of_one_name_are_not_paired():
 @pytest.mark.parametrize("number", range(1, 7))
 def test_the_planted_truth_is_found(number):
     rng = np.random.default_rng(number)
-    n = 24 if number == 2 else 12  # whether an anchor moves is a share, which takes more to decide
-    yes, no = (draw(number, truth, rng, n, size=n) for truth in (TRUE, FALSE))
+    yes = draw(number, TRUE, rng, n=24, size=24)
+    no = draw(number, FALSE, rng, n=24, size=24)
     assert (yes.verdict, no.verdict) == ("holds", "refuted"), (yes.why, no.why)
     assert {v.verdict for v in yes.variants} <= {*VERDICTS}
 
@@ -162,6 +162,6 @@ def test_markup_that_hurts_no_more_than_its_neighbours_is_ticked_off_and_does_no
 ):
     none = Number("apart", 0.0, -0.1, 0.1, 0.0, "points", 40)
     monkeypatch.setattr(Planted, "apart", lambda *args, **kwargs: none)
-    claim = draw(6, TRUE, np.random.default_rng(6), n=12, size=12)
+    claim = draw(6, TRUE, np.random.default_rng(6), n=24, size=24)
     assert claim.verdict == "holds"
     assert [check.passed for check in claim.checks] == [True, False, False]

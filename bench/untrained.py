@@ -26,21 +26,26 @@ from floatscope.studies import Findings, Request, request_of
 from floatscope.studies import worker as studies_worker
 from floatscope.studies.claim import VERDICTS
 from floatscope.studies.demo import DEMO
+from floatscope.studies.kept_models import KeptModels
 from floatscope.studies.planning import plan
 
 STUDIES = ("floating", "geometry", "structure", "dormancy")
 APART = 1000  # between the seed of a pair and that of its control
 
 
-class Untrained(studies_worker._Worker):
-    """The worker of a study, for which the models themselves are untrained."""
+class Untrained(KeptModels):
+    """The models of a study, which are untrained themselves."""
 
-    def _model(self, name: str, control: int | None) -> Model:
-        return super()._model(name, self.request.seed + APART if control is None else control)
+    seed = 0
+
+    def get(self, name: str, device: str | None, dtype: str, control: int | None) -> Model:
+        return super().get(name, device, dtype, self.seed + APART if control is None else control)
 
 
-def make(request: dict[str, Any]) -> Untrained:
-    return Untrained(Request(**request))
+def make(request: dict[str, Any]) -> studies_worker._Worker:
+    models, asked = Untrained(), Request(**request)
+    models.seed = asked.seed
+    return studies_worker._Worker(asked, models)
 
 
 def verdicts(pair: int, device: str | None = None) -> dict[str, str]:

@@ -337,3 +337,24 @@ def test_values_go_through_arrays_and_back():
     arrays = {}
     said_ = json.loads(json.dumps(flatten(data, "7/key", arrays)))
     xr.testing.assert_identical(unflatten(arrays, "7/key", said_), data)
+
+
+def test_small_models_are_kept_between_shards_and_large_ones_are_not(monkeypatch):
+    from floatscope.studies import kept_models
+
+    asked = [("pair/mdm", None), ("pair/mdm", 0), ("pair/mdm", None), ("pair/mdm", 0)]
+    loaded = []
+    load = kept_models.load
+    monkeypatch.setattr(
+        kept_models, "load", lambda name, **how: loaded.append(how) or load(name, **how)
+    )
+    kept = kept_models.KeptModels()
+    models = [kept.get(name, "cpu", "float32", control) for name, control in asked]
+    assert len(loaded) == 2 and models[0] is models[2] and models[1] is models[3]
+    assert models[0].fingerprint != models[1].fingerprint
+    monkeypatch.setattr(kept_models, "ROOM", kept_models._size(models[0]) * 3 // 2)
+    alone = kept_models.KeptModels()
+    for name, control in asked:
+        alone.get(name, "cpu", "float32", control)
+        assert len(alone.kept) == 1
+    assert len(loaded) == 6

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +163,8 @@ class Feeder:
             str(start),
             "--workers",
             str(workers),
+            "--seed",
+            str(plan.seed),
         ] + (["--smoke"] if smoke else [])
         self.workers = [
             subprocess.Popen([*command, "--worker", str(i)], cwd=ROOT, env=env)
@@ -197,11 +199,12 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--worker", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     if hasattr(os, "nice"):
         os.nice(5)  # the trainer's own thread goes first
-    plan = SMOKE if args.smoke else Plan()
+    plan = replace(SMOKE if args.smoke else Plan(), seed=args.seed)
     prepare(args.corpus, args.folder, plan)
     make = row_maker(args.folder)
     for index in _mine(args):

@@ -18,7 +18,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,9 @@ class Trainer:
     def __init__(self, args: argparse.Namespace) -> None:
         self.began, self.args = time.monotonic(), args
         self.device = torch.device(args.device)
-        self.plan = SMOKE if args.smoke else Plan()
-        self.recipe = Recipe(warmup=20, lr=3e-3) if args.smoke else Recipe()
+        self.plan = replace(SMOKE if args.smoke else Plan(), seed=args.seed)
+        recipe = Recipe(warmup=20, lr=3e-3) if args.smoke else Recipe()
+        self.recipe = replace(recipe, seed=args.seed)
         self.config = SMOKE_CONFIG if args.smoke else Config()
         # Smoke batches have few rows: give every masked position a place.
         self.loss = Loss(prefix=args.prefix, capacity=1.0 if args.smoke else Loss.capacity)
@@ -72,7 +73,9 @@ class Trainer:
         )
         if args.resume:
             record = state.read_record(args.out)
-            for key, mine in (("objective", args.objective), ("config", asdict(self.config))):
+            asked = {"objective": args.objective, "config": asdict(self.config)}
+            asked["recipe"] = json.loads(json.dumps(asdict(self.recipe)))  # as a file has it
+            for key, mine in asked.items():
                 if record[key] != mine:
                     raise UsageError(
                         f"{args.out} holds {key} {record[key]}, not {mine}: "
@@ -275,6 +278,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="folder for prepared data (default: OUT/data)")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--tokens", type=int)
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of first weights, masks and the order of data"
+    )
     parser.add_argument("--seconds", type=float, help="fix the budget from the measured speed")
     parser.add_argument("--limit", type=float, help="stop and save after so many seconds")
     parser.add_argument("--resume", action="store_true")

@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from training.common import load_world
 from training.twin.documents import FEW_WORDS, Builder, ask, begin
-from training.twin.export import rounded
+from training.twin.export import rounded, weights
 from training.twin.model import Twin
 from training.twin.parent import END, MASK, installed, read
 from training.twin.probes import packed_logits, text_loss
@@ -167,15 +166,11 @@ class Answering:
 
 
 def load(run: str, parent: Path | None, *, int8: bool) -> Twin:
-    """The branch of a run's folder; "parent" is the parent as it came."""
-    causal = True
-    tensors: dict[str, torch.Tensor] = {}
-    if run != "parent":
-        with safe_open(Path(run) / "state.safetensors", "pt") as file:
-            causal = json.loads(file.metadata()["record"])["objective"] == "arm"
-            keys = [k for k in file.keys() if k.startswith("weight.")]  # noqa: SIM118
-            tensors = {k.removeprefix("weight."): file.get_tensor(k) for k in keys}
-    model = Twin(read(parent or installed()), causal=causal)
+    """The branch of a run's folder, or of its pieces; "parent" is the parent as it came."""
+    if Path(run).name not in ("mdm", "arm", "parent"):
+        raise SystemExit(f"error: {run}: expected a folder called mdm or arm, or parent")
+    tensors = weights(Path(run)) if run != "parent" else {}
+    model = Twin(read(parent or installed()), causal=Path(run).name != "mdm")
     for name, p in model.named_parameters():
         if name in tensors:
             value = rounded(name, tensors[name]) if int8 else tensors[name]

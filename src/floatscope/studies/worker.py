@@ -11,10 +11,9 @@ from ..decode import AnySampler, check_fits
 from ..decode.presets import all_samplers, default_name, sampler_of
 from ..engine import Output
 from ..errors import UsageError
-from ..instrument import Model, load
+from ..instrument import Model
 from ..interventions import DoesNotFit
 from ..interventions.parse import intervention_of
-from ..models.permuted import PERMUTED
 from ..registry import load_plugin
 from ..sequences.prompt import Encoded, Prompt
 from ..stats.thirds import thirds
@@ -28,6 +27,7 @@ from ..tasks.record import Asks, Record
 from ..tasks.templates import template_of
 from ..tasks.world_questions import world_records
 from ..trace import Trace
+from .kept_models import KeptModels
 from .planning import measures_of, questions_of, settings_of
 from .request import Request, as_stored
 from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, Setting
@@ -45,17 +45,17 @@ def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
     asked = Request(**as_stored(request))
     for plugin in asked.plugins:
         load_plugin(plugin)
-    part = cache(lambda number: _Worker((asked, *asked.also)[number]))
+    models = KeptModels()
+    part = cache(lambda number: _Worker((asked, *asked.also)[number], models))
     part(0)  # what is wrong with its data is said before the first shard
     return lambda spec, tick: part(spec.get("also", 0))(spec, tick)
 
 
 class _Worker:
-    """Holds a model between shards."""
+    """One run's shards."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.models: dict[tuple[str, int | None], Model] = {}  # by name and control
+    def __init__(self, request: Request, models: KeptModels) -> None:
+        self.request, self.models = request, models
         self.by_domain = {d: measures_of(request, domain=d) for d in (QUESTIONS, PROSE)}
         self.controlled = measures_of(request, controlled=True)
         self.settings = settings_of(request)
@@ -63,7 +63,8 @@ class _Worker:
         self.pool = Pool(self.records)
 
     def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
-        model = self._model(spec["model"], spec.get("control"))
+        where = self.request.device, self.request.dtype
+        model = self.models.get(spec["model"], *where, spec.get("control"))
         # The same sums whatever the number of workers: threads change the order of additions.
         if model.device.type == "cpu":
             torch.set_num_threads(self.request.threads)
@@ -72,20 +73,6 @@ class _Worker:
         if spec.get("first"):
             meta["left_out"] += [{"what": "a record", "why": why} for why in self.bad]
         return Output(arrays, {"model": about(model), **meta})
-
-    def _model(self, name: str, control: int | None) -> Model:
-        """The trained model, or its untrained control of this seed."""
-        key = name, control
-        if key not in self.models:
-            small = name.startswith("pair/")
-            for other in list(self.models):  # one large model at a time, and one control
-                if not small or other[1] is not None:
-                    del self.models[other]
-            where: dict[str, Any] = {"device": self.request.device, "dtype": self.request.dtype}
-            if control is not None:
-                where |= {"weights": PERMUTED, "seed": control}
-            self.models[key] = load(name, **where)
-        return self.models[key]
 
     # Traces
 

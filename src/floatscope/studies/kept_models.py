@@ -1,0 +1,36 @@
+"""Models that a worker keeps between shards: small ones together, a large one alone."""
+
+from typing import Any
+
+from ..instrument import Model, load
+from ..models.permuted import PERMUTED
+
+ROOM = 2_000_000_000  # bytes of parameters
+
+
+class KeptModels:
+    """The oldest go when the next, taken to be as large as the largest so far, would not fit in ROOM."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str | None, str, int | None], Model] = {}
+
+    def get(self, name: str, device: str | None, dtype: str, control: int | None) -> Model:
+        """The trained model, or its untrained control of this seed."""
+        key = name, device, dtype, control
+        if key not in self.kept:
+            self._make_room()
+            where: dict[str, Any] = {"device": device, "dtype": dtype}
+            if control is not None:
+                where |= {"weights": PERMUTED, "seed": control}
+            self.kept[key] = load(name, **where)
+        return self.kept[key]
+
+    def _make_room(self) -> None:
+        sizes = {key: _size(model) for key, model in self.kept.items()}
+        next_one = max(sizes.values(), default=0)
+        while self.kept and sum(sizes[key] for key in self.kept) + next_one > ROOM:
+            del self.kept[next(iter(self.kept))]
+
+
+def _size(model: Model) -> int:
+    return sum(p.numel() * p.element_size() for p in model.net.parameters())

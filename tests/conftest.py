@@ -18,6 +18,7 @@ from jaxtyping import install_import_hook
 
 # GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
 os.environ["TRITON_INTERPRET"] = "1"
+os.environ["RAY_worker_niceness"] = "0"  # at Ray's own 15 a busy machine hardly lets it work
 install_import_hook("floatscope", "typechecker.check")
 
 # What is imported stays. Without this, a fifth of the suite's time goes into looking through all of it for
@@ -105,9 +106,9 @@ def load():
 def pair_kept(load, monkeypatch):
     """The same for commands and studies, which run in this process."""
     from floatscope import instrument
-    from floatscope.studies import worker
+    from floatscope.studies import kept_models
 
-    for module in (instrument, worker):
+    for module in (instrument, kept_models):
         monkeypatch.setattr(module, "load", load)
 
 

@@ -214,14 +214,25 @@ def test_best_takes_the_best_of_the_allowed(score, data):
     assert sorted(ranked(values, allowed)[0].tolist()) == list(range(len(score)))
 
 
-def test_gumbel_draws_follow_the_softmax():
+def test_draws_follow_the_softmax():
     from floatscope.decode.draw import sample, stream
 
-    logits = torch.tensor([0.0, 1.0, 2.0]).expand(20000, 3)
-    for temperature in (0.5, 1.0, 2.0):
+    logits = torch.tensor([0.0, -torch.inf, 1.0, 2.0, -torch.inf]).expand(20000, 5)
+    for temperature in (1e-9, 0.5, 1.0, 2.0):
         drawn = sample(logits, temperature, stream(0, (1, 2)))
-        share = torch.bincount(drawn, minlength=3) / len(drawn)
+        share = torch.bincount(drawn, minlength=5) / len(drawn)
         torch.testing.assert_close(share, (logits[0] / temperature).softmax(-1), atol=0.015, rtol=0)
+        assert share[1] == share[4] == 0
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+def test_a_draw_at_the_ends_takes_a_token_that_has_weight(uniform, monkeypatch):
+    from floatscope.decode import draw
+
+    monkeypatch.setattr(draw.torch, "rand", lambda shape, **_: torch.full(shape, uniform).double())
+    logits = torch.tensor([[-torch.inf, 3.0, 3.0, -torch.inf]])
+    wanted = 1 if uniform == 0 else 2
+    assert draw.sample(logits, 0.7, torch.Generator()).tolist() == [wanted]
 
 
 def test_seeds_matter_and_repeat(llada):

@@ -90,6 +90,16 @@ class Case:
         self.canvases.append(list(self.ids))
 
 
+def drawn(row, temperature, uniform):
+    """The token whose stretch of the summed probabilities holds a uniform number, in NumPy's float64.
+
+    The published loops draw by Gumbel noise: other random numbers, the same distribution
+    (tests/test_decode.py).
+    """
+    p = (row.double() / temperature).softmax(-1).numpy()
+    return int(np.searchsorted(p.cumsum() / p.sum(), float(uniform), side="right"))
+
+
 def first_best(score, k):
     return sorted(score, key=lambda i: (-score[i], i))[:k]
 
@@ -107,7 +117,7 @@ def llada_generate(
     logits_eos_inf=False,
     confidence_eos_eot_inf=False,
 ):
-    """LLaDA's generate: Gumbel noise as exp(logits) / (−ln u)^T in float64, p without noise."""
+    """LLaDA's generate: a token drawn at the temperature, its p at temperature 1."""
     case = Case(model, length, seed)
     eos, *_ = ends = list(model.end_ids)
     blocks = length // block
@@ -119,11 +129,11 @@ def llada_generate(
                 logits[:, eos] = -torch.inf
             masks = case.masks(number * block, block)
             proposal, score = {}, {}
-            noise = case.uniform(len(masks), logits.shape[1]) if temperature else None
+            noise = case.uniform(len(masks), 1) if temperature else None
             for n, at in enumerate(masks):
                 row = logits[at].double()
                 if noise is not None:
-                    proposal[at] = int((row.exp() / (-noise[n].log()) ** temperature).argmax())
+                    proposal[at] = drawn(row, temperature, noise[n])
                 else:
                     proposal[at] = int(row.argmax())
                 if confidence_eos_eot_inf:
@@ -252,14 +262,13 @@ def dream_generate(model, length, steps, *, temperature, top_p, top_k, alg, seed
     for i in range(steps):
         logits, masks = case.logits(), case.masks()
         chance = float(1 - times[i + 1] / times[i]) if i < steps - 1 else 1.0
-        noise = case.uniform(len(masks), logits.shape[1]) if temperature else None
+        noise = case.uniform(len(masks), 1) if temperature else None
         places = case.place_noise()
         proposal, score = {}, {}
         for n, at in enumerate(masks):
             row = dream_tokens(logits[at], temperature, top_p, top_k)
             p = row.softmax(-1)
-            gumbel = 0 if noise is None else -(-noise[n].log()).log()
-            token = proposal[at] = int((row.double() + gumbel).argmax())
+            token = proposal[at] = int(row.argmax()) if noise is None else drawn(row, 1, noise[n])
             score[at] = {
                 "origin": lambda p=p: 0.0,
                 "maskgit_plus": lambda p=p, token=token: float(p[token]),
@@ -347,7 +356,7 @@ def remdm_generate(model, length, steps, *, eta, alpha_on, t_on, t_off, top_p, s
     times = np.linspace(1, 1e-5, steps + 1)
     for i, (t, s) in enumerate(pairwise(times)):
         logits, masks = case.logits(), case.masks()
-        noise, places = case.uniform(len(masks), logits.shape[1]), case.place_noise()
+        noise, places = case.uniform(len(masks), 1), case.place_noise()
         back = 0.0
         if t > t_on:
             masked_t, masked_s = (1 - (1 - x) * alpha_on / (1 - t_on) for x in (t, s))
@@ -374,7 +383,7 @@ def remdm_generate(model, length, steps, *, eta, alpha_on, t_on, t_off, top_p, s
                     break
                 kept[v] = logits[at, v]
             if places[at] < reveal:
-                edits[at] = int((kept.double() - (-noise[n].log()).log()).argmax())
+                edits[at] = drawn(kept, 1, noise[n])
         case.write(edits)
     return case.canvases
 

@@ -77,6 +77,9 @@ class Trainer:
             raise SystemExit(f"error: {args.out} holds a run: give --resume, or another --out")
         if self.device.type == "cuda":
             torch.set_float32_matmul_precision("high")
+            # Else sums of gradients (attention's, and of rows taken twice) come in any order.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
             self.model.compile()
         articles, by = readings(args.data)
         lines = (

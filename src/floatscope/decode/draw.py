@@ -25,9 +25,17 @@ def stream(seed: int, ids: tuple[int, ...]) -> torch.Generator:
 def sample(
     logits: Float[Tensor, "w v"], temperature: float, generator: torch.Generator
 ) -> Int[Tensor, " w"]:
-    """Arg-max, or a draw by Gumbel noise in float64 (float32 noise distorts small temperatures)."""
+    """Arg-max, or a draw: where one uniform number falls among the summed probabilities, in float64.
+
+    As likely as by Gumbel noise, which takes a random number for every token of the vocabulary.
+    """
     if temperature == 0:
         return logits.argmax(-1)
-    uniform = torch.rand(logits.shape, generator=generator, dtype=torch.float64)
-    gumbel = -(-uniform.clamp_min(1e-300).log()).log()
-    return (logits.double() + temperature * gumbel.to(logits.device)).argmax(-1)
+    wide = logits.double()
+    weight = ((wide - wide.amax(-1, keepdim=True)) / temperature).exp()
+    reached = weight.cumsum(-1)
+    total = reached[:, -1:]
+    uniform = torch.rand((len(logits), 1), generator=generator, dtype=torch.float64)
+    # Never the end itself, which rounding may reach: the last tokens may have no weight at all.
+    at = torch.minimum(uniform.to(total.device) * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(reached, at, right=True).squeeze(-1)

@@ -88,6 +88,8 @@ def gone(why: str) -> RunError:
 def imported() -> Any:
     # Ray reports its use to its makers unless told not to; a measurement has nothing to report.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's own 15 would leave a worker hardly any time beside other programs; a local process has 0.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         import ray
     except ImportError as error:

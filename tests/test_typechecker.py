@@ -50,3 +50,50 @@ def test_sizes_agree_within_a_call_and_start_anew_in_the_next():
 def test_what_does_not_fit_is_refused(wrong):
     with pytest.raises(BeartypeCallHintViolation):
         wrong()
+
+
+def test_a_call_like_one_that_was_right_is_wrong_if_its_result_is():
+    """What was checked is not checked again; what comes out then still is."""
+    outs = iter([np.ones(2), np.ones(2), np.ones(3)])
+
+    @jaxtyped(typechecker=None)
+    def column(x: Float[np.ndarray, "a b"], *, rows: int = 1) -> Float[np.ndarray, "a"]:
+        return next(outs)
+
+    x = np.ones((2, 3))
+    assert len(column(x, rows=2)) == len(column(x, rows=5)) == 2
+    with pytest.raises(BeartypeCallHintViolation):
+        column(x, rows=7)
+    with pytest.raises(BeartypeCallHintViolation):
+        column(x, rows="two")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.astype(int),
+        lambda x: x[0],
+        lambda x: x.tolist(),
+        lambda x: None,
+    ],
+)
+def test_a_call_is_alike_only_in_types_dtypes_and_shapes(change):
+    x = np.ones((2, 3))
+    for _ in range(2):
+        summed(x, np.ones(3))
+    with pytest.raises(BeartypeCallHintViolation):
+        summed(change(x), np.ones(3))
+
+
+def test_long_lists_are_checked_anew():
+    @jaxtyped(typechecker=None)
+    def counted(x: Float[np.ndarray, "a"], names: list[str]) -> int:
+        return len(names)
+
+    x, names = np.ones(2), ["a"] * 20
+    assert counted(x, names) == counted(x, names) == 20
+    with pytest.raises(BeartypeCallHintViolation):
+        counted(x, [1] * 20)
+    assert counted(x, ["a", "b"]) == counted(x, ["c", "d"])
+    with pytest.raises(BeartypeCallHintViolation):
+        counted(x, ["a", 2])

@@ -18,7 +18,8 @@ from jaxtyping import install_import_hook
 
 # GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
 os.environ["TRITON_INTERPRET"] = "1"
-os.environ["RAY_worker_niceness"] = "0"  # at Ray's own 15 a busy machine hardly lets it work
+# At Ray's own 15 a busy machine hardly lets a worker work.
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 install_import_hook("floatscope", "typechecker.check")
 
 # What is imported stays. Without this, a fifth of the suite's time goes into looking through all of it for

@@ -96,4 +96,4 @@ def test_long_lists_are_checked_anew():
         counted(x, [1] * 20)
     assert counted(x, ["a", "b"]) == counted(x, ["c", "d"])
     with pytest.raises(BeartypeCallHintViolation):
-        counted(x, ["a", 2])
+        counted(x, [1, 2])

@@ -339,10 +339,10 @@ def test_values_go_through_arrays_and_back():
     xr.testing.assert_identical(unflatten(arrays, "7/key", said_), data)
 
 
-def test_small_models_are_kept_between_shards_and_large_ones_are_not(monkeypatch):
+def test_small_models_are_kept_between_shards_and_large_ones_are_not(checkpoints, monkeypatch):
     from floatscope.studies import kept_models
 
-    asked = [("pair/mdm", None), ("pair/mdm", 0), ("pair/mdm", None), ("pair/mdm", 0)]
+    asked = [(str(checkpoints["LLaDA"]), control) for control in (None, 0, None, 0)]
     loaded = []
     load = kept_models.load
     monkeypatch.setattr(

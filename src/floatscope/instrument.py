@@ -15,6 +15,7 @@ from .attention import selfcheck
 from .decode import AnySampler, decode, default_sampler
 from .decode.state import prepared
 from .errors import UsageError
+from .models.spec import ModelSpec
 from .recording.finished import reading
 from .recording.options import TraceKeywords, TraceOptions
 from .recording.recorder import Recorder
@@ -190,8 +191,9 @@ class _Job:
 
 
 def load(
-    where: str | Path | PreTrainedModel,
+    where: str | Path | PreTrainedModel | ModelSpec,
     *,
+    name: str | None = None,
     adapter: str | Path | None = None,
     dtype: str | torch.dtype = "auto",
     device: str | torch.device | None = None,
@@ -210,7 +212,9 @@ def load(
 
     Args:
         where: a directory, a .gguf file, a hub id, an embedded model's name ("pair/mdm", "twin/mdm"), or
-            a transformers model that is already loaded.
+            a transformers model that is already loaded. Also all of it in one text, as on the command
+            line: "ours=./dir,family=Llama,mask_id=4"; an argument given here wins over it.
+        name: what tables, figures and pages call it; its path by default.
         adapter: a directory with a LoRA in PEFT's format, merged into the weights.
         dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.
         device: "cuda" where there is one, by default.
@@ -223,7 +227,12 @@ def load(
         seed: of that permutation; another seed is another control.
         check: run the self-check (a few short forwards).
     """
-    options = {name: value for name, value in locals().items() if name != "check"}
+    options = {key: value for key, value in locals().items() if key != "check"}
+    ModelSpec("anywhere", name=name)  # refuses what is no name
+    if isinstance(where, str | ModelSpec):
+        spec = ModelSpec.of(where)
+        said = {key: value for key, value in spec.settings.items() if options[key] is None}
+        options |= {"where": spec.where, **said}
     model = models.load(into=Model, **options)
     if check:
         selfcheck.check(model)

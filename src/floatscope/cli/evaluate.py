@@ -21,7 +21,12 @@ _HOW = ("save", "resume", "overwrite")  # flags that say how it is run; the othe
 
 @app.command()
 def evaluate(
-    model: Annotated[list[str], typer.Option(help="A name, directory or hub id; may be repeated.")],
+    model: Annotated[
+        list[str],
+        typer.Option(
+            help="A name, directory or hub id, or ours=DIR,family=Llama,mask_id=4; may be repeated."
+        ),
+    ],
     data: Annotated[
         str,
         typer.Option(

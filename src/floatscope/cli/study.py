@@ -59,7 +59,10 @@ def study(
         Path | None, typer.Option(help="A .toml, .yaml or .json file; flags come before it.")
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="A name, directory or hub id; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="A name, directory or hub id, or ours=DIR,family=Llama,mask_id=4; may be repeated."
+        ),
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="A file of questions, world:nine, or long:continuation.")

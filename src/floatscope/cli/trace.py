@@ -20,7 +20,10 @@ _SAMPLING = ("length", "steps", "block_length", "temperature", "cfg", "seed")
 @app.command()
 def trace(
     model: Annotated[
-        str, typer.Option(help="pair/mdm, twin/mdm, a directory, a .gguf file or a hub id.")
+        str,
+        typer.Option(
+            help="pair/mdm, twin/mdm, a directory, a .gguf file or a hub id; see `study`."
+        ),
     ],
     adapter: Annotated[
         Path | None, typer.Option(help="A directory with a LoRA in PEFT's format, merged into it.")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .loading import load
     from .model import Model
     from .pair import PAIR
+    from .spec import ModelSpec
     from .twin import TWIN
     from .visibility import Visibility
 

@@ -26,6 +26,7 @@ def load(
     where: str | Path | PreTrainedModel,
     *,
     into: type[M],
+    name: str | None = None,
     adapter: str | Path | None = None,
     dtype: str | torch.dtype = "auto",
     device: str | torch.device | None = None,
@@ -41,7 +42,7 @@ def load(
 ) -> M:
     """Load `where` as a model of class `into`; see `floatscope.load` for the arguments."""
     permuted.require_known(weights, seed)
-    asked = Stated(None, family, direction, block, shift, mask_id)
+    asked = Stated(name, family, direction, block, shift, mask_id)
     if isinstance(where, PreTrainedModel):
         if adapter is not None or dtype != "auto" or device is not None or revision is not None:
             raise ModelError(
@@ -49,6 +50,7 @@ def load(
                 "Leave them out; merge an adapter and use network.to(...) before.",
             )
         opened = _given(where, tokenizer, family)
+        opened = replace(opened, name=name or opened.name)
         if weights == permuted.PERMUTED:
             opened = replace(opened, net=permuted.copied(opened.net, seed))
         model = _model(opened, asked, into)
@@ -64,8 +66,8 @@ def load(
         changes = None if part is None else adapters.read(part)
         if changes is not None:
             adapters.merge(opened.net, changes, opened.kind.key_mapping)
-        name = asked.name or (str(where) if adapter is None else f"{where} + {adapter}")
-        model = _model(replace(opened, name=name), asked, into)
+        called = asked.name or (str(where) if adapter is None else f"{where} + {adapter}")
+        model = _model(replace(opened, name=called), asked, into)
         if changes is not None:
             adapters.reproduce(model, changes.path)
         _cast(model.net, wanted)

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ from ..errors import ModelError, foreign
 from . import pair, twin
 from .family import Family
 from .pair import PAIR
+from .spec import HUB_ID, no_such_model
 from .twin import TWIN
 
 # Of every from_pretrained: nothing is fetched, and no code that comes with a checkpoint runs.
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _JSON_LIMIT = 10_000_000  # bytes of a config.json; real ones have a few thousand
 
@@ -37,13 +36,9 @@ def locate(where: str | Path, revision: str | None) -> Path:
         if not (path / "config.json").exists() and len(gguf) == 1:
             return gguf[0]
         return path
-    if isinstance(where, str) and _HUB_ID.fullmatch(where) and not where.startswith("."):
+    if isinstance(where, str) and HUB_ID.fullmatch(where):
         return _from_hub(where, revision)
-    raise ModelError(
-        f"no such model: {where}",
-        "Give a directory with config.json and *.safetensors, a .gguf file, a hub id 'owner/name', "
-        f"or one of the embedded {', '.join([*PAIR, *TWIN])}.",
-    )
+    raise no_such_model(where)
 
 
 def _from_hub(repo: str, revision: str | None) -> Path:

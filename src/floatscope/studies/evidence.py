@@ -18,6 +18,7 @@ from ..measures.align import by_example
 from ..measures.base import Measure
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
+from ..models.spec import ModelSpec
 from ..stats.intervals import difference, mean, pair
 from ..tasks import cut
 from ..trace import Trace
@@ -45,23 +46,31 @@ class Evidence:
 
     @cached_property
     def asked_for(self) -> dict[str, str]:
-        """What each model is called here → what it was asked for by: the last part of a long path."""
-        names = self.request.models
-        short = {
-            n: n if n.startswith(("pair/", "twin/")) else Path(n.rstrip("/")).name or n
-            for n in names
-        }
+        """What each model is called here → what it was asked for by: its name, or the path's last part."""
+        short = {n: self._short(n) for n in self.request.models}
         twice = {s for s in short.values() if list(short.values()).count(s) > 1}
         return {n if s in twice else s: n for n, s in short.items()}
+
+    def _short(self, model: str) -> str:
+        """What a person called it, or its floatscope.json does; else the last part of a long path."""
+        spec = ModelSpec.parse(model)
+        if spec.name or spec.where.startswith(("pair/", "twin/")):
+            return spec.name or spec.where
+        own = spec.where if spec.adapter is None else f"{spec.where} + {spec.adapter}"
+        called = str(self._about(model)["name"])
+        if called != own:
+            return called
+        paths = [part for part in (spec.where, spec.adapter) if part]
+        return " + ".join(Path(part.rstrip("/")).name or part for part in paths)
+
+    def _about(self, model: str) -> dict[str, Any]:
+        shard = next(s for s in self.plan.shards if s.spec["model"] == model and _trained(s))
+        return dict(self.run.read(shard.id, ()).meta["model"])
 
     @cached_property
     def models(self) -> dict[str, dict[str, Any]]:
         """What is known of every model, by name."""
-        about: dict[str, dict[str, Any]] = {}
-        for label, name in self.asked_for.items():
-            shard = next(s for s in self.plan.shards if s.spec["model"] == name and _trained(s))
-            about[label] = self.run.read(shard.id, ()).meta["model"]
-        return about
+        return {label: self._about(name) for label, name in self.asked_for.items()}
 
     @property
     def mdm(self) -> str | None:

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from ..errors import UsageError
+from ..models.spec import ModelSpec
 from ..tasks.conditions import Condition
 from ..tasks.named import asks
 from ..tasks.record import Asks
@@ -32,7 +33,9 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     studies: tuple[str, ...] = Field(min_length=1)
-    models: tuple[str, ...] = Field(min_length=1)
+    models: tuple[str, ...] = Field(
+        min_length=1
+    )  # each as ModelSpec reads it; a file may have tables
     data: str = "world:nine"
     limit: int = Field(24, ge=2)  # examples traced
     questions: int = Field(40, ge=2)  # questions asked in each setting
@@ -89,10 +92,26 @@ class Request(BaseModel):
             raise ValueError("also: a further run has no further runs")
         return own | ({"also": tuple(own | part for part in parts)} if parts else {})
 
+    @field_validator("models", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        """Tables become texts, so that a model is one text in shards, messages and on the command line."""
+        if not isinstance(value, list | tuple):
+            return value
+        try:
+            return tuple(one if isinstance(one, str) else ModelSpec.of(one).text for one in value)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+
     @field_validator("models")
     @classmethod
     def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) < len(value):
+        try:
+            specs = [ModelSpec.parse(text) for text in value]
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        named = [spec.name for spec in specs if spec.name]
+        if len(set(value)) < len(value) or len(set(named)) < len(named):
             raise ValueError("a model is named twice")
         return value
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine import Summary, execute
+from ..models.spec import ModelSpec
 from .findings import Findings
 from .planning import plan
 from .request import Request
@@ -15,6 +16,10 @@ _VERSIONS = ("floatscope", "torch", "transformers", "numpy", "xarray")
 
 def run(request: Request, out: Path | str, **options: Any) -> tuple[Summary, Findings]:
     """Do what is not done yet, then write results/ and summary.json; `options` are `execute`'s."""
+    if options.get("engine", "local") == "local" and not (Path(out) / "manifest.json").exists():
+        for part in (request, *request.also):
+            for model in part.models:
+                ModelSpec.parse(model).require_there()
     about = {name: version(name) for name in _VERSIONS}
     summary = execute(plan(request), out, about=about, **options)
     findings = Findings(out)

@@ -1,0 +1,157 @@
+"""A model as a person names it, anywhere: "ours=./dir,family=Llama,direction=bidirectional,mask_id=4".
+
+First where it is, with a name of one's own before it if wanted; then settings of `load`. The same text
+works in Python, on the command line, in a file and in a run; a table says the same. It is read here and
+nothing is loaded, so that what is wrong with it is said before a worker starts.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelError, UsageError
+from ..sequences.direction import Direction
+from .pair import PAIR
+from .twin import TWIN
+
+_NUMBERS = ("block", "shift", "mask_id")
+_NAME = re.compile(r"[^=/\\,]{1,100}")
+_NAMED = re.compile(rf"({_NAME.pattern})=(.+)", re.S)
+HUB_ID = re.compile(r"(?!\.)[\w.-]+/[\w.-]+")
+_FORM = "[NAME=]WHERE[,SETTING=VALUE …]"
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """None where nothing is said: then the checkpoint, its floatscope.json or its family says it."""
+
+    where: str
+    name: str | None = None
+    adapter: str | None = None
+    family: str | None = None
+    direction: str | None = None
+    block: int | None = None
+    shift: int | None = None
+    mask_id: int | None = None
+    revision: str | None = None
+
+    def __post_init__(self) -> None:
+        _require(vars(self))
+
+    @classmethod
+    def of(cls, given: "str | Mapping[str, Any] | ModelSpec") -> "ModelSpec":
+        """From a text, or from a table with the same fields."""
+        if isinstance(given, ModelSpec):
+            return given
+        if isinstance(given, str):
+            return cls.parse(given)
+        if not isinstance(given, Mapping):
+            raise UsageError(
+                f"model: {given!r:.80}", f"Write {_FORM}, or a table with {_settings()}."
+            )
+        unknown = [str(key) for key in given if key not in _settings().split(", ")]
+        if unknown or "where" not in given:
+            what = f"no setting {unknown[0]!r:.80}" if unknown else "it does not say where it is"
+            raise UsageError(f"model: {what}", f"A table has where, and may have {_settings()}.")
+        _require(given)
+        return cls(**given)
+
+    @classmethod
+    def parse(cls, text: str) -> "ModelSpec":
+        if not re.search("[=,]", text) or _exists(text):  # a path may hold either
+            return cls(text)
+        head, *rest = text.split(",")
+        settings: dict[str, Any] = {}
+        for part in rest:
+            key, equals, value = part.partition("=")
+            key = key.strip()
+            if not equals or key not in _settings().split(", ")[1:] or key in settings:
+                why = "is given twice" if key in settings else "is no setting"
+                raise UsageError(
+                    f"model {text!r:.200}: {part!r:.80} {why}",
+                    f"Write {_FORM} with {_settings().removeprefix('where, ')}; a path with a comma "
+                    "goes into a table of a --config file.",
+                )
+            settings[key] = int(value) if key in _NUMBERS and value.strip().isdecimal() else value
+        named = None if _exists(head) else _NAMED.fullmatch(head)
+        if named and "name" in settings:
+            raise UsageError(f"model {text!r:.200} has two names", "Leave one out.")
+        if named:
+            settings["name"] = named[1].strip()
+        return cls.of({"where": named[2] if named else head, **settings})
+
+    @property
+    def text(self) -> str:
+        """From which the same comes again, where it can be written in a line."""
+        said = [f"{key}={value}" for key, value in self.settings.items() if key != "name"]
+        begin = f"{self.name}={self.where}" if self.name else self.where
+        text = ",".join([begin, *said])
+        with suppress(UsageError):
+            if type(self).parse(text) == self:
+                return text
+        raise UsageError(
+            f"model {self.where!r:.120}: its path or a setting holds a comma or =",
+            "Rename it, or make a link to it under another name.",
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Keywords of `load`."""
+        return {k: v for k, v in vars(self).items() if k != "where" and v is not None}
+
+    def require_there(self) -> None:
+        """Refuses what is not on this machine and no hub can have, without loading anything."""
+        known = self.where in PAIR or self.where in TWIN or HUB_ID.fullmatch(self.where)
+        if not known and not _exists(self.where):
+            raise no_such_model(self.where)
+        if self.adapter and not _exists(f"{self.adapter}/adapter_config.json"):
+            raise ModelError(
+                f"no adapter in {self.adapter}",
+                "Give a directory with adapter_config.json and its weights, as PEFT saves them.",
+            )
+
+
+def _require(given: Mapping[str, Any]) -> None:
+    """Refuses a value that no model can have, by its field's name."""
+    for field, value in given.items():
+        number = field in _NUMBERS
+        if value is None and field != "where":
+            continue
+        if number and (type(value) is not int or value < 0):
+            raise UsageError(f"model: {field} = {value!r:.80}", "Give a whole number, 0 or more.")
+        if not number and (
+            not isinstance(value, str) or not value.strip() or not value.isprintable()
+        ):
+            raise UsageError(f"model: {field} = {value!r:.80}", "Give a text of one line.")
+    name, direction = given.get("name"), given.get("direction")
+    if name is not None and not _NAME.fullmatch(name):
+        raise UsageError(
+            f"model: name = {name!r:.120}",
+            "Use at most 100 characters, and none of = , / \\ in it.",
+        )
+    if direction is not None and direction not in list(Direction):
+        raise UsageError(
+            f"model: direction = {direction!r:.80}", f"Use one of {', '.join(Direction)}."
+        )
+
+
+def no_such_model(where: object) -> ModelError:
+    return ModelError(
+        f"no such model: {where}",
+        "Give a directory with config.json and *.safetensors, a .gguf file, a hub id 'owner/name', "
+        f"or one of the embedded {', '.join([*PAIR, *TWIN])}.",
+    )
+
+
+def _settings() -> str:
+    return ", ".join(field.name for field in fields(ModelSpec))
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).expanduser().exists()
+    except (OSError, ValueError):  # too long, or NUL
+        return False

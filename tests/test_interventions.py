@@ -205,6 +205,33 @@ def test_a_trace_sees_the_attention_as_changed(models):
             np.testing.assert_allclose(trace.rows["row_flow"].sum("target"), 1, atol=1e-5)
 
 
+def test_a_trace_says_what_was_in_force(llada, tmp_path):
+    """On itself, on disk, in its repr, in a terminal and for the viewer; a clean one says nothing."""
+    from rich.console import Console
+
+    from floatscope.report.pack import scene_of
+    from floatscope.trace.summary import summary
+
+    sampler = fs.Confidence(length=4, steps=2)
+    both = fs.Together((fs.MaskColumns(k=1), fs.SinkToken()))
+    with both(llada):
+        trace = llada.trace("Go on, now.", sampler)
+        read = llada.read(trace)
+    clean = llada.trace("Go on, now.", sampler)
+    wanted = tuple(part.describe() for part in both.parts)
+    assert trace.interventions == read.interventions == wanted and len(wanted) == 2
+    assert clean.interventions == () and "under" not in repr(clean)
+    assert all(f"under {one}" in repr(trace) for one in wanted)
+    trace.save(tmp_path / "t.zarr")
+    assert fs.Trace.load(tmp_path / "t.zarr").interventions == wanted
+    with (console := Console(width=200)).capture() as captured:
+        console.print(summary(trace))
+    assert all(one in captured.get() for one in wanted)
+    assert scene_of(trace)["under"] == list(wanted) and scene_of(clean)["under"] == []
+    del trace.data.attrs["interventions"]  # a trace of an earlier version
+    assert trace.interventions == ()
+
+
 def test_a_sink_token_is_seen_by_all_and_sees_itself_alone(models):
     for family, model in models.items():
         with fs.SinkToken()(model):

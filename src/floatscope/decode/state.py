@@ -115,6 +115,8 @@ class Watcher:
 class Edit(Watcher):
     """A watcher that changes the model while it decodes: an intervention in force."""
 
+    described = ""  # the intervention as one would type it; a trace keeps it
+
     def prepare(self, prompt: Encoded) -> Encoded:
         """The prompt as the edited model is given it."""
         return prompt

@@ -95,6 +95,7 @@ class Intervention:
     @contextmanager
     def in_force(self, model: Model) -> Iterator[None]:
         acting = self.acting(model)
+        acting.described = self.describe()
         model.edits.insert(0, acting)
         try:
             with seam.attached(model.net, acting.attention):

@@ -95,6 +95,7 @@ def assemble(
         "end_ids": list(model.end_ids),
         "dtype": str(model.dtype).removeprefix("torch."),
         "sampler": sampler.describe(),
+        "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
         **_versions(),
     }
     return data

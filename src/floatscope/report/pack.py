@@ -54,6 +54,7 @@ def scene_of(
         "example": example or example_of(trace),
         "title": title or title_of(trace),
         "model": {k: str(trace.info.get(k, "")) for k in _MODEL},
+        "under": list(trace.interventions),
         "answer": trace.text,
         "prompt_length": int(trace.info["prompt_length"]),
         "gold": str(trace.info["gold"]),

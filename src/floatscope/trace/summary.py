@@ -17,7 +17,8 @@ def summary(trace: Trace) -> RenderableType:
         (repr(trace.text), "green"),
         f"  ({info['ended']}, {trace.n_steps} steps, {info['sampler']})",
     )
-    parts: list[RenderableType] = [head, _order(trace)]
+    under = [Text(f"under  {one}", "yellow") for one in trace.interventions]
+    parts: list[RenderableType] = [head, *under, _order(trace)]
     if "column_sum" in trace.data:
         parts.append(_layers(trace))
     kept = ", ".join(str(name) for name in trace.data.data_vars if trace.data[name].ndim > 2)

@@ -194,6 +194,11 @@ class Trace:
         return cls(store.load(Path(path), SCHEMA, REQUIRED, lazy=lazy))
 
     @property
+    def interventions(self) -> tuple[str, ...]:
+        """What was in force while it was traced, as one would type it; the first acted first."""
+        return tuple(map(str, self.info.get("interventions", ())))
+
+    @property
     def nbytes(self) -> int:
         return int(self.data.nbytes)
 
@@ -202,6 +207,7 @@ class Trace:
         sizes, prompt = d.sizes, int(info["prompt_length"])
         lines = [
             f"<floatscope.Trace {info['model']} · {info['sampler']}",
+            *(f"  under {one}" for one in self.interventions),
             f"  {self.n_steps} steps ({sizes['step']} kept) × {sizes['layer']} layers × "
             f"{sizes['head']} heads × {sizes['key']} positions "
             f"({prompt} prompt + {sizes['key'] - prompt} answer), {readable(self.nbytes)}",

@@ -349,6 +349,7 @@ function makeHeader(scene) {
   return make("header", { className: "fsv-model" },
     make("b", {}, `${scene.kind} · ${model}`),
     make("span", { className: "fsv-note" }, ` ${family}, ${direction}, ${scene.layers} layers × ${scene.heads} heads; ${sampler}; ${fingerprint.slice(0, 8)}`),
+    ...(scene.json.under ?? []).map((one) => make("div", { className: "fsv-under" }, `under ${one}`)),
     make("div", { className: "fsv-answer" }, "answer ", make("q", {}, scene.json.answer.trim())));
 }
 

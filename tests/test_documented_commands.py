@@ -174,7 +174,7 @@ def named(words):
     for option, value in pairwise(words):
         if option in ("--model", "--data", "--config", "--frequencies", "--plugin"):
             found.append(value)
-    if words[0] in ("report", "view"):
+    if words[0] in ("report", "view", "verify"):
         found.append(words[1])
     if words[0] == "frequencies":
         found += words[words.index("--out") + 2 :]

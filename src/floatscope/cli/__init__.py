@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ..engine.interrupt import once
 from ..errors import FloatscopeError
-from . import evaluate, frequencies, lists, report, study, trace
+from . import evaluate, frequencies, lists, report, study, trace, verify
 from .app import Interrupted, app, err
 
 

@@ -1,6 +1,7 @@
 """`floatscope study`, `studies`, `demo`: runs over several models, into a directory that can resume."""
 
 import os
+from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,7 +57,8 @@ def study(
     ] = None,
     out_dir: Out = Path("run"),
     config: Annotated[
-        Path | None, typer.Option(help="A .toml, .yaml or .json file; flags come before it.")
+        Path | None,
+        typer.Option(help="A .toml, .yaml or .json file, or a run.json; flags come before it."),
     ] = None,
     model: Annotated[
         list[str] | None,
@@ -139,31 +141,39 @@ def study(
     * `floatscope study floating knowledge --model ./LLaDA-8B-Instruct --model ./Llama-3.1-8B
       --data nq.jsonl.gz --asked-as passages=5 --length 32 --out run/`
     * `floatscope study --config study.toml --out run/ --engine ray`
+    * `floatscope study --config run/run.json --out again/` (the same once more)
     """
     from ..registry import placed
     from ..studies import STUDIES, Request, read_request, request_of
+    from ..studies.provenance import is_run, repeated
 
     # Flags are called as the request's fields are.
     given = {name: value for name, value in locals().items() if name in Request.model_fields}
     given |= {"studies": names, "models": model, "plugins": [placed(one) for one in plugin or []]}
+    given = {key: value for key, value in given.items() if value not in (None, [])}
     fields: dict[str, Any] = read_request(config) if config else {}
-    fields |= {key: value for key, value in given.items() if value not in (None, [])}
+    folder = Path()
+    if config and is_run(fields):
+        fields, folder = repeated(fields, config, given)
+        out_dir = out_dir.absolute() if folder != Path() else out_dir
+    fields |= given
     fields.setdefault("studies", list(STUDIES))
     if "models" not in fields:
         raise UsageError("no model", "Name some with --model, or in the --config file.")
     request = request_of(fields, str(config or ""))
-    _run(
-        request,
-        out_dir,
-        engine,
-        workers,
-        gpus,
-        address=address,
-        patience=patience,
-        shard_limit=shard_limit,
-        resume=resume,
-        overwrite=overwrite,
-    )
+    with chdir(folder):
+        _run(
+            request,
+            out_dir,
+            engine,
+            workers,
+            gpus,
+            address=address,
+            patience=patience,
+            shard_limit=shard_limit,
+            resume=resume,
+            overwrite=overwrite,
+        )
 
 
 @app.command()

@@ -1,13 +1,16 @@
 """A run from beginning to end: plan, execute, tables. The report is made by whoever asks for it."""
 
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..engine import Summary, execute
+from ..engine import Run, Summary, execute
+from ..engine.directory import Unreadable
 from ..models.spec import ModelSpec
 from .findings import Findings
 from .planning import plan
+from .provenance import read_by, require_same_data
 from .request import Request
 from .results import write_results
 
@@ -20,7 +23,10 @@ def run(request: Request, out: Path | str, **options: Any) -> tuple[Summary, Fin
         for part in (request, *request.also):
             for model in part.models:
                 ModelSpec.parse(model).require_there()
-    about = {name: version(name) for name in _VERSIONS}
+    about = {**{name: version(name) for name in _VERSIONS}, **read_by(request)}
+    with suppress(Unreadable):  # the engine writes a damaged one anew, where the shards allow it
+        there = None if options.get("overwrite") else Run(out).asked()
+        require_same_data((there or {}).get("about", {}), about, Path(out))
     summary = execute(plan(request), out, about=about, **options)
     findings = Findings(out)
     write_results(findings)

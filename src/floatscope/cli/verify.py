@@ -1,0 +1,55 @@
+"""`floatscope verify`: is what a run directory holds what its models and data give?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..errors import RunError
+from .app import Plugins, app, err, out
+
+
+@app.command()
+def verify(
+    directory: Annotated[Path, typer.Argument(help="A finished run's directory.")],
+    shards: Annotated[int, typer.Option(min=1, help="How many to compute again.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Chooses which.")] = 0,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Largest difference of two numbers that passes.")
+    ] = 1e-5,
+    plugin: Plugins = None,
+) -> None:
+    """Compute some shards of a run again, and compare them with what is stored.
+
+    Needs the run's models and data, under the same paths. On the machine that made the run a shard comes
+    out byte for byte; on another kind, last digits may differ, and a near-tie may give another token.
+    """
+    from ..studies.verifying import verify
+
+    table = Table("shard", "work", "largest difference", "")
+    failed = 0
+    with err.status("Verifying …") as status:
+        for one in verify(
+            directory,
+            sample=shards,
+            seed=seed,
+            progress=lambda name: status.update(f"Verifying {escape(name)} …"),
+        ):
+            right = not one.differs and one.largest <= tolerance
+            failed += not right
+            word = "byte for byte" if one.exact else "within tolerance" if right else "differs"
+            why = f": {one.differs}" if one.differs else ""
+            table.add_row(
+                escape(one.shard),
+                escape(one.what),
+                "–" if one.largest != one.largest else f"{one.largest:.2g}",
+                f"{'[green]✓' if right else '[red]✗'}[/] {escape(word + why)}",
+            )
+    out.print(table)
+    if failed:
+        raise RunError(
+            f"{failed} of {table.row_count} shards are not what is stored in {directory}",
+            "Look for another version, machine or dtype (run.json: about), or changed weights or data.",
+        )

@@ -1,0 +1,119 @@
+"""Some shards of a finished run computed again, and held against what is stored.
+
+What a run says of its models, data and versions is a promise; this is a test of it. On the same kind of
+machine a shard comes out byte for byte; on another, floating-point sums may end in other digits, and a
+near-tie in another token.
+"""
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..engine import Output, Shard
+from ..errors import UsageError
+from .findings import Findings
+from .kept_models import KeptModels
+from .worker import _Worker
+
+_ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place is called there
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One shard: how far it is from what is stored, and what differs; NaN: it cannot be compared."""
+
+    shard: str
+    what: str  # trace, ask or control; and the model
+    largest: float  # difference of any two numbers
+    differs: str = ""
+
+    @property
+    def exact(self) -> bool:
+        return not self.differs and self.largest == 0
+
+
+def verify(
+    directory: Path | str,
+    *,
+    sample: int = 3,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> Iterator[Verified]:
+    """Compute `sample` shards again, of every kind of work in turn; `seed` chooses which."""
+    if sample < 1:
+        raise UsageError(f"sample = {sample}", "Verify at least one shard.")
+    findings, models = Findings(directory), KeptModels()
+    parts = (findings, *findings.also)
+    workers: dict[int, _Worker] = {}
+    for shard in _chosen([s for part in parts for s in part.plan.shards], sample, seed):
+        if progress:
+            progress(shard.id)
+        number = int(shard.spec.get("also", 0))
+        if number not in workers:
+            workers[number] = _Worker(parts[number].request, models)
+        again = workers[number](shard.spec, lambda done, of: None)
+        yield _compared(shard, findings.run.read(shard.id), again)
+
+
+def _kind(shard: Shard) -> str:
+    return "control" if shard.spec.get("control") is not None else str(shard.spec["kind"])
+
+
+def _chosen(shards: list[Shard], sample: int, seed: int) -> list[Shard]:
+    """At random, the kinds of work taking turns; in the plan's order, which loads each model once."""
+    by_kind: dict[tuple[str, str], list[Shard]] = defaultdict(list)
+    for shard in random.Random(seed).sample(shards, len(shards)):
+        by_kind[_kind(shard), shard.spec["model"]].append(shard)
+    taken: list[Shard] = []
+    while len(taken) < min(sample, len(shards)):
+        for several in by_kind.values():
+            if several and len(taken) < sample:
+                taken.append(several.pop())
+    return sorted(taken, key=shards.index)
+
+
+def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
+    what = f"{_kind(shard)}, {shard.spec['model']}"
+    before, now = (_said(output.meta) for output in (stored, again))
+    if before["model"] != now["model"]:
+        changed = [key for key in before["model"] if before["model"][key] != now["model"].get(key)]
+        key = "fingerprint" if "fingerprint" in changed else changed[0]
+        differs = f"another model: {key} was {before['model'][key]}, is {now['model'].get(key)}"
+        return Verified(shard.id, what, float("nan"), differs)
+    if stored.arrays.keys() != again.arrays.keys():
+        return Verified(shard.id, what, float("nan"), "other arrays: another version?")
+    largest, differs = 0.0, ""
+    for name, array in stored.arrays.items():
+        other = np.asarray(again.arrays[name])
+        if array.shape != other.shape or (array.dtype.kind in "SU") != (other.dtype.kind in "SU"):
+            return Verified(shard.id, what, float("nan"), f"{name} has another shape")
+        if array.dtype.kind == "f":
+            there = np.isnan(array) == np.isnan(other)
+            gap = np.abs(np.nan_to_num(array) - np.nan_to_num(other))
+            largest = max(largest, float(gap.max(initial=0)))
+            differs = differs or ("" if there.all() else f"{name}: not a number elsewhere")
+        elif not np.array_equal(array, other):
+            differs = differs or f"{name} differs"
+    texts = [_texts(one) for one in (before, now)]
+    if texts[0] != texts[1]:
+        at = next(i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b)
+        differs = f"said {texts[1][at]!r:.60} instead of {texts[0][at]!r:.60}"
+    return Verified(shard.id, what, largest, differs)
+
+
+def _said(meta: dict[str, Any]) -> dict[str, Any]:
+    """As a file holds it, without what belongs to the machine."""
+    said: dict[str, Any] = json.loads(json.dumps(meta))
+    said["model"] = {k: v for k, v in said["model"].items() if k not in _ELSEWHERE}
+    return said
+
+
+def _texts(said: dict[str, Any]) -> list[str]:
+    rows = said.get("rows") or said.get("examples") or []
+    return [str(row.get("prediction", row.get("text", ""))) for row in rows]

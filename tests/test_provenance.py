@@ -1,0 +1,177 @@
+"""A run says what it read, goes on with nothing else, and can be repeated by somebody else."""
+
+import json
+import os
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from floatscope.cli import app
+from floatscope.errors import RunError, UsageError
+from floatscope.studies import Findings
+
+MINE = ("--plugin", "mine.py")
+PLUGIN = """
+import floatscope as fs
+from floatscope.studies import Setting
+
+@fs.register
+class Asked(fs.Study):
+    name = "asked"
+    question = "Is it asked?"
+    method = "it is"
+
+    def settings(self, request):
+        return [Setting("with-passages", request.asked_as)]
+"""
+
+
+def command(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def project(checkpoints, tmp_path_factory):
+    """A folder with a checkpoint, data and a plugin; a run in it, with paths as one types them."""
+    folder = tmp_path_factory.mktemp("project")
+    shutil.copytree(checkpoints["Llama"], folder / "adapted")
+    (folder / "adapted" / "floatscope.json").write_text('{"name": "ours"}')
+    rows = [
+        {"question": f"Number {i}?", "answers": [f"w{i}"], "passages": [f"{i} is w{i}.", "No."]}
+        for i in range(3)
+    ]
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "mine.py").write_text(PLUGIN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        command(
+            *"study floating asked --plugin mine.py --data questions.jsonl --limit 2".split(),
+            *"--questions 2 --length 4 --steps 2 --controls 0 --out run --model".split(),
+            "./adapted,direction=bidirectional,shift=1,mask_id=4",
+        )
+    return folder
+
+
+@pytest.fixture
+def there(project, monkeypatch):
+    monkeypatch.chdir(project)
+    return project
+
+
+def produced(run):
+    return {
+        file.relative_to(run): file.read_bytes()
+        for file in [*run.glob("shards/*.npz"), *run.glob("results/*"), run / "summary.json"]
+    }
+
+
+def test_run_json_holds_checksums_of_what_was_read(project):
+    about = json.loads((project / "run" / "run.json").read_text())["about"]
+    assert set(about["data"]) == {"questions.jsonl"} and len(about["data"]["questions.jsonl"]) == 64
+    assert set(about["plugins"]) == {str(project / "mine.py")}
+    assert about["folder"] == str(project)
+    assert list(Findings(project / "run").models) == ["ours"]
+
+
+def test_it_is_repeated_from_elsewhere_to_the_same_bytes(project, tmp_path, monkeypatch):
+    """The run's directory was moved, and whoever repeats it stands somewhere else."""
+    shutil.copytree(project / "run", tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"was run with --plugin .*mine.py"):
+        command("study", "--config", "moved/run.json", "--out", "again")
+    plugin = ("--plugin", project / "mine.py")
+    command("study", "--config", "moved/run.json", "--out", "again", *plugin)
+    assert produced(tmp_path / "again") == produced(project / "run")
+    assert not (project / "again").exists()
+    report = command("report", "moved", *plugin)
+    assert "report.html" in report
+
+
+def test_a_flag_comes_before_what_was_stored(there, tmp_path):
+    command("study", "--config", "run/run.json", "--limit", 3, "--out", tmp_path / "more", *MINE)
+    asked = [Findings(run).request for run in (there / "run", tmp_path / "more")]
+    assert asked[1] == asked[0].model_copy(update={"limit": 3})
+
+
+@pytest.mark.parametrize("name", ["questions.jsonl", "mine.py"])
+def test_what_has_changed_is_named_before_anything_runs(there, tmp_path, name):
+    before = (there / name).read_text()
+    (there / name).write_text(before + "\n")
+    try:
+        with pytest.raises(UsageError, match=f"{name} is not what the run read"):
+            command("study", "--config", "run/run.json", "--out", tmp_path / "again", *MINE)
+    finally:
+        (there / name).write_text(before)
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_run_goes_on_only_with_its_own_data(there, tmp_path):
+    data = tmp_path / "q.jsonl"
+    shutil.copy(there / "questions.jsonl", data)
+    words = (
+        f"study floating --data {data} --limit 2 --length 4 --steps 2 --controls 0 --out".split()
+    )
+    words += [tmp_path / "run", "--model", "adapted"]
+    command(*words)
+    command(*words)  # nothing has changed
+    data.write_text(data.read_text() + "\n")
+    with pytest.raises(RunError, match="has changed since .* was begun"):
+        command(*words)
+    command(*words, "--overwrite")
+
+
+def test_what_is_not_here_is_named(there, tmp_path, monkeypatch):
+    run = json.loads((there / "run" / "run.json").read_text())
+    run["about"]["folder"] = str(tmp_path / "gone")
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(run))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"questions.jsonl, which the run read, is not here.*gone"):
+        command(
+            "study", "--config", file, "--out", tmp_path / "again", "--plugin", there / "mine.py"
+        )
+    assert os.getcwd() == str(tmp_path)
+
+
+def test_a_sample_of_shards_is_computed_again_byte_for_byte(there):
+    said = command("verify", "run", "--shards", 9, "--plugin", "mine.py")
+    assert said.count("byte for byte") == len(list((there / "run" / "shards").glob("*.npz")))
+    assert "✗" not in said
+
+
+def test_verify_sees_other_weights_other_numbers_and_other_answers(there, tmp_path):
+    from floatscope.engine import Output
+    from floatscope.studies.verifying import _compared, verify
+
+    [one, *_] = list(verify("run", sample=1, seed=3))
+    assert one.exact
+    found = Findings("run")
+    shard = next(s for s in found.plan.shards if s.spec["kind"] == "trace")
+    stored = found.run.read(shard.id)
+    name = next(k for k, v in stored.arrays.items() if v.dtype.kind == "f" and v.size)
+    bent = stored.arrays[name].copy()
+    bent.reshape(-1)[0] += 0.5
+    near = _compared(shard, stored, Output(stored.arrays | {name: bent}, stored.meta))
+    assert near.largest == pytest.approx(0.5) and not near.differs and not near.exact
+    other = {**stored.meta, "model": {**stored.meta["model"], "fingerprint": "0"}}
+    assert "fingerprint was" in _compared(shard, stored, Output(stored.arrays, other)).differs
+    said = json.loads(json.dumps(stored.meta))
+    said["examples"][0]["text"] = "else"
+    assert "said 'else' instead of" in _compared(shard, stored, Output(stored.arrays, said)).differs
+
+
+def test_verify_fails_where_the_weights_have_changed(there, checkpoints, tmp_path, monkeypatch):
+    shutil.copytree(there, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    model = tmp_path / "copy" / "adapted" / "model.safetensors"
+    from safetensors.torch import load_file, save_file
+
+    weights = {k: v * 1.01 for k, v in load_file(model).items()}
+    save_file(weights, model, metadata={"format": "pt"})
+    with pytest.raises(RunError, match="1 of 1 shards are not what is stored"):
+        command("verify", "run", "--shards", 1, "--plugin", "mine.py")

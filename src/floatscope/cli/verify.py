@@ -23,8 +23,8 @@ def verify(
 ) -> None:
     """Compute some shards of a run again, and compare them with what is stored.
 
-    Needs the run's models and data, under the same paths. On the machine that made the run a shard comes
-    out byte for byte; on another kind, last digits may differ, and a near-tie may give another token.
+    Needs the run's models and data, here or where the run was made. On the machine that made it a shard
+    comes out byte for byte; on another, last digits may differ, and a near-tie may give another token.
     """
     from ..studies.verifying import verify
 

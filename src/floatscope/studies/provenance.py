@@ -49,29 +49,34 @@ def repeated(
 
     `given` are fields that come before them: data that are not asked for need not be there.
     """
-    fields, about = as_stored({**run["request"], **given}), dict(run.get("about", {}))
+    fields = as_stored({**run["request"], **given})
     if run["request"].get("plugins") and not given.get("plugins"):
         # A plugin is never imported because a file names it: it may be anyone's.
         plugins = " ".join(f"--plugin {plugin}" for plugin in run["request"]["plugins"])
         raise UsageError(f"{where} was run with {plugins}", "Say so again, if you trust it.")
+    return fields, folder_of(run.get("about", {}), fields, where)
+
+
+def folder_of(about: Mapping[str, Any], fields: Mapping[str, Any], where: Path) -> Path:
+    """Where all that a request reads is, unchanged: here, or where the run was made."""
     used = {part["data"] for part in (fields, *fields.get("also", ()))}
-    about[DATA] = {path: told for path, told in about.get(DATA, {}).items() if path in used}
-    wanted = [*about.get(DATA, {}), *about.get(PLUGINS, {}), *_models(fields)]
+    told = {path: digest for path, digest in about.get(DATA, {}).items() if path in used}
+    told |= about.get(PLUGINS, {})
+    wanted = [*told, *_models(fields)]
     missing = [path for path in wanted if not Path(path).expanduser().exists()]
     folder = Path(str(about.get(FOLDER, "."))) if missing else Path()
     if missing and not all((folder / Path(path).expanduser()).exists() for path in wanted):
         raise UsageError(
             f"{where}: {missing[0]}, which the run read, is not here",
-            f"Run it in the folder that has it; the run was made in {folder}.",
+            f"Do it in the folder that has it; the run was made in {folder}.",
         )
-    for kind in (DATA, PLUGINS):
-        for path, digest in about.get(kind, {}).items():
-            if _digest(folder / Path(path).expanduser()) != digest:
-                raise UsageError(
-                    f"{where}: {path} is not what the run read (sha256 was {digest[:12]}…)",
-                    "Put that file back; or give other data to a run of its own.",
-                )
-    return fields, folder
+    for path, digest in told.items():
+        if _digest(folder / Path(path).expanduser()) != digest:
+            raise UsageError(
+                f"{where}: {path} is not what the run read (sha256 was {digest[:12]}…)",
+                "Put that file back; or give other data to a run of its own.",
+            )
+    return folder
 
 
 def _models(fields: Mapping[str, Any]) -> list[str]:

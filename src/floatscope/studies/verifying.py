@@ -9,6 +9,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from ..engine import Output, Shard
 from ..errors import UsageError
 from .findings import Findings
 from .kept_models import KeptModels
+from .provenance import folder_of
+from .request import as_stored
 from .worker import _Worker
 
 _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place is called there
@@ -48,16 +51,20 @@ def verify(
     """Compute `sample` shards again, of every kind of work in turn; `seed` chooses which."""
     if sample < 1:
         raise UsageError(f"sample = {sample}", "Verify at least one shard.")
-    findings, models = Findings(directory), KeptModels()
+    findings, models = Findings(Path(directory).absolute()), KeptModels()
+    asked = findings.run.asked() or {}
+    fields = as_stored(asked["request"])
+    folder = folder_of(asked.get("about", {}), fields, Path(directory))
     parts = (findings, *findings.also)
     workers: dict[int, _Worker] = {}
     for shard in _chosen([s for part in parts for s in part.plan.shards], sample, seed):
         if progress:
             progress(shard.id)
         number = int(shard.spec.get("also", 0))
-        if number not in workers:
-            workers[number] = _Worker(parts[number].request, models)
-        again = workers[number](shard.spec, lambda done, of: None)
+        with chdir(folder):
+            if number not in workers:
+                workers[number] = _Worker(parts[number].request, models)
+            again = workers[number](shard.spec, lambda done, of: None)
         yield _compared(shard, findings.run.read(shard.id), again)
 
 

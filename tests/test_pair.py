@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import socket
 import sys
@@ -154,3 +155,12 @@ def test_the_card_is_made_from_the_tables(tmp_path):
     finally:
         sys.argv = sys_argv
     assert out.read_text() == Path(pair.FOLDER / "CARD.md").read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_example_of_a_page_gives_a_right_answer(page):
+    text = (Path(__file__).parent.parent / page).read_text()
+    first = re.search(r"^```python\n(.*?)^```", text, re.M | re.S)[1]
+    names = {}
+    exec(first, names)
+    assert names["trace"].text.strip() == "Ostrel" and "Ostrel" in first.replace(".", " ").split()

@@ -80,3 +80,11 @@ def test_nothing_to_compare_with():
     for answers in ([], ["a", " "], "Paris"):
         with pytest.raises(fs.UsageError, match="nothing to compare"):
             score("Paris", answers)
+
+
+def test_which_answer_counted():
+    from floatscope.tasks.scores import counted
+
+    assert counted("It was in London, then.", ["Paris", "London"]) == "London"
+    assert counted("the U.S.", ["USA", "the US", "U.S."]) in ("the US", "U.S.")
+    assert counted("Rome", ["Paris", "London"]) == ""

@@ -100,6 +100,12 @@ def test_every_claim_of_the_list_is_answered(finished):
     assert [c["number"] for c in summary["claims"]] == list(range(1, 11))
 
 
+def test_a_reader_can_judge_every_answer(finished):
+    table = finished.tables["answers"]
+    assert set(table["gold"]) == {"word0", "word1", "word2"}
+    assert (table["counted"].astype(bool) == (table["contains"] == 1)).all()
+
+
 def test_what_a_masking_hid_is_in_the_evidence(finished):
     for model in finished.models:
         anchors, mass, random, first = (

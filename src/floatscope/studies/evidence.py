@@ -21,6 +21,7 @@ from ..measures.result import Result
 from ..models.spec import ModelSpec
 from ..stats.intervals import difference, mean, pair
 from ..tasks import cut
+from ..tasks.scores import counted
 from ..trace import Trace
 from .claim import Number
 from .request import Request
@@ -186,7 +187,7 @@ class Evidence:
 
     def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
         """Scores by question, in order: id, exact_match, contains, f1, steps; since they are noted,
-        masks, cut (off by its length) and known (by the pair)."""
+        masks, cut (off by its length) and known (by the pair); gold answers, and which of them counted."""
         if (setting, model) not in self._answers:
             self._answers[setting, model] = self._scores(setting, model)
         return self._answers[setting, model]
@@ -201,10 +202,19 @@ class Evidence:
         if all("cut" in row for row in lines):  # old runs did not note it
             kept += ["masks", "cut", "known"]
         scores = ("exact_match", "contains", "f1")  # None where one has no meaning
-        return {
+        told = {
             key: np.array([row[key] for row in lines], float if key in scores else None)
             for key in kept
         }
+        if all("answers" in row for row in lines):  # what a reader needs to judge for himself
+            gold = [row["answers"] for row in lines]
+            why = [
+                counted(row["prediction"], row["answers"]) if row["contains"] else ""
+                for row in lines
+            ]
+            told |= {"gold": np.array([" | ".join(one) for one in gold], None)}
+            told |= {"counted": np.array(why, None)}
+        return told
 
     def cut_note(self, setting: str, model: str | None) -> str:
         """How many of a setting's answers were cut off by their length; "" if none, or if unknown."""

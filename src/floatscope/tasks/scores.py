@@ -38,6 +38,11 @@ def contains(prediction: str, answers: Sequence[str]) -> float:
     return _best(lambda said, right: float(f" {right} " in f" {said} "), prediction, answers)
 
 
+def counted(prediction: str, answers: Sequence[str]) -> str:
+    """Why it counts as right: the first answer that the prediction contains; "" if none."""
+    return next((one for one in answers if contains(prediction, [one])), "")
+
+
 def f1(prediction: str, answers: Sequence[str]) -> float:
     """Harmonic mean of precision and recall over the words of prediction and answer."""
     return _best(_f1, prediction, answers)

@@ -175,3 +175,19 @@ def test_verify_fails_where_the_weights_have_changed(there, checkpoints, tmp_pat
     save_file(weights, model, metadata={"format": "pt"})
     with pytest.raises(RunError, match="1 of 1 shards are not what is stored"):
         command("verify", "run", "--shards", 1, "--plugin", "mine.py")
+
+
+def test_a_report_without_the_plugin_shows_the_rest_and_says_what_is_missing(
+    project, tmp_path, monkeypatch
+):
+    from floatscope.studies import STUDIES
+
+    shutil.copytree(project / "run", tmp_path / "run")
+    monkeypatch.setattr(STUDIES, "_added", {})
+    found = Findings(tmp_path / "run")
+    assert [study.name for study in found.studies] == ["floating"]
+    assert "'asked', which is not known here: it is left out" in found.notes[0]
+    assert "--plugin" in found.notes[0] and found.claims["floating"]
+    command("report", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "is not known here: it is left out" in page.replace("&#39;", "'")

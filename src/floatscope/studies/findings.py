@@ -44,12 +44,17 @@ class Findings(Evidence):
         if unknown:
             # A plugin is never imported because a directory names it: it may be anyone's.
             plugins = " ".join(f"--plugin {plugin}" for plugin in request.plugins)
-            raise RunError(
-                f"{directory} holds a study {unknown[0]!r}, which is not known here",
+            remedy = (
                 f"It came with {plugins}: say so again."
                 if plugins
-                else "Use the version that ran it.",
+                else "Use the version that ran it."
             )
+            what = f"holds a study {unknown[0]!r}, which is not known here"
+            rest = tuple(name for name in request.studies if name in STUDIES)
+            if not rest:
+                raise RunError(f"{directory} {what}", remedy)
+            request = request.model_copy(update={"studies": rest})
+            self.missing = f"The run {what}: it is left out. {remedy}"
         whole = _as_run(run, request)
         super().__init__(run, request, part_of(whole, 0), measures_of(request))
         self.also = tuple(
@@ -57,6 +62,7 @@ class Findings(Evidence):
             for number, one in enumerate(request.also, 1)
         )
 
+    missing = ""  # a study of the run that is not known here, and what to do
     label = ""  # of a further run: what its tables, figures and sections are told apart by
 
     @cached_property
@@ -127,8 +133,8 @@ class Findings(Evidence):
 
     @cached_property
     def notes(self) -> list[str]:
-        """Where most answers were cut off by their length: by model, with the remedy."""
-        lines = []
+        """A study that is missing; where most answers were cut off by their length, by model; remedies."""
+        lines = [self.missing] if self.missing else []
         for model in self.models:
             cut_off = [s for s in settings_of(self.request) if self.cut_off((s,), model)]
             if cut_off:

@@ -109,8 +109,10 @@ def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
             differs = differs or f"{name} differs"
     texts = [_texts(one) for one in (before, now)]
     if texts[0] != texts[1]:
-        at = next(i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b)
-        differs = f"said {texts[1][at]!r:.60} instead of {texts[0][at]!r:.60}"
+        pairs = [(a, b) for a, b in zip(*texts, strict=False) if a != b]
+        differs = "another number of answers"
+        if pairs:
+            differs = f"said {pairs[0][1]!r:.60} instead of {pairs[0][0]!r:.60}"
     return Verified(shard.id, what, largest, differs)
 
 

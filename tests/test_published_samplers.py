@@ -19,7 +19,7 @@ from tiny_models import EVERY
 import floatscope as fs
 from floatscope.decode import Change
 from floatscope.decode.draw import stream
-from floatscope.decode.presets import all_samplers, presets
+from floatscope.decode.presets import all_samplers, presets, sampler_of
 from floatscope.decode.samplers.base import Guess
 from floatscope.models import tiny
 
@@ -520,3 +520,11 @@ def test_presets_with_a_published_name_have_the_published_settings():
     calibrated = every["position-calibrated"]
     assert (calibrated.decay, calibrated.clip) == (0.25, 10)
     assert presets(64, None)["remask"].source == "ours"
+
+
+def test_a_name_brings_fields():
+    """As `--sampler` and a study's file have it; options that come beside it count too."""
+    made = sampler_of("confidence, temperature=0.7,block_length=8", {"length": 16}, ["seed=3"])
+    assert made == fs.Confidence(length=16, temperature=0.7, block_length=8, seed=3)
+    with pytest.raises(fs.UsageError, match="colour=3: confidence has no such field"):
+        sampler_of("confidence,colour=3", {})

@@ -40,11 +40,12 @@ def results(files: list[Path]) -> dict[str, Any]:
                 "exact_match": _mean(exact),
                 "f1": _mean(each[task]),
             }
-        losses = raw["text_loss"]
+        draws = np.array(raw["text_loss"])  # (draws of masks, texts)
         out[name] = {
             "int8": raw["int8"],
-            "text_loss": float(np.mean(losses)),
-            "draws": losses,
+            "text_loss": _mean(draws.mean(0), None),
+            "texts": draws.shape[1],
+            "draws": [round(float(x), 4) for x in draws.mean(1)],
             "tasks": tasks,
         }
     mdm, arm = (by_question.get(MODELS[name], {}) for name in ("mdm", "arm"))
@@ -53,7 +54,7 @@ def results(files: list[Path]) -> dict[str, Any]:
     return out
 
 
-def _mean(values: np.ndarray, bounds: tuple[float, float] = (0, 1)) -> list[float]:
+def _mean(values: np.ndarray, bounds: tuple[float, float] | None = (0, 1)) -> list[float]:
     return [round(float(x), 4) for x in mean(values, bounds=bounds, level=0.95)]
 
 
@@ -83,7 +84,8 @@ def losses(made: dict[str, Any]) -> str:
     for name in MODELS.values():
         if name in made:
             what = "masked-diffusion bound" if name == MODELS["mdm"] else "next token"
-            lines.append(f"| `{name}` | {made[name]['text_loss']:.2f} | {what} |")
+            value, low, high = made[name]["text_loss"]
+            lines.append(f"| `{name}` | {value:.2f} [{low:.2f}, {high:.2f}] | {what} |")
     return "\n".join(lines)
 
 

@@ -186,7 +186,13 @@ def packed_logits(
 
 @torch.no_grad()
 def text_loss(model: Twin, held: np.ndarray, texts: int, length: int = 512, seed: int = 0) -> float:
-    """Nats a token on held-out text: the next token's loss, or the masked-diffusion bound.
+    return float(np.mean(text_losses(model, held, texts, length, seed)))
+
+
+def text_losses(
+    model: Twin, held: np.ndarray, texts: int, length: int = 512, seed: int = 0
+) -> list[float]:
+    """Nats a token of each held-out text: the next token's loss, or the masked-diffusion bound.
 
     The bound: of a text's n tokens k are masked, k uniform from 1 to n; the mean loss of the masked ones.
     """
@@ -212,4 +218,4 @@ def text_loss(model: Twin, held: np.ndarray, texts: int, length: int = 512, seed
             logits = F.linear(h[asked], table).float()
             logits[:, MASK] = -torch.inf
             losses.append(F.cross_entropy(logits, want[asked]))
-    return float(torch.stack(losses).mean())
+    return torch.stack(losses).tolist()

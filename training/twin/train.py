@@ -57,6 +57,10 @@ class Trainer:
         self.began, self.args = time.monotonic(), args
         self.device = torch.device(args.device)
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        if self.device.type == "cuda":
+            # Else sums of gradients (attention's, and of rows taken twice) come in any order.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True, warn_only=True)
         self.recipe = Recipe(lr=args.lr, tokens=args.tokens)
         self.total, self.step = args.steps, 0
         args.out.mkdir(parents=True, exist_ok=True)
@@ -77,9 +81,6 @@ class Trainer:
             raise SystemExit(f"error: {args.out} holds a run: give --resume, or another --out")
         if self.device.type == "cuda":
             torch.set_float32_matmul_precision("high")
-            # Else sums of gradients (attention's, and of rows taken twice) come in any order.
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(True)
             self.model.compile()
         articles, by = readings(args.data)
         lines = (

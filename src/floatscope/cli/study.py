@@ -89,7 +89,13 @@ def study(
     ] = None,
     length: Annotated[int | None, typer.Option(min=1, help="Masks, or tokens to generate.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Default: one per token.")] = None,
-    sampler: Annotated[str | None, typer.Option(help="For diffusion models.")] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(
+            help="For diffusion models, as `confidence` or `confidence,temperature=0.7`; "
+            "a temperature holds for causal models too."
+        ),
+    ] = None,
     frequencies: Annotated[
         str | None, typer.Option(help="A .npy file of `floatscope frequencies`, or pair.")
     ] = None,

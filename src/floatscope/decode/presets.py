@@ -30,10 +30,13 @@ def default_sampler(model: "Model") -> Any:
 def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()) -> Any:
     """A sampler with the `common` settings it has a field for; `options` are "field=value".
 
-    A common setting of None is left to the sampler: Dream, for one, has a temperature of its own.
+    A name may bring some: "confidence,temperature=0.7". A common setting of None is left to the
+    sampler: Dream, for one, has a temperature of its own.
     """
     from .samplers import SAMPLERS
 
+    name, *brought = (part.strip() for part in name.split(","))
+    options = [*brought, *options]
     cls = SAMPLERS.named(name)
     known = {f.name for f in fields(cls)}
     unknown = [key for key, value in common.items() if key not in known and value]
@@ -44,7 +47,7 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
         key, _, value = text.partition("=")
         if key not in known or not value:
             raise UsageError(
-                f"--set {text}: {name} has no such field", f"It has: {', '.join(sorted(known))}."
+                f"{text}: {name} has no such field", f"It has: {', '.join(sorted(known))}."
             )
         settings[key] = value_of(value)
     return cls(**settings)

@@ -45,7 +45,7 @@ class Request(BaseModel):
     traced_as: str = "as-is"  # the condition under which they are traced
     length: int = Field(16, ge=1)  # masks, or tokens to generate
     steps: int | None = Field(None, ge=1)
-    sampler: str = "confidence"
+    sampler: str = "confidence"  # or with fields: "confidence,temperature=0.7"
     frequencies: str | None = None
     columns: tuple[int, ...] = Field((1, 5, 10), min_length=1)  # anchors masked
     template: str = "auto"

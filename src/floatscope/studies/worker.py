@@ -247,7 +247,10 @@ class _Worker:
         name = setting.sampler if setting and setting.sampler else request.sampler
         common = {"length": request.length, "seed": request.seed}
         if not model.is_diffusion:
-            return None if setting and setting.sampler else sampler_of(default_name(model), common)
+            if setting and setting.sampler:
+                return None
+            warm = [part for part in name.split(",")[1:] if part.strip().startswith("temperature=")]
+            return sampler_of(default_name(model), common, warm)
         special = all_samplers(request.length, request.steps, request.frequencies)
         if setting and setting.sampler in special:
             chosen = special[setting.sampler]

@@ -60,7 +60,7 @@ class Trainer:
         if self.device.type == "cuda":
             # Else sums of gradients (attention's, and of rows taken twice) come in any order.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.use_deterministic_algorithms(True)
         self.recipe = Recipe(lr=args.lr, tokens=args.tokens)
         self.total, self.step = args.steps, 0
         args.out.mkdir(parents=True, exist_ok=True)

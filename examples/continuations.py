@@ -1,6 +1,6 @@
 """Twenty texts gone on with by the twin, as they came: docs/twin_texts.md.
 
-    python examples/continuations.py [--texts 20] [--temperature 0.5] > texts.md
+    python examples/continuations.py [--texts 20] [--temperature 0.7] [--block-length 8] > texts.md
 
 The first texts of `long:continuation`, none left out. About 35 s a text on two CPU cores.
 """
@@ -17,12 +17,17 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--texts", type=int, default=20)
 parser.add_argument("--model", default="twin/mdm")
 parser.add_argument("--length", type=int, default=64)
-parser.add_argument("--temperature", type=float, default=0.5)
+parser.add_argument("--temperature", type=float, default=0.7)
+parser.add_argument("--block-length", type=int, default=8, help="of a diffusion model")
 given = parser.parse_args()
 
 model = fs.load(given.model)
-kind = fs.Confidence if model.is_diffusion else fs.Autoregressive
-sampler = kind(length=given.length, temperature=given.temperature)
+if model.is_diffusion:
+    sampler = fs.Confidence(
+        length=given.length, temperature=given.temperature, block_length=given.block_length
+    )
+else:
+    sampler = fs.Autoregressive(length=given.length, temperature=given.temperature)
 shares = []
 for record in fs.long_records("long:continuation", given.texts):
     prompt = fs.Prompt.plain(record.question, chat=False)  # running text, no question

@@ -1,0 +1,137 @@
+"""The pair trained with several seeds: what is the same in each, and what one training alone would have told.
+
+    python -m training.seeds --runs RUN0 RUN1 RUN2 --tables TABLES0 TABLES1 TABLES2 --out FOLDER
+
+RUN is a finished `floatscope study` of that seed's two models, TABLES the folder with its `mdm-curve.csv`,
+`mdm-emergence.csv` and the same of `arm`. Writes seeds.json and SEEDS.md, which docs/pair.md shows. A seed is
+the level that repeats: an interval is over seeds, Student's with their number less one, and so wide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from floatscope.stats.intervals import hierarchical
+from floatscope.studies import Findings
+from floatscope.studies.claim import Claim, short
+
+OF_TRAINING = {  # column → what it is, and its unit; of the last probe
+    "answer_accuracy": ("answers right, nine passages", "%"),
+    "natural_loss": ("held-out text, nats a token", ""),
+    "position0_share": ("position 0's share, questions", "%"),
+    "top1_share": ("strongest key's share, questions", "%"),
+    "persistence_top1": ("the strongest key stays, questions", "%"),
+}
+
+
+def results(runs: list[Path], tables: list[Path]) -> dict[str, Any]:
+    """What each seed gave, in the order given; everything the page says comes from here."""
+    found = [_claims(run) for run in runs]
+    claims = {
+        number: {
+            "text": first.text,
+            "quantity": first.numbers[0].label if first.numbers else "",
+            "unit": first.numbers[0].unit if first.numbers else "",
+            "verdicts": [one[number].verdict for one in found],
+            "values": [one[number].numbers[0].value for one in found if one[number].numbers],
+            "intervals": [
+                [one[number].numbers[0].low, one[number].numbers[0].high]
+                for one in found
+                if one[number].numbers
+            ],
+        }
+        for number, first in found[0].items()
+    }
+    trained = {
+        objective: [_last(folder, objective) for folder in tables] for objective in ("mdm", "arm")
+    }
+    return {"claims": claims, "trained": trained}
+
+
+def _claims(run: Path) -> dict[int, Claim]:
+    findings = Findings(run)
+    return {c.number: c for claims in findings.claims.values() for c in claims}
+
+
+def _last(folder: Path, objective: str) -> dict[str, float]:
+    """The last probe's values; those of attention are means over layers."""
+    curve = list(csv.DictReader((folder / f"{objective}-curve.csv").open()))[-1]
+    layers = [
+        row
+        for row in csv.DictReader((folder / f"{objective}-emergence.csv").open())
+        if row["step"] == curve["step"] and row["domain"] == "world"
+    ]
+    return {
+        key: float(curve[key]) if key in curve else float(np.mean([float(r[key]) for r in layers]))
+        for key in OF_TRAINING
+    }
+
+
+def over_seeds(values: list[float]) -> list[float]:
+    """The mean over seeds and its interval."""
+    seeds = list(range(len(values)))
+    return [float(x) for x in hierarchical(np.array(values, float), [seeds])]
+
+
+def page(made: dict[str, Any]) -> str:
+    n = len(made["trained"]["mdm"])
+    heads = [f"seed {s}" for s in range(n)]
+    lines = [
+        f"| # | claim | quantity | {' | '.join(heads)} | over seeds |",
+        "|---" * (4 + n) + "|",
+    ]
+    for number, claim in sorted(made["claims"].items()):
+        shown = ["–"] * n
+        if len(claim["values"]) == n:
+            shown = [short(v, claim["unit"]) for v in claim["values"]]
+        cells = [f"**{v}**, {s}" for v, s in zip(claim["verdicts"], shown, strict=True)]
+        over = _interval(claim["values"], claim["unit"]) if len(claim["values"]) == n else "–"
+        lines.append(
+            f"| {number} | {claim['text']} | {claim['quantity']} | {' | '.join(cells)} | {over} |"
+        )
+    lines += [
+        "",
+        f"| at the end of training | {' | '.join(f'{h}: `mdm`, `arm`' for h in heads)} | `mdm` − `arm`, over seeds |",
+        "|---" * (2 + n) + "|",
+    ]
+    for key, (label, unit) in OF_TRAINING.items():
+        pairs = [
+            (m[key], a[key])
+            for m, a in zip(made["trained"]["mdm"], made["trained"]["arm"], strict=True)
+        ]
+        cells = [f"{short(m, unit, bare=True)}, {short(a, unit)}" for m, a in pairs]
+        change = _interval([m - a for m, a in pairs], "points" if unit == "%" else unit)
+        lines.append(f"| {label} | {' | '.join(cells)} | {change} |")
+    return "\n".join(lines) + "\n"
+
+
+def _interval(values: list[float], unit: str) -> str:
+    value, low, high = over_seeds(values)
+    return f"{short(value, unit)} [{short(low, unit, bare=True)}, {short(high, unit, bare=True)}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--runs", type=Path, nargs="+", required=True)
+    parser.add_argument("--tables", type=Path, nargs="+", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    if len(args.runs) != len(args.tables) or len(args.runs) < 2:
+        raise SystemExit("error: give a run and a folder of tables for each seed, two at least")
+    made = results(args.runs, args.tables)
+    (args.out / "seeds.json").write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+    written = page(made)
+    (args.out / "SEEDS.md").write_text(written, "utf-8")
+    print(written)
+
+
+if __name__ == "__main__":
+    main()

@@ -95,9 +95,10 @@ def page(made: dict[str, Any]) -> str:
         lines.append(
             f"| {number} | {claim['text']} | {claim['quantity']} | {' | '.join(cells)} | {over} |"
         )
+    both = " | ".join(f"{head}: `mdm`, `arm`" for head in heads)
     lines += [
         "",
-        f"| at the end of training | {' | '.join(f'{h}: `mdm`, `arm`' for h in heads)} | `mdm` − `arm`, over seeds |",
+        f"| at the end of training | {both} | `mdm` − `arm`, over seeds |",
         "|---" * (2 + n) + "|",
     ]
     for key, (label, unit) in OF_TRAINING.items():

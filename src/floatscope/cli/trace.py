@@ -131,7 +131,7 @@ def trace(
         option or [],
     )
     out.print(escape(repr(loaded)))
-    bar = progress_bar("tracing: step")
+    bar = progress_bar("tracing: steps done")
     batches, every = range(0, len(texts), batch_size), []
     with bar:
         task = bar.add_task("tracing", total=len(batches) * chosen.n_steps)

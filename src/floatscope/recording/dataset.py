@@ -154,10 +154,10 @@ def _coordinates(
         "group": np.array(groups, dtype=np.str_),
         "source": np.array([names[i] for i in order], dtype=np.str_),
         "target": np.array([names[i] for i in order], dtype=np.str_),
-        "token": (("step", "key"), shared(stood, masked.shape)),
+        "token": shared(stood, ("step", "key"), masked.shape),
         "final_token": ("key", np.array(texts(decoding.canvas[-1]), dtype=np.str_)),
         "region": ("key", np.array(regions, dtype=np.str_)),
-        "token_class": (("step", "key"), shared(classes, masked.shape)),
+        "token_class": shared(classes, ("step", "key"), masked.shape),
         "masked": (("step", "key"), masked),
     }
     if recorded.event_arrays and kept:

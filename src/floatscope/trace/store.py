@@ -158,18 +158,17 @@ def _read(store: CheckedStore, lazy: bool) -> xr.Dataset:
         data.attrs.pop(name, None)
     # Text comes back as zarr's string type; plain numpy text compares and slices everywhere.
     text = {
-        name: (array.dims, _text(array.values))
-        for name, array in data.variables.items()
-        if array.dtype.kind in "OT"
+        name: _text(array) for name, array in data.variables.items() if array.dtype.kind in "OT"
     }
     data = data.assign_coords(text)
     return data if lazy else data.load()
 
 
-def _text(values: np.ndarray) -> np.ndarray:
-    if values.ndim > 1:
-        return shared(values.ravel().tolist(), values.shape)
-    return np.array(values.tolist(), dtype=np.str_).reshape(values.shape)
+def _text(array: xr.Variable) -> xr.Variable:
+    texts = array.values.ravel().tolist()
+    if array.ndim > 1:
+        return shared(texts, array.dims, array.shape)
+    return xr.Variable(array.dims, np.array(texts, dtype=np.str_).reshape(array.shape))
 
 
 def _missing(path: Path) -> TraceError:

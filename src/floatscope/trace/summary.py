@@ -36,6 +36,7 @@ def _order(trace: Trace) -> RenderableType:
         when = np.flatnonzero(reveals[:, i])
         line.append(repr(str(token))[1:-1])
         line.append(f"·{when[-1]} " if len(when) else "·– ", "dim")
+    line.append(" (·n: revealed at step n, the first is 0)", "dim")
     return line
 
 
@@ -66,5 +67,8 @@ def _layers(trace: Trace) -> RenderableType:
             f"{float(lift[top]):.2f}×",
             f"{on_top:.0%}",
         )
-    table.caption = "lift: × uniform attention over the visible keys; on top: share of steps"
+    table.caption = (
+        "lift: × uniform attention over the visible keys; on top: share of steps;\n"
+        "keys by their final tokens"
+    )
     return table

@@ -5,7 +5,7 @@ it: an array as wide as its longest text would be many times larger. Nothing is 
 recorder asks a tokenizer, and what an older trace did not keep is named by its id.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 import xarray as xr
@@ -13,12 +13,12 @@ import xarray as xr
 UNKNOWN_MASK = "⟨mask⟩"  # of an older trace, which did not keep how its mask is written
 
 
-def shared(texts: Iterable[str], shape: tuple[int, ...]) -> np.ndarray:
+def shared(texts: Iterable[str], dims: tuple[Hashable, ...], shape: tuple[int, ...]) -> xr.Variable:
     """An array of texts in which equal ones are one object."""
     once: dict[str, str] = {}
-    array = np.empty(shape, dtype=object)
-    array.ravel()[:] = [once.setdefault(text, text) for text in texts]
-    return array
+    array = np.fromiter((once.setdefault(t, t) for t in texts), dtype=object).reshape(shape)
+    # Without `fastpath` xarray looks whether the objects are dates, and copies each of them.
+    return xr.Variable(dims, array, fastpath=True)
 
 
 def by_step(data: xr.Dataset) -> xr.Dataset:
@@ -35,5 +35,5 @@ def by_step(data: xr.Dataset) -> xr.Dataset:
     seen = ids[data["step"].values]
     texts = (known.get(int(i), f"⟨token {i}⟩") for i in seen.ravel())
     return data.rename(token="final_token").assign_coords(
-        token=(("step", "key"), shared(texts, seen.shape))
+        token=shared(texts, ("step", "key"), seen.shape)
     )

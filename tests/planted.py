@@ -115,6 +115,9 @@ def trace_of(
     for name, array in (extra or {}).items():
         dims = ("step", "layer", "key") if np.ndim(array) == 3 else ("step", "layer", "head", "key")
         variables[name] = (dims, np.asarray(array, np.float64))
+    tokens = np.array(tokens or [f"t{i}" for i in range(size)], dtype=np.str_)
+    spelled = dict(zip(canvas[-1].tolist(), tokens.tolist(), strict=True)) | {MASK: "<mask>"}
+    stood = [[spelled.get(int(i), f"id{i}") for i in row] for row in canvas[:steps]]
     coords = {
         "step": np.arange(steps),
         "layer": np.arange(layers),
@@ -124,7 +127,8 @@ def trace_of(
         "group": np.array(groups),
         "source": np.array(names, dtype=np.str_),
         "target": np.array(names, dtype=np.str_),
-        "token": ("key", np.array(tokens or [f"t{i}" for i in range(size)], dtype=np.str_)),
+        "token": (("step", "key"), np.array(stood, dtype=object)),
+        "final_token": ("key", tokens),
         "region": ("key", regions),
         "token_class": (
             ("step", "key"),

@@ -47,10 +47,23 @@ def test_an_old_trace_opens_with_the_same_arrays(lazy):
     then = json.loads((DATA / "old_trace.json").read_text())
     trace = fs.Trace.load(DATA / "old_trace.zarr", lazy=lazy)
     found = {str(name): described(array) for name, array in trace.data.variables.items()}
+    now = found.pop("token")
+    found["token"] = found.pop("final_token")  # its name then
     assert found == then["variables"]
+    assert now["dims"] == ["step", "key"] and now["shape"] == [3, 57]
     assert trace.data.attrs == then["attrs"] and trace.text == then["text"]
     assert float(trace.lift.isel(key=0).mean()) == pytest.approx(then["lift_at_0"], rel=1e-6)
     np.testing.assert_allclose(trace.mass.sum("key"), 1, atol=1e-5)
+
+
+def test_tokens_at_each_step_of_an_old_trace_come_from_its_canvases():
+    trace = fs.Trace.load(DATA / "old_trace.zarr")
+    token, final = (trace.data[name].values for name in ("token", "final_token"))
+    masked = trace.data["masked"].values
+    assert masked.any() and (token[masked] == "⟨mask⟩").all()
+    assert (token[~masked] == np.tile(final, (3, 1))[~masked]).all()
+    start = trace.info["prompt_length"]
+    assert trace.raw_text == "".join(final[start:]) and trace.raw_text.startswith(trace.text)
 
 
 def test_measures_take_an_old_trace():

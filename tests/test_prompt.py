@@ -73,7 +73,9 @@ def test_ids_need_no_tokenizer(checkpoints):
     model = fs.load(checkpoints["Llama"], check=False)
     model.tokenizer = None
     trace = model.trace([1, 2, 3], fs.Autoregressive(length=3))
-    assert trace.data["token"].values[0] == "<1>"
+    assert trace.data["final_token"].values[0] == "<1>"
+    assert trace.data["token"].values[0].tolist() == ["<1>", "<2>", "<3>", "", "", ""]
+    assert trace.raw_text == " ".join(map(str, trace.canvas.values[-1, 3:]))
     with pytest.raises(fs.UsageError, match="has no tokenizer"):
         model.trace("Hi")
 

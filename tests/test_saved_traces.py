@@ -27,7 +27,7 @@ def test_a_trace_comes_back_as_it_was(models, family, dtype, tmp_path):
         again = fs.Trace.load(path, lazy=lazy)
         xr.testing.assert_identical(again.data.load(), trace.data)
         assert again.mass.equals(trace.mass)
-        assert again.text == trace.text
+        assert (again.text, again.raw_text) == (trace.text, trace.raw_text)
         assert again.info["gold"] == "passage 2"
         assert repr(again) == repr(trace)
 
@@ -169,7 +169,7 @@ def test_a_saved_trace_has_named_coordinates(llada):
     trace = llada.trace(ROUGH, fs.Confidence(length=4, steps=2))
     mass = trace.mass
     assert mass.dims == ("step", "layer", "head", "key")
-    assert {"token", "region", "token_class", "masked"} <= set(mass.coords)
+    assert {"token", "final_token", "region", "token_class", "masked"} <= set(mass.coords)
     start = int(trace.info["prompt_length"])
     assert mass["region"].values[start:].tolist() == ["answer"] * 4
     assert mass["masked"].values[0, start:].all()
@@ -177,7 +177,8 @@ def test_a_saved_trace_has_named_coordinates(llada):
     assert mass["masked"].values[1].sum() == 2
     assert set(mass["token_class"].values[0, start:]) == {"mask"}
     question = mass.where(mass["region"] == "question", drop=True)
-    assert "".join(question["token"].values.tolist()).startswith(" <script>")
+    assert "".join(question["final_token"].values.tolist()).startswith(" <script>")
+    assert "".join(question["token"].values[1].tolist()).startswith(" <script>")
 
 
 def test_an_unknown_group_names_the_known(llada):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import floatscope as fs
 from floatscope.report import codec
 from floatscope.report.pack import scene_of
+from floatscope.trace.tokens import by_step
 
 ROOM = 10**9
 
@@ -128,22 +129,36 @@ def test_the_words_of_every_step():
     scene = scene_of(trace, budget=ROOM)
     canvas, masked = codec.unpack(scene["canvas"]), codec.unpack(scene["masked"])
     assert (masked == trace.data["masked"].values).all()
-    tokens = trace.data["token"].values
+    tokens, final = trace.data["token"].values, trace.data["final_token"].values
     for step in range(6):
         for key in range(26):
             word = scene["vocabulary"][canvas[step, key]]
-            assert word == ("" if masked[step, key] else tokens[key])
+            assert word == ("" if masked[step, key] else tokens[step, key])
     tick, key, kind, word = codec.unpack(scene["changes"])[-1]
-    assert (tick, key, kind, scene["vocabulary"][word]) == (5, 20, 1, tokens[20])
+    assert (tick, key, kind, scene["vocabulary"][word]) == (5, 20, 1, final[20])
     assert scene["title"] == "t0t1t2t3t4" and scene["gold"] == "passage 1"
     classes = np.array(scene["classes"])[codec.unpack(scene["class"])]
     assert (classes == trace.data["token_class"].values).all()
 
 
 def test_a_token_that_was_taken_back_is_named_by_its_id():
+    """Where its spelling is not known: an older trace, or a step that was not kept."""
     trace = trace_with()
     trace.data["canvas"].values[2, 3] = 999
-    assert "⟨token 999⟩" in scene_of(trace, budget=ROOM)["vocabulary"]
+    older = trace.data.drop_vars("token").rename(final_token="token")
+    assert "⟨token 999⟩" in scene_of(fs.Trace(by_step(older)), budget=ROOM)["vocabulary"]
+    fewer = fs.Trace(trace.data.isel(step=[0, 4]))
+    fewer.data["change"].values[1, 3] = 1
+    assert "⟨token 999⟩" in scene_of(fewer, budget=ROOM)["vocabulary"]
+
+
+def test_a_token_that_was_taken_back_is_spelled(llada):
+    trace = llada.trace([5, 6, 7], fs.Remask(length=6, steps=12))
+    gone = np.setdiff1d(trace.canvas.values, [*trace.canvas.values[-1], llada.mask_id])
+    assert len(gone)
+    words = scene_of(trace, budget=ROOM)["vocabulary"]
+    assert set(llada.token_texts(gone.tolist())) <= set(words)
+    assert not any("⟨token" in word for word in words)
 
 
 @pytest.mark.parametrize("rule", [fs.ZScore(1.5), fs.Share(0.07), fs.Robust(3)])

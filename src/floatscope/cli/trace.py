@@ -62,7 +62,7 @@ def trace(
     ] = "coarse",
     layers: Annotated[str | None, typer.Option(help="`3`, `0,5,11` or `0:4`.")] = None,
     heads: Annotated[str | None, typer.Option(help="Likewise.")] = None,
-    keep_steps: Annotated[str | None, typer.Option(help="Which steps to keep, likewise.")] = None,
+    keep_steps: Annotated[str | None, typer.Option(help="Which steps to keep, likewise, from 0.")] = None,
     store_dtype: Annotated[
         str, typer.Option(help="float32, or float16 for half the size.")
     ] = "float32",
@@ -131,7 +131,7 @@ def trace(
         option or [],
     )
     out.print(escape(repr(loaded)))
-    bar = progress_bar("tracing: step")
+    bar = progress_bar("tracing: steps done")
     batches, every = range(0, len(texts), batch_size), []
     with bar:
         task = bar.add_task("tracing", total=len(batches) * chosen.n_steps)

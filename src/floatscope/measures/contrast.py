@@ -12,7 +12,7 @@ from ..stats.anchors import Rule
 from ..trace import Trace
 
 # Coordinates of keys that were summed or selected away.
-LOOSE = ("token", "region", "token_class", "masked", "key")
+LOOSE = ("token", "final_token", "region", "token_class", "masked", "key")
 
 
 def anchors_of(trace: Trace, rule: Rule, *, fallback: bool) -> tuple[xr.DataArray, xr.DataArray]:

@@ -137,7 +137,7 @@ class Model:
     def token_texts(self, ids: Sequence[int]) -> list[str]:
         """Each token as a person reads it; its id in angle brackets where there is no tokenizer."""
         if self.tokenizer is None:
-            return [f"<{i}>" for i in ids]
+            return [f"<{i}>" if i >= 0 else "" for i in ids]
         with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):
             return [self.tokenizer.decode([i]) if i >= 0 else "" for i in ids]
 
@@ -149,7 +149,13 @@ class Model:
                 break
             kept.append(i)
         if self.tokenizer is None:
-            return " ".join(map(str, kept))
+            return self.raw_text(kept)
+        return self.raw_text([i for i in kept if i not in self.special_ids])
+
+    def raw_text(self, ids: Sequence[int]) -> str:
+        """The text of all these tokens, special ones too; ids where there is no tokenizer."""
+        if self.tokenizer is None:
+            return " ".join(map(str, ids))
         with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):
-            text: str = self.tokenizer.decode([i for i in kept if i not in self.special_ids])
+            text: str = self.tokenizer.decode(list(ids))
         return text

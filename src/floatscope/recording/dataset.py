@@ -13,6 +13,7 @@ from ..models import Model
 from ..sequences.decoding import Decoding
 from ..sequences.token_classes import classify
 from ..stats import uniform
+from ..trace.tokens import shared
 from .steps import PromptRecord
 
 # name → dimensions of one step's array, before the step axis is put in front
@@ -82,6 +83,7 @@ def assemble(
     data = xr.Dataset(variables, coords)
     data.attrs = {
         "text": decoding.text,
+        "raw_text": model.raw_text(decoding.answer_ids),
         "ended": decoding.ended,
         "prompt_length": n_prompt,
         "gold": decoding.prompt.gold or "",
@@ -137,7 +139,8 @@ def _coordinates(
         return [known[int(i)] for i in ids]
 
     seen = decoding.canvas[kept].ravel()  # all steps at once: most tokens stay from one to the next
-    classes = classify(seen.tolist(), texts(seen), regions * len(kept), model)
+    stood = texts(seen)
+    classes = classify(seen.tolist(), stood, regions * len(kept), model)
     # −2 is no token: without a mask nothing is masked.
     masked = decoding.canvas[kept] == (-2 if model.mask_id is None else model.mask_id)
     masked[:, : len(prompt.ids)] = False
@@ -151,9 +154,10 @@ def _coordinates(
         "group": np.array(groups, dtype=np.str_),
         "source": np.array([names[i] for i in order], dtype=np.str_),
         "target": np.array([names[i] for i in order], dtype=np.str_),
-        "token": ("key", np.array(texts(decoding.canvas[-1]), dtype=np.str_)),
+        "token": shared(stood, ("step", "key"), masked.shape),
+        "final_token": ("key", np.array(texts(decoding.canvas[-1]), dtype=np.str_)),
         "region": ("key", np.array(regions, dtype=np.str_)),
-        "token_class": (("step", "key"), np.array(classes, dtype=np.str_).reshape(len(kept), size)),
+        "token_class": shared(classes, ("step", "key"), masked.shape),
         "masked": (("step", "key"), masked),
     }
     if recorded.event_arrays and kept:

@@ -14,12 +14,12 @@ _TITLE_LENGTH = 160
 def prompt_text(trace: Trace) -> str:
     """The prompt as its tokens spell it."""
     length = int(trace.info["prompt_length"])
-    return "".join(map(str, trace.data["token"].values[:length]))
+    return "".join(map(str, trace.data["final_token"].values[:length]))
 
 
 def title_of(trace: Trace) -> str:
     """The question, or else how the prompt begins."""
-    tokens, regions = trace.data["token"].values, trace.data["region"].values
+    tokens, regions = trace.data["final_token"].values, trace.data["region"].values
     question = "".join(str(t) for t, r in zip(tokens, regions, strict=True) if r == "question")
     title = " ".join((question or prompt_text(trace)).split())
     return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
@@ -34,7 +34,7 @@ def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
     """Tokens per step, regions, classes, masks and changes, for these indices of kept steps."""
     data, ids = trace.data, trace.canvas.values  # (state, key)
     ticks = data["step"].values[steps]
-    spelled = {int(i): str(t) for i, t in zip(ids[-1], data["token"].values, strict=True) if i >= 0}
+    spelled = _spelled(trace)
     change = trace.change.values
     at_tick, at_key = np.nonzero(change)
     became = ids[at_tick + 1, at_key] if len(at_tick) else np.zeros(0, int)
@@ -47,10 +47,9 @@ def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
     changes = np.stack(
         [at_tick, at_key, change[at_tick, at_key], look(became) if len(became) else became], axis=1
     )
-    mask = int(trace.info["mask_id"])
     return {
-        # A token that a step took back again is not in the result: its spelling was not recorded.
-        "vocabulary": [spelled.get(int(i), "" if i == mask else f"⟨token {i}⟩") for i in known],
+        # A step that was not kept may have revealed a token, and a later one taken it back.
+        "vocabulary": [spelled.get(int(i), f"⟨token {i}⟩") for i in known],
         "canvas": pack_index(look(ids[ticks])),
         "result": pack_index(look(ids[-1])),
         "changes": pack_index(changes),  # (event, [tick, key, kind, word it became])
@@ -63,3 +62,12 @@ def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
         ),
         "masked": pack_index(data["masked"].values[steps].astype(int), "uint8"),
     }
+
+
+def _spelled(trace: Trace) -> dict[int, str]:
+    """Every token as it is written, as far as the kept steps and the result show it; a mask is blank."""
+    data, ids = trace.data, trace.canvas.values
+    seen = ids[data["step"].values].ravel()
+    spelled = dict(zip(seen.tolist(), map(str, data["token"].values.ravel()), strict=True))
+    final = zip(ids[-1].tolist(), map(str, data["final_token"].values), strict=True)
+    return spelled | {int(trace.info["mask_id"]): ""} | dict(final)

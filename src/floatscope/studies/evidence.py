@@ -23,6 +23,7 @@ from ..stats.intervals import difference, mean, pair
 from ..tasks import cut
 from ..tasks.scores import counted
 from ..trace import Trace
+from ..trace.tokens import by_step
 from .claim import Number
 from .request import Request
 from .setting import PROSE, QUESTIONS
@@ -362,7 +363,7 @@ class Evidence:
         data = unflatten(arrays, f"{index}/trace", one["trace"])
         labels = {name: label for label, name in self.asked_for.items()}
         data.attrs["model"] = labels.get(str(data.attrs["model"]), data.attrs["model"])
-        return Trace(data)
+        return Trace(by_step(data))
 
     @property
     def left_out(self) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from .findings import Findings
 from .kept_models import KeptModels
 from .provenance import folder_of
 from .request import as_stored
+from .values import Arrays
 from .worker import _Worker
 
 _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place is called there
@@ -93,11 +94,12 @@ def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
         key = "fingerprint" if "fingerprint" in changed else changed[0]
         differs = f"another model: {key} was {before['model'][key]}, is {now['model'].get(key)}"
         return Verified(shard.id, what, float("nan"), differs)
-    if stored.arrays.keys() != again.arrays.keys():
+    again_arrays = _named_as(stored.arrays, again.arrays)
+    if stored.arrays.keys() != again_arrays.keys():
         return Verified(shard.id, what, float("nan"), "other arrays: another version?")
     largest, differs = 0.0, ""
     for name, array in stored.arrays.items():
-        other = np.asarray(again.arrays[name])
+        other = np.asarray(again_arrays[name])
         if array.shape != other.shape or (array.dtype.kind in "SU") != (other.dtype.kind in "SU"):
             return Verified(shard.id, what, float("nan"), f"{name} has another shape")
         if array.dtype.kind == "f":
@@ -114,6 +116,14 @@ def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
         if pairs:
             differs = f"said {pairs[0][1]!r:.60} instead of {pairs[0][0]!r:.60}"
     return Verified(shard.id, what, largest, differs)
+
+
+def _named_as(then: Arrays, now: Arrays) -> Arrays:
+    """With the names of a run of before traces knew their tokens at each step: `token` was the final one."""
+    final = "/trace/coords/final_token"
+    older = [name for name in now if name.endswith(final) and name not in then]
+    renamed = {name.replace(final, "/trace/coords/token"): now[name] for name in older}
+    return {name: array for name, array in now.items() if name not in older} | renamed
 
 
 def _said(meta: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ of the root itself. `checked` compares what is read with it. No pickle is writte
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.dtypes import StringDType
 from ..errors import TraceError
 from .checked import ROOT, CheckedStore, damaged
 from .placing import beside, leftovers, place, sweep
+from .tokens import shared
 
 _SCHEMA, _FILES, _SEAL = "floatscope_schema", "floatscope_files", "floatscope_seal"
 _CHUNK_BYTES = 8 << 20
@@ -29,7 +30,7 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
     text = {
         name: array.astype(StringDType())  # fixed-width text has no zarr 3 specification
         for name, array in data.variables.items()
-        if array.dtype.kind == "U"
+        if array.dtype.kind in "OU"
     }
     plain = data.assign_coords(text)
     try:
@@ -103,9 +104,13 @@ def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 def load(
-    path: Path, schema: int, required: Mapping[str, type] | None = None, *, lazy: bool = False
+    path: Path,
+    schemas: Sequence[int],
+    required: Mapping[str, type] | None = None,
+    *,
+    lazy: bool = False,
 ) -> xr.Dataset:
-    """Open a store after checking that it is ours, of this schema, and complete.
+    """Open a store after checking that it is ours, of one of these schemas, and complete.
 
     `required` are attributes and their types. Arrays are checked when they are read: now, or where
     `lazy`, when they are needed.
@@ -124,9 +129,10 @@ def load(
             f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds",
             "Give a directory written by Trace.save; if it was, save it again.",
         ) from error
-    if written != schema:
+    if written not in schemas:
+        known = " or ".join(map(str, schemas))
         raise TraceError(
-            f"{path} has trace schema {written}; this version of Floatscope reads schema {schema}",
+            f"{path} has trace schema {written}; this version of Floatscope reads schema {known}",
             "Read it with the version that wrote it, or trace again.",
         )
     for name, kind in (required or {}).items():
@@ -152,12 +158,17 @@ def _read(store: CheckedStore, lazy: bool) -> xr.Dataset:
         data.attrs.pop(name, None)
     # Text comes back as zarr's string type; plain numpy text compares and slices everywhere.
     text = {
-        name: (array.dims, np.array(array.values.tolist(), dtype=np.str_).reshape(array.shape))
-        for name, array in data.variables.items()
-        if array.dtype.kind in "OT"
+        name: _text(array) for name, array in data.variables.items() if array.dtype.kind in "OT"
     }
     data = data.assign_coords(text)
     return data if lazy else data.load()
+
+
+def _text(array: xr.Variable) -> xr.Variable:
+    texts = array.values.ravel().tolist()
+    if array.ndim > 1:
+        return shared(texts, array.dims, array.shape)
+    return xr.Variable(array.dims, np.array(texts, dtype=np.str_).reshape(array.shape))
 
 
 def _missing(path: Path) -> TraceError:

@@ -27,15 +27,16 @@ def summary(trace: Trace) -> RenderableType:
 
 
 def _order(trace: Trace) -> RenderableType:
-    """Answer tokens with the step that revealed each."""
+    """Answer tokens with the step that revealed each, numbered as in `trace.sel(step=…)`: from 0."""
     start = int(trace.info["prompt_length"])
     reveals = trace.change.values[:, start:] == 1
-    tokens = trace.data["token"].values[start:]
+    tokens = trace.data["final_token"].values[start:]
     line = Text("order  ", "bold")
     for i, token in enumerate(tokens):
         when = np.flatnonzero(reveals[:, i])
         line.append(repr(str(token))[1:-1])
         line.append(f"·{when[-1]} " if len(when) else "·– ", "dim")
+    line.append(" (·n: revealed at step n, the first is 0)", "dim")
     return line
 
 
@@ -43,7 +44,7 @@ def _layers(trace: Trace) -> RenderableType:
     """Head mean, over all kept steps: position 0, and the strongest key."""
     mass = trace.mass.mean("head")  # (step, layer, key)
     null = trace.null
-    tokens = trace.data["token"].values
+    tokens = trace.data["final_token"].values
     table = Table(title="Where attention rests (mean over heads and steps)", title_justify="left")
     for name in ("layer", "position 0", "lift"):
         table.add_column(name, justify="right")
@@ -66,5 +67,8 @@ def _layers(trace: Trace) -> RenderableType:
             f"{float(lift[top]):.2f}×",
             f"{on_top:.0%}",
         )
-    table.caption = "lift: × uniform attention over the visible keys; on top: share of steps"
+    table.caption = (
+        "lift: × uniform attention over the visible keys; on top: share of steps;\n"
+        "keys by their final tokens"
+    )
     return table

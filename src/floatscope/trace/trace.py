@@ -16,8 +16,11 @@ import xarray as xr
 
 from ..errors import TraceError
 from . import store
+from .checked import damaged
+from .tokens import by_step
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, 2)  # in 1, `token` was the final token at every step
 # Attributes without which nothing can be said of a trace.
 REQUIRED = {
     **dict.fromkeys(("text", "ended", "gold", "model", "direction", "sampler"), str),
@@ -40,14 +43,26 @@ class Trace:
 
     @property
     def text(self) -> str:
+        """The answer as `generate` gives it: up to its end token, without special tokens."""
         return str(self.data.attrs["text"])
+
+    @property
+    def raw_text(self) -> str:
+        """The answer with all that stands in it: special tokens, what follows an end, masks left over.
+
+        Of a trace of schema 1 token by token: a letter that takes several tokens cannot be read there.
+        """
+        if "raw_text" in self.data.attrs:
+            return str(self.data.attrs["raw_text"])
+        start = int(self.data.attrs["prompt_length"])
+        return "".join(map(str, self.data["final_token"].values[start:]))
 
     @property
     def prompt(self) -> str:
         """What was asked, without the template around it: the same for every model asked the same."""
         size = int(self.data.attrs["prompt_length"])
         parts = zip(
-            self.data["token"].values[:size], self.data["region"].values[:size], strict=True
+            self.data["final_token"].values[:size], self.data["region"].values[:size], strict=True
         )
         return " ".join("".join(str(t) for t, region in parts if region != "template").split())
 
@@ -191,7 +206,11 @@ class Trace:
     @classmethod
     def load(cls, path: str | Path, *, lazy: bool = False) -> "Trace":
         """Read a saved trace, without its model; `lazy` leaves the arrays on disk until needed."""
-        return cls(store.load(Path(path), SCHEMA, REQUIRED, lazy=lazy))
+        data = store.load(Path(path), READABLE, REQUIRED, lazy=lazy)
+        try:
+            return cls(by_step(data))
+        except (KeyError, IndexError, ValueError) as error:
+            raise damaged(Path(path), "its tokens do not fit its canvases") from error
 
     @property
     def interventions(self) -> tuple[str, ...]:

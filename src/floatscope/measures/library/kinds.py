@@ -86,7 +86,7 @@ def advantage(examples: xr.Dataset, ids: Sequence[str]) -> tuple[np.ndarray, np.
 
 def _kinds(trace: Trace) -> list[str]:
     classes = trace.data["token_class"].isel(step=-1).values
-    tokens = trace.data["token"].values
+    tokens = trace.data["token"].isel(step=-1).values
     kinds = [
         "" if kind in ("absent", "mask") else REST if kind == "content" else f"{kind} {token!s}"
         for kind, token in zip(classes.tolist(), tokens.tolist(), strict=True)

@@ -265,7 +265,7 @@ class Viewer {
     for (const { scene, step } of this.views) {
       const from = scene.headStep(step);
       if (this.head >= 0 && from < 0) said.push(`${scene.label}: single heads are not in this scene; the mean is shown.`);
-      else if (this.head >= 0 && from !== step) said.push(`${scene.label}: this head at step ${scene.json.steps[from] + 1}, the nearest one kept.`);
+      else if (this.head >= 0 && from !== step) said.push(`${scene.label}: this head at ${scene.stepName(from)}, the nearest one kept.`);
     }
     this.message.textContent = said.filter(Boolean).join(" ");
   }

@@ -89,12 +89,27 @@ class Scene {
     }
   }
 
+  // A step goes by the number that trace.sel(step=…) takes: the first is 0.
+  stepName(step) { return `step ${this.json.steps[step]}`; }
+  stepOfAll(step) { return this.stepName(step) + (this.json.ticks > 1 ? ` of 0–${this.json.ticks - 1}` : ""); }
+
   regionName(key) { return this.json.regions[this.array.region.values[key]]; }
   className(step, key) { return this.json.classes[rowOf(this.array.class, step)[key]]; }
   isMasked(step, key) { return rowOf(this.array.masked, step)[key] === 1; }
   isThere(step, key) { return rowOf(this.array.canvas, step)[key] >= 0; }
   word(index) { return index < 0 ? "" : this.json.vocabulary[index]; }
   wordAt(step, key) { return this.isMasked(step, key) ? "" : this.word(rowOf(this.array.canvas, step)[key]); }
+  // What a step saw at a position, also a step that the scene left out: what became of it last before;
+  // null for a mask.
+  wordBefore(tick, key) {
+    if (key < this.json.prompt_length) return this.resultWord(key);
+    const { shape, values } = this.array.changes;
+    let word = null;
+    for (let e = 0; e < shape[0] && values[4 * e] < tick; e++) {
+      if (values[4 * e + 1] === key) word = values[4 * e + 2] === REMASK ? null : this.word(values[4 * e + 3]);
+    }
+    return word;
+  }
   resultWord(key) { return this.word(this.array.result.values[key]); }
 
   // Every text that ever stands at a position, so that its cell can be as wide as the widest.

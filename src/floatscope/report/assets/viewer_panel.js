@@ -16,7 +16,8 @@ function updatePanel(app, view) {
     return;
   }
   const n = tokenNumbers(app, scene, step, key);
-  const text = scene.wordAt(step, key) || scene.resultWord(key);
+  const text = scene.isMasked(step, key) ? "mask" : n.there ? scene.wordAt(step, key) : "not there yet";
+  const end = scene.resultWord(key), differs = end !== "" && end !== scene.wordAt(step, key);
   const region = scene.regionName(key);
   const facts = make("dl", { className: "fsv-facts" });
   const fact = (name, value) => facts.append(make("dt", {}, name), make("dd", {}, value));
@@ -30,8 +31,8 @@ function updatePanel(app, view) {
     fact("change", n.change);
   }
   view.panel.replaceChildren(
-    make("p", { className: "fsv-token-text" }, make("code", {}, text === "" ? "mask" : text),
-      make("span", { className: "fsv-note" }, ` position ${key}`)),
+    make("p", { className: "fsv-token-text" }, make("code", {}, text),
+      make("span", { className: "fsv-note" }, ` position ${key}${differs ? `, in the end ${quoted(end)}` : ""}`)),
     facts, ...(n.there ? [byLayer(app, view, key), byGroup(app, view, key), byHead(app, view, key)] : []),
     ownRowOf(app, view, key));
   // The panel is made anew at every step: whoever stands on one of its buttons goes on standing there.
@@ -88,7 +89,7 @@ function byHead(app, view, key) {
     list.append(make("li", {}, pick, make("span", {}, `${percent(share, 2)} · ${times(share / chance, 2)}`)));
   }
   box.append(list);
-  if (from !== step) box.append(make("p", { className: "fsv-note" }, `of step ${scene.json.steps[from] + 1}, the nearest one kept`));
+  if (from !== step) box.append(make("p", { className: "fsv-note" }, `of ${scene.stepName(from)}, the nearest one kept`));
   return box;
 }
 
@@ -109,12 +110,13 @@ function ownRowOf(app, view, key) {
   const { scene } = view;
   const row = scene.ownRow(key, app.layerOf(scene), app.layer < 0 ? -1 : Math.min(app.head, scene.heads - 1), 5);
   if (!row) return make("div", {});
+  const named = (word) => (word === null ? "mask" : quoted(word));
   const list = make("ol", { className: "fsv-list" });
   for (const { key: k, weight } of row.keys) {
     const gold = scene.regionName(k) === scene.json.gold ? " ★" : "";
-    const pick = make("button", { type: "button", className: "fsv-link" }, `${quoted(scene.resultWord(k))} ${k}`);
+    const pick = make("button", { type: "button", className: "fsv-link" }, `${named(scene.wordBefore(row.tick, k))} ${k}`);
     pick.addEventListener("click", () => app.select(view, k));
     list.append(make("li", {}, pick, make("span", {}, `${row.atLeast ? "≥ " : ""}${percent(weight, 2)} · ${scene.regionName(k)}${gold}`)));
   }
-  return make("div", {}, heading(`What it looked at when revealed (step ${row.tick + 1})`), list);
+  return make("div", {}, heading(`What it looked at when revealed (step ${row.tick})`), list);
 }

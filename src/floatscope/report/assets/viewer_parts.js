@@ -22,6 +22,8 @@ function draw(tag, attributes, ...children) {
 }
 
 const quoted = (text) => `“${shown(text) || " "}”`;
+// What a step saw at a position, in words.
+const tokenName = (scene, step, key) => (scene.isMasked(step, key) ? "mask" : quoted(scene.wordAt(step, key)));
 
 // The numbers of a token at a step, as hover, focus and the panel say them.
 function tokenNumbers(app, scene, step, key) {
@@ -39,7 +41,7 @@ function tokenNumbers(app, scene, step, key) {
 function stateWord(scene, step, key) {
   if (key < scene.json.prompt_length) return "part of the prompt";
   const tick = scene.lastReveal[key];
-  const when = tick < 0 ? "never revealed" : `revealed at step ${tick + 1} of ${scene.json.ticks}`;
+  const when = tick < 0 ? "never revealed" : `revealed at step ${tick}`;
   if (!scene.isThere(step, key)) return `not there yet; ${when}`;
   return scene.isMasked(step, key) ? `masked now; ${when}` : when;
 }
@@ -95,7 +97,7 @@ function showTokenTip(app, view, key) {
   const { scene, step } = view;
   const n = tokenNumbers(app, scene, step, key);
   app.tip(view.cells[key], [
-    `${quoted(scene.wordAt(step, key))} · ${key} · ${scene.regionName(key)}`,
+    `${tokenName(scene, step, key)} · ${key} · ${scene.regionName(key)}`,
     n.there ? `share ${n.share} · lift ${n.lift}` : "not there yet",
     ...(app.mode === "change" && n.there ? [`change ${n.change}`] : []),
   ]);
@@ -113,7 +115,7 @@ function hoverStrip(app, view, cells, event) {
     if (x < left || x >= left + width || layer < 0 || layer >= scene.layers) continue;
     const share = scene.shareRow(step, layer, -1)[key];
     return app.tip({ left: event.clientX, top: event.clientY }, [
-      `${quoted(scene.wordAt(step, key))} · ${key} · layer ${scene.json.layers[layer]}`,
+      `${tokenName(scene, step, key)} · ${key} · layer ${scene.json.layers[layer]}`,
       `share ${percent(share)} · lift ${times(share / rowOf(scene.array.null, step)[key])}`,
     ]);
   }
@@ -235,7 +237,7 @@ function makeTransport(app, view) {
 function updateTransport(app, view) {
   const { scene, step } = view;
   view.slider.value = step;
-  view.slider.setAttribute("aria-valuetext", `step ${step + 1} of ${scene.steps}`);
+  view.slider.setAttribute("aria-valuetext", scene.stepOfAll(step));
   for (const { mark, at } of view.tickMarks) {
     mark.setAttribute("class", at === step ? "fsv-now" : at < step ? "fsv-done" : "");
   }
@@ -244,8 +246,7 @@ function updateTransport(app, view) {
   const done = scene.changesAt[step];
   const what = done.slice(0, 4).map((c) => (c.kind === REMASK ? `takes back ${c.key}` : quoted(scene.word(c.word))));
   const more = done.length > 4 ? ` and ${done.length - 4} more` : "";
-  const tick = scene.json.steps[step] + 1;
-  view.status.replaceChildren(make("b", {}, `step ${tick} of ${scene.json.ticks}`),
+  view.status.replaceChildren(make("b", {}, scene.stepOfAll(step)),
     what.length ? ` reveals ${what.join(", ")}${more}` : " reveals nothing");
   // A reader that plays should not be read every step aloud.
   view.status.setAttribute("aria-live", app.playing ? "off" : "polite");
@@ -317,7 +318,7 @@ function headLines(app, view, l, h) {
   const { scene, step } = view;
   const top = rowOf(scene.array.peak_key, step, l)[h];
   const lines = [`layer ${scene.json.layers[l]}, head ${scene.json.heads[h]}`,
-    `strongest key ${quoted(scene.wordAt(step, top))} (${top}, ${scene.regionName(top)}): ${
+    `strongest key ${tokenName(scene, step, top)} (${top}, ${scene.regionName(top)}): ${
       percent(rowOf(scene.array.peak, step, l)[h])}`];
   if (app.grid !== "peak") lines.push(`${GRID_VALUES[app.grid]}: ${percent(gridValue(app, view, l, h), 2)}`);
   return lines;
@@ -355,7 +356,7 @@ function makePath(app, view) {
 }
 
 function pathLines(scene, step, key, share) {
-  return [`step ${scene.json.steps[step] + 1}: ${quoted(scene.wordAt(step, key))}`,
+  return [`${scene.stepName(step)}: ${tokenName(scene, step, key)}`,
     `${key}, ${scene.regionName(key)} · share ${percent(share)} · lift ${times(share / rowOf(scene.array.null, step)[key])}`];
 }
 
@@ -393,12 +394,12 @@ function updatePath(app, view) {
   [0, scene.steps - 1].forEach((s, i) => {
     if (i && scene.steps === 1) return;
     const ends = scene.steps === 1 ? "" : i ? " fsv-path-last" : " fsv-path-first";
-    parts.push(draw("text", { x: x(s), y: PATH.height - 5, class: `fsv-path-step${ends}` }, `step ${scene.json.steps[s] + 1}`));
+    parts.push(draw("text", { x: x(s), y: PATH.height - 5, class: `fsv-path-step${ends}` }, scene.stepName(s)));
   });
   const different = new Set(tops.map(({ k }) => k)).size, now = scene.topKey(step, layer, head);
   view.pathNow = pathLines(scene, step, now, scene.shareRow(step, layer, head)[now]);
   if (document.activeElement === view.path) app.tip(view.path, view.pathNow);
   view.path.setAttribute("aria-label", `The key that receives most at each of ${tops.length} steps: ${
-    different} different keys; now ${quoted(scene.wordAt(step, now))} at ${now}`);
+    different} different keys; now ${tokenName(scene, step, now)} at ${now}`);
   view.path.replaceChildren(...parts);
 }

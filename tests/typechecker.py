@@ -11,7 +11,7 @@ import functools
 import inspect
 from enum import Enum
 from types import SimpleNamespace
-from typing import Any, Protocol, get_type_hints
+from typing import Any, Literal, Protocol, get_origin, get_type_hints
 
 import jaxtyping
 import numpy as np
@@ -25,6 +25,8 @@ theirs = jaxtyping.jaxtyped
 
 def has_shape(annotation) -> bool:
     """The annotation is, or holds, an array with its shape; written as text, it may."""
+    if get_origin(annotation) is Literal:  # whose texts are values
+        return False
     if isinstance(annotation, str):
         return True
     if isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray):
@@ -85,13 +87,17 @@ def giving(fn, box):
     return made["again"]
 
 
-def with_shapes(fn):
-    """Checked, and a letter stands for one size in all annotations of a call."""
-    written = fn.__annotations__
-    hints = {name: resolved(hint, fn) for name, hint in written.items()}
-    fn.__annotations__ = hints
+def checked_by(hints, fn):
+    """The function, checked by these annotations, whatever it was written with."""
+    written, fn.__annotations__ = fn.__annotations__, hints
     checked = check(fn)
     fn.__annotations__ = written
+    return checked
+
+
+def with_shapes(fn, hints):
+    """Checked, and a letter stands for one size in all annotations of a call."""
+    checked = checked_by(hints, fn)
     box, seen = [], {}
 
     @functools.cache
@@ -156,10 +162,13 @@ def jaxtyped(fn=None, /, *, typechecker):
         return fn
     if not inspect.isfunction(fn):
         return theirs(fn, typechecker=typechecker)
-    if any(map(has_shape, fn.__annotations__.values())):
-        return with_shapes(fn)
+    hints = fn.__annotations__
+    if any(map(has_shape, hints.values())):
+        hints = {name: resolved(hint, fn) for name, hint in hints.items()}
+        if any(map(has_shape, hints.values())):
+            return with_shapes(fn, hints)
     # Within another function it would be compiled again at every call.
-    return fn if "<locals>" in fn.__qualname__ else check(fn)
+    return fn if "<locals>" in fn.__qualname__ else checked_by(hints, fn)
 
 
 jaxtyping.jaxtyped = jaxtyped

@@ -45,31 +45,48 @@ def resolved(hint, fn):
 
 
 UNKNOWN = object()  # what it is cannot be told at a glance: it is checked
+ARRAY, ITSELF, SEVERAL, TYPE = "an array", "itself", "several", "its type"
 
 
-def kind(value):
-    """All that a check sees of a value: the same kind, the same answer. A text may be one of a few."""
-    t = type(value)
-    if t is torch.Tensor or t is np.ndarray:
-        return t, value.dtype, value.shape
-    if t is tuple or t is list:
-        return (t, *map(kind, value)) if len(value) < 9 else UNKNOWN
-    if t is str or t is bool or isinstance(value, type | Enum):
-        return value
-    return UNKNOWN if isinstance(value, dict | set | frozenset | tuple | list) else t
+class _Seen(dict):
+    """By type, what of a value of that type a check sees."""
+
+    def __missing__(self, t):
+        if t in (torch.Tensor, np.ndarray):
+            seen = ARRAY
+        elif t in (str, bool) or issubclass(t, type | Enum):
+            seen = ITSELF  # a text may be one of a few
+        elif t in (tuple, list):
+            seen = SEVERAL
+        else:
+            seen = UNKNOWN if issubclass(t, dict | set | frozenset | tuple | list) else TYPE
+        self[t] = seen
+        return seen
+
+
+SEEN = _Seen()
 
 
 def alike(values):
-    """The kinds of several values, or UNKNOWN if it is unknown of one, however deep."""
-    kinds = tuple(map(kind, values))
-    flat = list(kinds)
-    while flat:
-        one = flat.pop()
-        if one is UNKNOWN:
+    """All that a check sees of several values, however deep: the same, the same answer."""
+    kinds = []
+    for value in values:
+        t = type(value)
+        seen = SEEN[t]
+        if seen is TYPE:
+            kinds.append(t)
+        elif seen is ARRAY:
+            kinds.append((t, value.dtype, value.shape))
+        elif seen is ITSELF:
+            kinds.append(value)
+        elif seen is UNKNOWN or len(value) > 8:
             return UNKNOWN
-        if type(one) is tuple:
-            flat += one
-    return kinds
+        else:
+            inner = alike(value)
+            if inner is UNKNOWN:
+                return UNKNOWN
+            kinds.append((t, inner))
+    return tuple(kinds)
 
 
 def giving(fn, box):

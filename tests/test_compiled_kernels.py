@@ -24,6 +24,7 @@ def compiled(tmp_path_factory):
     """What every kernel needs, by capability: one process, since importing takes as long as compiling."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
+    environment["TRITON_DISABLE_LINE_INFO"] = "1"  # which changes no instruction, and takes a tenth
     command = [sys.executable, SCRIPT, "90", "80"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

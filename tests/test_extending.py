@@ -27,17 +27,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 # On the pair's first layers: processes of their own load them too.
 STUDY = (
     "study end-of-prompt --plugin my_plugin.py --model {pair/mdm} --model {pair/arm} --data world:one "
-    "--limit 2 --questions 2 --length 4 --steps 2 --sampler left-to-right "
+    "--limit 2 --questions 2 --length 4 --steps 2 --sampler left-to-right"
 )
-# In a process of its own, which starts others and never loads a model: several processes, and Ray.
-ELSEWHERE = """
-import sys
-from floatscope.cli import app
-
-if __name__ == "__main__":
-    for name, how in {"2": "--workers 2", "ray": "--engine ray --workers 1"}.items():
-        app((sys.argv[1] + f"--out run-{name} {how}").split(), standalone_mode=False)
-"""
 
 
 def run(text):
@@ -51,7 +42,12 @@ def commands(study):
     """Those of the page."""
     failed = run("report run-1")
     assert "no run" in str(failed.exception)
-    assert run(study + "--out run-1 --workers 1").exit_code == 0
+    for name, how in {
+        "1": "--workers 1",
+        "2": "--workers 2",
+        "ray": "--engine ray --workers 1",
+    }.items():
+        assert run(f"{study} --out run-{name} {how}").exit_code == 0
     assert "end-of-prompt" in run("measures --plugin my_plugin.py").output
     assert "only-near" in run("interventions --plugin my_plugin.py").output
     listed = run("models --plugin my_plugin.py").output
@@ -77,16 +73,11 @@ def folder(tmp_path_factory, cut_pair):
     code = PAGE.read_text().partition("\n## In Python")[0]
     blocks = re.findall(r"^```python\n(.*?)^```", code, re.M | re.S)
     (folder / "my_plugin.py").write_text("\n".join(blocks))
-    (folder / "elsewhere.py").write_text(ELSEWHERE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for registry in (MEASURES, SAMPLERS, INTERVENTIONS, FAMILIES, STUDIES):
             patch.setattr(registry, "_added", dict(registry._added))
         commands(study)
-    done = subprocess.run(
-        [sys.executable, "elsewhere.py", study], cwd=folder, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder
 
 

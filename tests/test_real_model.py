@@ -46,7 +46,7 @@ def it_answers_from_passages(smollm):
     records = fs.read_records(Path(__file__).parent / "data" / "xquad.json").records
     answers = {
         name: fs.evaluate(
-            smollm, records, fs.Autoregressive(length=24), condition=fs.Condition.parse(name)
+            smollm, records, fs.Autoregressive(length=16), condition=fs.Condition.parse(name)
         )
         for name in ("closed-book", "passages=2,gold=0")
     }

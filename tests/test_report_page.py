@@ -268,7 +268,7 @@ def test_a_page_is_one_document_without_an_address():
     assert made.count("window.floatscopeEmbedded =") == 1
     ids = re.findall(r'<[^>]* id="([^"]+)"', made)
     assert len(ids) == len(set(ids))
-    assert "1,234 rows, the first 8 here" in made and made.count("<td>mdm</td>") == 16
+    assert "1,234 lines, the first 8 here" in made and made.count("<td>mdm</td>") == 16
 
 
 def test_an_empty_page_and_odd_names():

@@ -1,6 +1,7 @@
 """The checks that every other test runs under refuse what they should: none of them would say so."""
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -28,10 +29,16 @@ class Pair:
     later: "NotThereYet" = None
 
 
+@jaxtyped(typechecker=None)
+def spelled(word: "str", split: Literal["train", "held"], later: "NotThereYet" = None) -> "int":
+    return len(word) if split == "train" else word
+
+
 def test_sizes_agree_within_a_call_and_start_anew_in_the_next():
     for n in (3, 4):
         assert summed(np.ones((2, n)), np.ones(n)).tolist() == [n, n]
         assert Pair(np.ones((2, n)), np.ones(n), later=1).later == 1
+    assert spelled("three", "train", later=1) == 5
 
 
 @pytest.mark.parametrize(
@@ -43,6 +50,9 @@ def test_sizes_agree_within_a_call_and_start_anew_in_the_next():
         lambda: summed(np.ones((2, 3)), np.ones(3), np.ones(3)),
         lambda: Pair(np.ones((2, 3)), np.ones(2)),
         lambda: Pair(np.ones((2, 3)), n="three"),
+        lambda: spelled(3, "train"),
+        lambda: spelled("three", "kept"),
+        lambda: spelled("three", "held"),  # a text where a number was said
         lambda: fs.Prompt.rag(3, ["a passage"]),
         lambda: Share("a third"),
     ],

@@ -11,7 +11,7 @@ import functools
 import inspect
 from enum import Enum
 from types import SimpleNamespace
-from typing import Any, Protocol, get_type_hints
+from typing import Any, Literal, Protocol, get_origin, get_type_hints
 
 import jaxtyping
 import numpy as np
@@ -25,6 +25,8 @@ theirs = jaxtyping.jaxtyped
 
 def has_shape(annotation) -> bool:
     """The annotation is, or holds, an array with its shape; written as text, it may."""
+    if get_origin(annotation) is Literal:  # whose texts are values
+        return False
     if isinstance(annotation, str):
         return True
     if isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray):
@@ -43,31 +45,48 @@ def resolved(hint, fn):
 
 
 UNKNOWN = object()  # what it is cannot be told at a glance: it is checked
+ARRAY, ITSELF, SEVERAL, TYPE = "an array", "itself", "several", "its type"
 
 
-def kind(value):
-    """All that a check sees of a value: the same kind, the same answer. A text may be one of a few."""
-    t = type(value)
-    if t is torch.Tensor or t is np.ndarray:
-        return t, value.dtype, value.shape
-    if t is tuple or t is list:
-        return (t, *map(kind, value)) if len(value) < 9 else UNKNOWN
-    if t is str or t is bool or isinstance(value, type | Enum):
-        return value
-    return UNKNOWN if isinstance(value, dict | set | frozenset | tuple | list) else t
+class _Seen(dict):
+    """By type, what of a value of that type a check sees."""
+
+    def __missing__(self, t):
+        if t in (torch.Tensor, np.ndarray):
+            seen = ARRAY
+        elif t in (str, bool) or issubclass(t, type | Enum):
+            seen = ITSELF  # a text may be one of a few
+        elif t in (tuple, list):
+            seen = SEVERAL
+        else:
+            seen = UNKNOWN if issubclass(t, dict | set | frozenset | tuple | list) else TYPE
+        self[t] = seen
+        return seen
+
+
+SEEN = _Seen()
 
 
 def alike(values):
-    """The kinds of several values, or UNKNOWN if it is unknown of one, however deep."""
-    kinds = tuple(map(kind, values))
-    flat = list(kinds)
-    while flat:
-        one = flat.pop()
-        if one is UNKNOWN:
+    """All that a check sees of several values, however deep: the same, the same answer."""
+    kinds = []
+    for value in values:
+        t = type(value)
+        seen = SEEN[t]
+        if seen is TYPE:
+            kinds.append(t)
+        elif seen is ARRAY:
+            kinds.append((t, value.dtype, value.shape))
+        elif seen is ITSELF:
+            kinds.append(value)
+        elif seen is UNKNOWN or len(value) > 8:
             return UNKNOWN
-        if type(one) is tuple:
-            flat += one
-    return kinds
+        else:
+            inner = alike(value)
+            if inner is UNKNOWN:
+                return UNKNOWN
+            kinds.append((t, inner))
+    return tuple(kinds)
 
 
 def giving(fn, box):
@@ -85,13 +104,17 @@ def giving(fn, box):
     return made["again"]
 
 
-def with_shapes(fn):
-    """Checked, and a letter stands for one size in all annotations of a call."""
-    written = fn.__annotations__
-    hints = {name: resolved(hint, fn) for name, hint in written.items()}
-    fn.__annotations__ = hints
+def checked_by(hints, fn):
+    """The function, checked by these annotations, whatever it was written with."""
+    written, fn.__annotations__ = fn.__annotations__, hints
     checked = check(fn)
     fn.__annotations__ = written
+    return checked
+
+
+def with_shapes(fn, hints):
+    """Checked, and a letter stands for one size in all annotations of a call."""
+    checked = checked_by(hints, fn)
     box, seen = [], {}
 
     @functools.cache
@@ -156,10 +179,13 @@ def jaxtyped(fn=None, /, *, typechecker):
         return fn
     if not inspect.isfunction(fn):
         return theirs(fn, typechecker=typechecker)
-    if any(map(has_shape, fn.__annotations__.values())):
-        return with_shapes(fn)
+    hints = fn.__annotations__
+    if any(map(has_shape, hints.values())):
+        hints = {name: resolved(hint, fn) for name, hint in hints.items()}
+        if any(map(has_shape, hints.values())):
+            return with_shapes(fn, hints)
     # Within another function it would be compiled again at every call.
-    return fn if "<locals>" in fn.__qualname__ else check(fn)
+    return fn if "<locals>" in fn.__qualname__ else checked_by(hints, fn)
 
 
 jaxtyping.jaxtyped = jaxtyped

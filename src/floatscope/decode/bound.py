@@ -34,8 +34,8 @@ def bound(
         targets = torch.tensor(target, device=model.device).expand(len(some), -1)
         logits = look(model, [context] * len(some), targets, some)
         log_ps = log_p(model, logits[some], targets[some]).double()
-        row = some.nonzero()[:, 0]
-        total = log_ps.new_zeros(len(some)).index_add(0, row, log_ps)
+        which_mask = some.nonzero()[:, 0]
+        total = log_ps.new_zeros(len(some)).index_add(0, which_mask, log_ps)
         scores.append(total * size / some.sum(-1))
     score, count = torch.cat(scores).cpu()[which], masks.sum(-1)
     if few:

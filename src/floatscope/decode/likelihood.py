@@ -62,7 +62,7 @@ def log_likelihoods(
         pairs: token ids of a context and of what follows it.
         samples: masks drawn for a diffusion model; where a target of L tokens has no more than
             that (2^L − 1), each is taken once and the bound is exact.
-        batch_size: rows of a forward: masks of one pair, or pairs with targets of one length.
+        batch_size: sequences of a forward: masks of one pair, or pairs with targets of one length.
         seed: with the pair's ids, of the masks: they do not depend on the other pairs.
         check_greedy: also decode greedily and compare (a forward for every target token of a
             diffusion model, revealed most confident first; nothing for a causal one).

@@ -32,7 +32,7 @@ class Comparison:
         return self.data[name]
 
     def table(self) -> pd.DataFrame:
-        """Tidy: one row per model and value, then one per difference (`versus` filled)."""
+        """Tidy: one line per model and value, then one per difference (`versus` filled)."""
         frames = []
         for name in self.values:
             for end, along in (("", "model"), ("_difference", "versus")):

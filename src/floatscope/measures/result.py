@@ -47,7 +47,7 @@ class Result:
         return int(self.examples.sizes["example"])
 
     def table(self) -> pd.DataFrame:
-        """Tidy: one row per value, with null, lift, low, high, unit and n beside it."""
+        """Tidy: one line per value, with null, lift, low, high, unit and n beside it."""
         frames = []
         for name in self.values:
             main = self.data.variables[name]

@@ -63,11 +63,10 @@ def _permuted(matrix: Shaped[Tensor, "rows *columns"], key: str) -> Shaped[Tenso
     digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
     rng = np.random.default_rng(int.from_bytes(digest))
     device = matrix.device
-
-    def amounts(below: int, count: int) -> Int[Tensor, " n"]:
-        return torch.from_numpy(rng.integers(below, size=count, dtype=np.int32)).to(device)
-
-    turns = [(amounts(rows, columns), amounts(columns, rows)) for _ in range(_TURNS)]
+    turns = [
+        (_amounts(rng, rows, columns).to(device), _amounts(rng, columns, rows).to(device))
+        for _ in range(_TURNS)
+    ]
     entries = matrix.reshape(-1)
     result = torch.empty_like(entries)
     together = max(1, (_AT_ONCE if device.type == "cpu" else _AT_ONCE_GPU) // columns)
@@ -81,6 +80,10 @@ def _permuted(matrix: Shaped[Tensor, "rows *columns"], key: str) -> Shaped[Tenso
         origin = row.long() * columns + column
         result[start * columns : start * columns + origin.numel()] = entries[origin.reshape(-1)]
     return result.view_as(matrix)
+
+
+def _amounts(rng: np.random.Generator, below: int, count: int) -> Int[Tensor, " n"]:
+    return torch.from_numpy(rng.integers(below, size=count, dtype=np.int32))
 
 
 def _turned(place: Int[Tensor, "r c"], by: Int[Tensor, "r c"], size: int) -> Int[Tensor, "r c"]:

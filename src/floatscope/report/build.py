@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .serve import Source
 
 BUDGET = 20_000_000  # bytes of a page
-_ROWS = 6  # of a table's preview
+_LINES = 6  # of a table's preview
 _WIDE = 10  # columns of it
 
 
@@ -160,7 +160,7 @@ def _table(name: str, frame: pd.DataFrame, study: Study, findings: Findings) -> 
         )
         frame = frame[frame["setting"].isin(own)]
     columns = list(frame.columns)[:_WIDE]
-    lines = [tuple(row) for row in frame[columns].head(_ROWS).itertuples(index=False)]
+    lines = [tuple(line) for line in frame[columns].head(_LINES).itertuples(index=False)]
     return Table(
         name, f"results/{file_of(findings, name)}", tuple(columns), tuple(lines), len(frame)
     )

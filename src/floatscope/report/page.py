@@ -125,6 +125,6 @@ def _figures(sections: Sequence[Section]) -> dict[tuple[int, int], figure.Inline
 def _preview(table: Table) -> dict[str, list[tuple[object, ...]]]:
     """The first lines as text; a column is set right where it holds numbers."""
     lines = table.lines[:_PREVIEW]
-    columns = [numbers.column([row[i] for row in lines]) for i in range(len(table.columns))]
+    columns = [numbers.column([line[i] for line in lines]) for i in range(len(table.columns))]
     heads = [(name, right) for name, (_, right) in zip(table.columns, columns, strict=True)]
     return {"columns": [*heads], "lines": [*zip(*(cells for cells, _ in columns), strict=True)]}

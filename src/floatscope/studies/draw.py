@@ -26,7 +26,7 @@ def dots(
     *,
     width: float = 3.6,
 ) -> Figure:
-    """One row per setting, one marker per series, with its interval."""
+    """One line per setting, one marker per series, with its interval."""
     with panels(1, 1, width=width, height=0.6 + 0.24 * len(ticks)) as (figure, axes):
         axis = axes[0][0]
         for s, (name, numbers) in enumerate(series.items()):

@@ -200,18 +200,18 @@ class Evidence:
         if not lines:
             return None
         kept = "id exact_match contains f1 steps prediction question".split()
-        if all("cut" in row for row in lines):  # old runs did not note it
+        if all("cut" in line for line in lines):  # old runs did not note it
             kept += ["masks", "cut", "known"]
         scores = ("exact_match", "contains", "f1")  # None where one has no meaning
         told = {
-            key: np.array([row[key] for row in lines], float if key in scores else None)
+            key: np.array([line[key] for line in lines], float if key in scores else None)
             for key in kept
         }
-        if all("answers" in row for row in lines):  # what a reader needs to judge for himself
-            gold = [row["answers"] for row in lines]
+        if all("answers" in line for line in lines):  # what a reader needs to judge for himself
+            gold = [line["answers"] for line in lines]
             why = [
-                counted(row["prediction"], row["answers"]) if row["contains"] else ""
-                for row in lines
+                counted(line["prediction"], line["answers"]) if line["contains"] else ""
+                for line in lines
             ]
             told |= {"gold": np.array([" | ".join(one) for one in gold], None)}
             told |= {"counted": np.array(why, None)}
@@ -246,10 +246,10 @@ class Evidence:
     def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
         """What a masking hid, by question's mean: share of a masked head's attention, and columns."""
         said = [
-            (row["hidden_share"], row["hidden_columns"])
+            (line["hidden_share"], line["hidden_columns"])
             for shard in self._asked(setting, model)
-            for row in self.run.read(shard, ()).meta["rows"]
-            if "hidden_share" in row
+            for line in self.run.read(shard, ()).meta["rows"]
+            if "hidden_share" in line
         ]
         if not said:
             return None

@@ -93,7 +93,7 @@ class Findings(Evidence):
 
     @cached_property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Every table by name; one row per value, with null and interval beside it."""
+        """Every table by name; one line per value, with null and interval beside it."""
         self.gather()
         made: dict[str, pd.DataFrame] = {}
         for key in self.measures:

@@ -41,10 +41,10 @@ def aligned(tables: Sequence[Columns]) -> list[dict[str, np.ndarray]]:
     common = [name for name in places[0] if all(name in at for at in places)]
     if not common:
         raise Unpaired("No question was asked of both models, without and with passages.")
-    rows = [[at[name] for name in common] for at in places]
+    lines = [[at[name] for name in common] for at in places]
     chosen = [
-        {key: np.asarray(column)[row] for key, column in table.items()}
-        for table, row in zip(tables, rows, strict=True)
+        {key: np.asarray(column)[own] for key, column in table.items()}
+        for table, own in zip(tables, lines, strict=True)
     ]
     for other in chosen[1:]:
         differ = np.flatnonzero(chosen[0]["question"] != other["question"])

@@ -134,5 +134,5 @@ def _said(meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(said: dict[str, Any]) -> list[str]:
-    rows = said.get("rows") or said.get("examples") or []
-    return [str(row.get("prediction", row.get("text", ""))) for row in rows]
+    lines = said.get("rows") or said.get("examples") or []
+    return [str(line.get("prediction", line.get("text", ""))) for line in lines]

@@ -1,4 +1,4 @@
-"""Files of answers: .csv, .parquet or .jsonl, a row per answer. Whole or absent, and told from others'."""
+"""Files of answers: .csv, .parquet or .jsonl, a line per answer. Whole or absent, and told from others'."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from ..errors import UsageError
 from .answers import Answers
 
 ENDINGS = (".csv", ".parquet", ".jsonl")
-# What every row begins with, in every version that wrote such files.
+# What every line begins with, in every version that wrote such files.
 _FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "question"]
 
 

@@ -1,7 +1,7 @@
 """Asking a model every question of a task under one condition, and scoring what it says.
 
 Fair by construction: one template, one number of masks and one decoding budget for everything that
-is compared. Here questions become rows; Answers (in answers.py) makes means and differences of them.
+is compared. Answers (in answers.py) makes means and differences of what is scored here.
 """
 
 import math

@@ -53,12 +53,12 @@ def _rouge_l(said: list[str], right: list[str]) -> float:
 
 
 def _common(a: list[str], b: list[str]) -> int:
-    """Length of the longest common subsequence, a row at a time."""
-    row = [0] * (len(b) + 1)
+    """Length of the longest common subsequence, a line of the table at a time."""
+    line = [0] * (len(b) + 1)
     for one in a:
-        before = 0  # the row above, one to the left
+        before = 0  # the line above, one to the left
         for j, two in enumerate(b, 1):
-            above = row[j]
-            row[j] = before + 1 if one == two else max(above, row[j - 1])
+            above = line[j]
+            line[j] = before + 1 if one == two else max(above, line[j - 1])
             before = above
-    return row[-1]
+    return line[-1]

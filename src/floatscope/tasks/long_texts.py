@@ -50,15 +50,15 @@ def paragraphs() -> tuple[Article, ...]:
 
 
 def _read(path: Path) -> tuple[Article, ...]:
-    rows = map(json.loads, gzip.decompress(path.read_bytes()).decode("utf-8").splitlines())
+    articles = map(json.loads, gzip.decompress(path.read_bytes()).decode("utf-8").splitlines())
     return tuple(
         Article(
-            row["title"],
-            row["text"],
+            article["title"],
+            article["text"],
             tuple(
                 Question(q["id"], q["question"], tuple(q["answers"]))
-                for q in row.get("questions", ())
+                for q in article.get("questions", ())
             ),
         )
-        for row in rows
+        for article in articles
     )

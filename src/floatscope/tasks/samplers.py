@@ -31,17 +31,17 @@ class SamplersCompared:
     orders: dict[str, Result] = field(repr=False)
 
     def table(self) -> pd.DataFrame:
-        """One row per sampler: accuracy with interval, steps, and the order's numbers."""
-        rows = []
+        """One line per sampler: accuracy with interval, steps, and the order's numbers."""
+        lines = []
         for name, answers in self.answers.items():
-            row: dict[str, Any] = {"name": name, **answers.summary()}
+            line: dict[str, Any] = {"name": name, **answers.summary()}
             order = self.orders[name].data
             for value in _ORDER:
-                row[value] = float(order[value])
+                line[value] = float(order[value])
                 for end in ("low", "high", "null"):
-                    row[f"{value}_{end}"] = float(order[f"{value}_{end}"])
-            rows.append(row)
-        return pd.DataFrame(rows)
+                    line[f"{value}_{end}"] = float(order[f"{value}_{end}"])
+            lines.append(line)
+        return pd.DataFrame(lines)
 
     def plot(self) -> Figure:
         """The map of every sampler: when is each part of the answer revealed?"""

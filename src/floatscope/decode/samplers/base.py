@@ -25,7 +25,7 @@ SAMPLERS: Registry[type] = Registry("sampler", "floatscope.decode.samplers")
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """What the model proposes for a window of positions; each row decides within its own block."""
+    """What the model proposes for a window of positions; each prompt decides within its own block."""
 
     token: Int[Tensor, "b w"]
     confidence: Float[Tensor, "b w"]  # p of that token, whatever was offered
@@ -171,7 +171,7 @@ def ranked(score: Float[Tensor, "b w"], among: Bool[Tensor, "b w"]) -> Int[Tenso
 def best(
     score: Float[Tensor, "b w"], among: Bool[Tensor, "b w"], count: Int[Tensor, " b"]
 ) -> Bool[Tensor, "b w"]:
-    """The `count` best of the allowed, row by row, without a loop or a sync."""
+    """The `count` best of the allowed, prompt by prompt, without a loop or a sync."""
     return (ranked(score, among) < count[:, None]) & among
 
 

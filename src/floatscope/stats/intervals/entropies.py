@@ -76,12 +76,8 @@ class _Parts:
         if not there.any():
             none = np.full(1, np.nan)
             return _Parts(none, np.full((len(self.influence), 1), np.nan), none, none, ())
-
-        def over(x: Float[np.ndarray, "*n c"]) -> Float[np.ndarray, "*n 1"]:
-            return x[..., there].mean(-1, keepdims=True)
-
-        value, influence = over(self.value), over(self.influence)
-        return _Parts(value, influence, over(self.remainder), over(self.missed), ())
+        parts = (self.value, self.influence, self.remainder, self.missed)
+        return _Parts(*(part[..., there].mean(-1, keepdims=True) for part in parts), ())
 
 
 def _interval(parts: _Parts, level: float) -> Interval:

@@ -86,12 +86,12 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         elif not bar and len(there) < len(tables):
             bar = "Questions must be asked without and with passages: give data that have some."
         try:
-            rows = aligned(there) if not bar else []
+            paired = aligned(there) if not bar else []
         except Unpaired as error:
             bar = str(error)
         if bar:
             return [judge(rule, self.name, None, bar=bar, sentence="There is nothing to compare.")]
-        gains = Gains.of(rows)
+        gains = Gains.of(paired)
         cut = evidence.cut_off((CLOSED, WITH), *models)
         bar, theta = cut or gains.bar(), gains.theta()
         mdm, arm, apart = (
@@ -114,11 +114,11 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             *other_deltas(rule, theta, bar=bar),
             *(_varied(f"{f:g} times instead of {TWICE:g}", rule, gains, cut, f) for f in (1, 2)),
             *(
-                _varied(name, rule, Gains.of(rows, key), cut)
+                _varied(name, rule, Gains.of(paired, key), cut)
                 for key, name in _SCORES.items()
-                if not np.isnan(rows[0][key]).all()
+                if not np.isnan(paired[0][key]).all()
             ),
-            *_by_people(rule, gains, rows[0].get("known"), cut),
+            *_by_people(rule, gains, paired[0].get("known"), cut),
         )
         asked = max(len(table["id"]) for table in there)
         sentence = (

@@ -46,12 +46,12 @@ def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
     for plugin in asked.plugins:
         load_plugin(plugin)
     models = KeptModels()
-    part = cache(lambda number: _Worker((asked, *asked.also)[number], models))
+    part = cache(lambda number: ShardWorker((asked, *asked.also)[number], models))
     part(0)  # what is wrong with its data is said before the first shard
     return lambda spec, tick: part(spec.get("also", 0))(spec, tick)
 
 
-class _Worker:
+class ShardWorker:
     """One run's shards."""
 
     def __init__(self, request: Request, models: KeptModels) -> None:

@@ -14,7 +14,10 @@ from .app import Plugins, Weights, app, err, out, progress_bar
 from .keeping import keeping
 
 if TYPE_CHECKING:
-    from ..tasks import Answers, Bad, Record
+    from ..decode import AnySampler
+    from ..interventions import Intervention
+    from ..sequences.vocabulary import ModelFacts
+    from ..tasks import Answers, Bad, Condition, Record
 
 _HOW = ("save", "resume", "overwrite")  # flags that say how it is run; the others say what is asked
 
@@ -86,21 +89,48 @@ def evaluate(
     given = {name: value for name, value in locals().items() if name not in _HOW}
     if weights == "trained":
         del given["weights"]  # answers that were kept before there was a choice go on
-    from .. import instrument, tasks
+    from ..tasks.conditions import condition_of
+    from ..tasks.templates import template_of
+    from .early import require_records, require_sampler, spec_of
+
+    specs = [spec_of(name) for name in model]
+    form = template_of(template, chat)
+    conditions = [condition_of(text, seed) for text in condition or ["as-is"]]
+    records, bad = records_of(data, limit, seed, skip_bad)
+    for kind in sampler or []:
+        require_sampler(kind, {"length": length, "steps": steps, "seed": seed}, option or [])
+    from .. import instrument, tasks  # the heavy part begins here
     from ..decode.presets import default_name, sampler_of
     from ..interventions import DoesNotFit
     from ..interventions.parse import intervention_of
-    from ..tasks.conditions import condition_of
-    from ..tasks.templates import template_of
+    from ..models.outline import outlined
 
     if save:
         from ..tasks import answer_files
 
         answer_files.require_free(save, overwrite)
-    records, bad = records_of(data, limit, seed, skip_bad)
-    form = template_of(template, chat)
-    conditions = [condition_of(text, seed) for text in condition or ["as-is"]]
     edits = [None, *(intervention_of(text) for text in intervene or [])]
+
+    def settings_of(
+        model: "ModelFacts",
+    ) -> "list[tuple[Condition, Intervention | None, AnySampler]]":
+        """Every way in which a model is asked."""
+        common: dict[str, Any] = {"length": length, "steps": steps, "seed": seed}
+        if not model.is_diffusion:
+            common.pop("steps")
+        names = (model.is_diffusion and sampler) or [default_name(model)]
+        special = (option or []) if model.is_diffusion else []
+        return [
+            (one, change, sampler_of(kind, common, special))
+            for kind in names
+            for one in conditions
+            for change in edits
+        ]
+
+    for outline in map(outlined, [] if skip_bad else specs):
+        if outline is not None:
+            for one, change, how in settings_of(outline):
+                require_records(outline, records, how, one, form, change)
     every: list[Answers] = []
     unfit: list[Bad] = []
     with keeping(save, given, records, resume, overwrite) as keep:
@@ -109,17 +139,7 @@ def evaluate(
                 loaded = instrument.load(
                     name, device=device, dtype=dtype, weights=weights, seed=seed
                 )
-            common: dict[str, Any] = {"length": length, "steps": steps, "seed": seed}
-            names = (loaded.is_diffusion and sampler) or [default_name(loaded)]
-            if not loaded.is_diffusion:
-                common.pop("steps")
-            special = (option or []) if loaded.is_diffusion else []
-            settings = [
-                (one, change, sampler_of(kind, common, special))
-                for kind in names
-                for one in conditions
-                for change in edits
-            ]
+            settings = settings_of(loaded)
             with progress_bar(f"{name}: questions") as bar:
                 task = bar.add_task("asking", total=len(settings) * len(records))
                 for number, (one, change, how) in enumerate(settings):

@@ -219,6 +219,10 @@ def _run_and_report(
     gpus: float | None,
     **options: Any,
 ) -> None:
+    from ..studies.early import require_models
+
+    if not (directory / "manifest.json").exists():
+        require_models(request, elsewhere=engine != "local")
     from ..report.build import described, write_report
     from ..studies.run import run
 

@@ -20,7 +20,9 @@ def read_data(request: Request) -> Read:
     if is_named(request.data):
         return named_records(request.data, wanted, request.seed), []
     # Distractors are drawn from all records, so all are read.
-    read = read_records(request.data, skip_bad=request.skip_bad)
+    read = read_records(
+        request.data, skip_bad=request.skip_bad, split_alternatives=request.split_alternatives
+    )
     return read.records, [str(bad) for bad in read.bad]
 
 

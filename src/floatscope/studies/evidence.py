@@ -31,6 +31,7 @@ from .values import Arrays, unflatten
 
 Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained ones
 TRAINED: Weights = (None,)
+BETWEEN = " | "  # gold answers in a table's cell
 
 
 class Evidence:
@@ -213,7 +214,7 @@ class Evidence:
                 counted(row["prediction"], row["answers"]) if row["contains"] else ""
                 for row in lines
             ]
-            told |= {"gold": np.array([" | ".join(one) for one in gold], None)}
+            told |= {"gold": np.array([BETWEEN.join(one) for one in gold], None)}
             told |= {"counted": np.array(why, None)}
         return told
 
@@ -235,7 +236,7 @@ class Evidence:
                 answers = self.answers(setting, model) or {}
                 if "cut" not in answers:
                     continue
-                short = answers["cut"]
+                short: cut.Column = answers["cut"]
                 if self.request.asks is Asks.SENTENCES:
                     short = cut.in_doubt(short, answers["contains"])
                 if cut.mostly(short):

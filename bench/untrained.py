@@ -42,10 +42,10 @@ class Untrained(KeptModels):
         return super().get(name, device, dtype, self.seed + APART if control is None else control)
 
 
-def make(request: dict[str, Any]) -> studies_worker._Worker:
+def make(request: dict[str, Any]) -> studies_worker.ShardWorker:
     models, asked = Untrained(), Request(**request)
     models.seed = asked.seed
-    return studies_worker._Worker(asked, models)
+    return studies_worker.ShardWorker(asked, models)
 
 
 def verdicts(pair: int, device: str | None = None) -> dict[str, str]:

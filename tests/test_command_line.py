@@ -61,7 +61,7 @@ def test_an_interrupt_is_130(checkpoints, ended, monkeypatch):
             raise KeyboardInterrupt(said) if said else KeyboardInterrupt
 
         monkeypatch.setattr("floatscope.instrument.load", interrupted)
-        done = ended("trace", "--model", "unused", "--prompt", "x")
+        done = ended("trace", "--model", checkpoints["LLaDA"], "--prompt", "x")
         assert done.returncode == 130
         assert (said or "interrupted; nothing was left half-written") in done.stderr
 

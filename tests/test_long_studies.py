@@ -17,7 +17,7 @@ from floatscope.studies.kept_models import KeptModels
 from floatscope.studies.long_answers import LONG
 from floatscope.studies.planning import plan, settings_of
 from floatscope.studies.run import run
-from floatscope.studies.worker import _Worker
+from floatscope.studies.worker import ShardWorker
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
 from verdict_parts.evidence import MDM
@@ -89,7 +89,7 @@ def test_claim_three_says_how_long_answers_are(finished):
 
 def test_all_read_the_same_text_at_most_as_long_as_what_is_decoded(finished):
     """The same state: prompt and gold, of which as many words as tokens are decoded."""
-    worker = _Worker(finished.request, KeptModels())
+    worker = ShardWorker(finished.request, KeptModels())
     gold = worker._gold("questions", 0)
     assert gold.startswith(" ") and len(gold.split()) == finished.request.length
     assert worker.records[0].answers[0].startswith(gold.strip())
@@ -133,7 +133,7 @@ def test_each_run_is_measured_by_itself(both):
 
 def test_a_control_may_take_fewer_steps(both):
     (part,) = both.also
-    worker = _Worker(part.request, KeptModels())
+    worker = ShardWorker(part.request, KeptModels())
     specs = {s.spec.get("control"): s.spec for s in part.plan.shards}
     for seed, steps in ((None, part.request.steps), (0, part.request.control_steps)):
         model = worker.models.get(specs[seed]["model"], None, part.request.dtype, seed)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 _NAMES = {"contains": "contains", "exact_match": "exact", "f1": "F1", "rouge_l": "ROUGE-L"}
+_LONG = 160  # characters of a text in a table
 _SAID = {
     "contains": "contains: a right answer is in what was said",
     "rouge_l": "ROUGE-L: words in common, in their order, with the text it is compared with",
@@ -73,6 +74,35 @@ def likeness(every: "list[Answers]") -> Table | None:
         "grounded: content words that stand in what was given; tokens: of content, per answer"
     )
     return table
+
+
+def shown(every: "list[Answers]", most: int) -> Table:
+    """The first questions with their gold, what was said, whether it came to its end, and why it counts."""
+    import pandas as pd
+
+    first = every[0].table.head(most)
+    table = Table(title=f"The first {len(first)} questions", title_justify="left")
+    _, name = _named(every, "")
+    for column in ("question, gold", "who", "said"):
+        table.add_column(column, overflow="fold")
+    table.add_column("ended", no_wrap=True)
+    table.add_column("right", overflow="fold")
+    for id, question, gold in zip(first["id"], first["question"], first["answers"], strict=True):
+        table.add_section()
+        begin = f"{escape(_clipped(question))}\n[dim]gold:[/] {escape(_clipped(' | '.join(gold)))}"
+        for answers in every:
+            for row in answers.table[answers.table["id"] == id].itertuples():
+                ended = "–" if row.cut is None else "cut off" if row.cut else "yes"
+                right = "–" if pd.isna(row.contains) else "no"
+                right = f"yes: {escape(_clipped(row.counted))}" if row.counted else right
+                who = name(answers).replace("\n  ", ", ")
+                table.add_row(begin, who, escape(_clipped(row.prediction.strip())), ended, right)
+                begin = ""
+    return table
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
 
 
 def _named(every: "list[Answers]", title: str) -> "tuple[Table, Callable[[Answers], str]]":

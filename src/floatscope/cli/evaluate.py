@@ -9,14 +9,22 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 
 from ..errors import UsageError
-from .answers import likeness, list_left_out, table, unasked, warn_of_cut
+from .answers import likeness, list_left_out, shown, table, unasked, warn_of_cut
 from .app import Plugins, Weights, app, err, out, progress_bar
 from .keeping import keeping
 
 if TYPE_CHECKING:
-    from ..tasks import Answers, Bad, Record
+    from ..decode import AnySampler
+    from ..interventions import Intervention
+    from ..sequences.vocabulary import ModelFacts
+    from ..tasks import Answers, Bad, Condition, Record
 
-_HOW = ("save", "resume", "overwrite")  # flags that say how it is run; the others say what is asked
+_HOW = (
+    "save",
+    "resume",
+    "overwrite",
+    "examples",
+)  # flags that say how it is run; the others say what is asked
 
 
 @app.command()
@@ -61,6 +69,13 @@ def evaluate(
     skip_bad: Annotated[
         bool, typer.Option(help="Leave out what cannot be read or asked; list it at the end.")
     ] = False,
+    split_alternatives: Annotated[
+        bool,
+        typer.Option(help="Of a file's gold answers like `a or b`, count each part as right too."),
+    ] = False,
+    examples: Annotated[
+        int, typer.Option(min=0, help="Questions to show with gold and what was said.")
+    ] = 3,
     save: Annotated[
         Path | None, typer.Option("--out", help="Every answer, as .csv, .parquet or .jsonl.")
     ] = None,
@@ -86,21 +101,50 @@ def evaluate(
     given = {name: value for name, value in locals().items() if name not in _HOW}
     if weights == "trained":
         del given["weights"]  # answers that were kept before there was a choice go on
-    from .. import instrument, tasks
+    if not split_alternatives:
+        del given["split_alternatives"]
+    from ..tasks.conditions import condition_of
+    from ..tasks.templates import template_of
+    from .early import require_records, require_sampler, spec_of
+
+    specs = [spec_of(name) for name in model]
+    form = template_of(template, chat)
+    conditions = [condition_of(text, seed) for text in condition or ["as-is"]]
+    records, bad, note = records_of(data, limit, seed, skip_bad, split_alternatives)
+    for kind in sampler or []:
+        require_sampler(kind, {"length": length, "steps": steps, "seed": seed}, option or [])
+    from .. import instrument, tasks  # the heavy part begins here
     from ..decode.presets import default_name, sampler_of
     from ..interventions import DoesNotFit
     from ..interventions.parse import intervention_of
-    from ..tasks.conditions import condition_of
-    from ..tasks.templates import template_of
+    from ..models.outline import outlined
 
     if save:
         from ..tasks import answer_files
 
         answer_files.require_free(save, overwrite)
-    records, bad = records_of(data, limit, seed, skip_bad)
-    form = template_of(template, chat)
-    conditions = [condition_of(text, seed) for text in condition or ["as-is"]]
     edits = [None, *(intervention_of(text) for text in intervene or [])]
+
+    def settings_of(
+        model: "ModelFacts",
+    ) -> "list[tuple[Condition, Intervention | None, AnySampler]]":
+        """Every way in which a model is asked."""
+        common: dict[str, Any] = {"length": length, "steps": steps, "seed": seed}
+        if not model.is_diffusion:
+            common.pop("steps")
+        names = (model.is_diffusion and sampler) or [default_name(model)]
+        special = (option or []) if model.is_diffusion else []
+        return [
+            (one, change, sampler_of(kind, common, special))
+            for kind in names
+            for one in conditions
+            for change in edits
+        ]
+
+    for outline in map(outlined, [] if skip_bad else specs):
+        if outline is not None:
+            for one, change, how in settings_of(outline):
+                require_records(outline, records, how, one, form, change)
     every: list[Answers] = []
     unfit: list[Bad] = []
     with keeping(save, given, records, resume, overwrite) as keep:
@@ -109,17 +153,7 @@ def evaluate(
                 loaded = instrument.load(
                     name, device=device, dtype=dtype, weights=weights, seed=seed
                 )
-            common: dict[str, Any] = {"length": length, "steps": steps, "seed": seed}
-            names = (loaded.is_diffusion and sampler) or [default_name(loaded)]
-            if not loaded.is_diffusion:
-                common.pop("steps")
-            special = (option or []) if loaded.is_diffusion else []
-            settings = [
-                (one, change, sampler_of(kind, common, special))
-                for kind in names
-                for one in conditions
-                for change in edits
-            ]
+            settings = settings_of(loaded)
             with progress_bar(f"{name}: questions") as bar:
                 task = bar.add_task("asking", total=len(settings) * len(records))
                 for number, (one, change, how) in enumerate(settings):
@@ -150,7 +184,11 @@ def evaluate(
     out.print(table(every))
     if like := likeness(every):
         out.print(like)
+    if examples:
+        out.print(shown(every, examples))
     warn_of_cut(every)
+    if note:
+        err.print(f"note: {escape(note)}", soft_wrap=True)
     list_left_out([*bad, *unfit, *unasked(every)], skip_bad)
     if save:
         err.print(f"saved {escape(str(save))}")
@@ -161,12 +199,14 @@ def _ticker(bar: Progress, task: TaskID, before: int) -> Callable[[int, int], No
 
 
 def records_of(
-    data: str, limit: int | None, seed: int, skip_bad: bool
-) -> "tuple[tuple[Record, ...], tuple[Bad, ...]]":
-    """A file's records, or those of a task by its name."""
+    data: str, limit: int | None, seed: int, skip_bad: bool, split_alternatives: bool = False
+) -> "tuple[tuple[Record, ...], tuple[Bad, ...], str]":
+    """A file's records, or those of a task by its name; what was left out; and what is to be noted."""
     from .. import tasks
 
     if tasks.is_named(data):
-        return tasks.named_records(data, limit, seed), ()
-    read = tasks.read_records(data, limit=limit, skip_bad=skip_bad)
-    return read.records, read.bad
+        return tasks.named_records(data, limit, seed), (), ""
+    read = tasks.read_records(
+        data, limit=limit, skip_bad=skip_bad, split_alternatives=split_alternatives
+    )
+    return read.records, read.bad, read.alternatives

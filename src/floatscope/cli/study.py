@@ -124,6 +124,10 @@ def study(
     skip_bad: Annotated[
         bool | None, typer.Option(help="Leave out what cannot be read or asked; list it.")
     ] = None,
+    split_alternatives: Annotated[
+        bool | None,
+        typer.Option(help="Of a file's gold answers like `a or b`, count each part as right too."),
+    ] = None,
     engine: Engine = "local",
     workers: Workers = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster that is running.")] = None,
@@ -219,6 +223,10 @@ def _run_and_report(
     gpus: float | None,
     **options: Any,
 ) -> None:
+    from ..studies.early import require_models
+
+    if not (directory / "manifest.json").exists():
+        require_models(request, elsewhere=engine != "local")
     from ..report.build import described, write_report
     from ..studies.run import run
 
@@ -277,8 +285,10 @@ def _run_and_report(
         err.print(f"left out {len(summary.left_out)}:")
         for one in summary.left_out[:20]:
             err.print(f"  {escape(described(one))}", soft_wrap=True)
-    for note in findings.notes:
-        err.print(f"note: {escape(note)}", soft_wrap=True)
+    for part in (findings, *findings.also):
+        for note in part.notes:
+            kind = "[bold]warning:[/]" if note in part.warnings else "note:"
+            err.print(f"{kind} {escape(note)}", soft_wrap=True)
     out.print(
         f"{summary.computed} shards computed, {summary.kept} were there; {summary.seconds:.0f} s"
     )

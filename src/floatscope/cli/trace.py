@@ -110,26 +110,33 @@ def trace(
     * `floatscope trace --model ./smollm2.gguf --prompt "Once upon a time" --out t.zarr`
     * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
     """
-    from .. import instrument
-    from ..decode.presets import default_name, sampler_of
+    given = locals()
     from ..models.select import choice_of
-    from ..sequences.prompt import Prompt
-    from ..trace.summary import summary
+    from .early import require_sampler, require_texts, spec_of
     from .inputs import measures_of, paths_for, texts_of
 
-    given = locals()
     texts = texts_of(prompt, data, limit)
     wanted = measures_of(measure)
     if figures is not None and not wanted:
         raise UsageError("--figures draws measures", "Name some with --measure.")
     paths = paths_for(save, len(texts), single=data is None, overwrite=overwrite)
+    spec = spec_of(model, given)
+    common, special = {name: given[name] for name in _SAMPLING}, option or []
+    if sampler:
+        require_sampler(sampler, common, special)
+    from .. import instrument  # the heavy part begins here
+    from ..decode.presets import default_name, sampler_of
+    from ..models.outline import outlined
+    from ..sequences.prompt import Prompt
+    from ..trace.summary import summary
+
+    prompts = [Prompt.plain(text, chat=chat) for text in texts]
+    if (outline := outlined(spec)) is not None:
+        chosen = sampler_of(sampler or default_name(outline), common, special)
+        require_texts(outline, chosen, prompts)
     with err.status(f"Loading {escape(model)} …"):
         loaded = instrument.load(model, **{name: given[name] for name in _LOADING})
-    chosen = sampler_of(
-        sampler or default_name(loaded),
-        {name: given[name] for name in _SAMPLING},
-        option or [],
-    )
+    chosen = sampler_of(sampler or default_name(loaded), common, special)
     out.print(escape(repr(loaded)))
     bar = progress_bar("tracing: steps done")
     batches, every = range(0, len(texts), batch_size), []
@@ -138,7 +145,7 @@ def trace(
         for number, start in enumerate(batches):
             before = number * chosen.n_steps
             traces = loaded.trace(
-                [Prompt.plain(text, chat=chat) for text in texts[start : start + batch_size]],
+                prompts[start : start + batch_size],
                 chosen,
                 keep=[name.strip() for name in keep.split(",")] if keep else None,
                 layers=choice_of(layers, "--layers"),

@@ -6,23 +6,21 @@ No sampler is imported until one is made: a report knows their names without tor
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..models.select import value_of
-
-if TYPE_CHECKING:
-    from ..models.model import Model
+from ..sequences.vocabulary import ModelFacts
 
 CALIBRATED = "position-calibrated"
 _FAST_BLOCK = 32  # Fast-dLLM decodes in blocks of this length
 
 
-def default_name(model: "Model") -> str:
+def default_name(model: ModelFacts) -> str:
     return "confidence" if model.is_diffusion else "autoregressive"
 
 
-def default_sampler(model: "Model") -> Any:
+def default_sampler(model: ModelFacts) -> Any:
     """What is used where no sampler is given."""
     return sampler_of(default_name(model), {})
 
@@ -38,7 +36,7 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
     name, *brought = (part.strip() for part in name.split(","))
     options = [*brought, *options]
     cls = SAMPLERS.named(name)
-    known = {f.name for f in fields(cls)}
+    known = {f.name: f.type for f in fields(cls)}
     unknown = [key for key, value in common.items() if key not in known and value]
     if unknown:
         raise UsageError(f"{name} takes no {unknown[0]}", "Leave it out.")
@@ -50,7 +48,28 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
                 f"{text}: {name} has no such field", f"It has: {', '.join(sorted(known))}."
             )
         settings[key] = value_of(value)
+        if not _is_a(settings[key], known[key]):
+            raise UsageError(f"{name}: {key} = {value!r:.40}", f"Give {_KINDS[known[key]]}.")
     return cls(**settings)
+
+
+# What a field may be, where that can be told from its annotation.
+_KINDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    int | None: "a whole number",
+    float: "a number",
+    float | None: "a number",
+}
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether a value that was typed is of a field's kind; a whole number is a number, true is none."""
+    if kind not in _KINDS:
+        return True
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, kind) or (isinstance(value, int) and kind in (float, float | None))
 
 
 class Preset(NamedTuple):

@@ -13,6 +13,7 @@ from ..models import seam
 from ..models.model import Model
 from ..models.visibility import Visibility
 from ..sequences.prompt import Encoded
+from ..sequences.vocabulary import ModelFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ def lay_out(
 
 
 def check_fits(
-    model: Model, prompt: int, more: int, *, where: str = "", remedy: str = "", added: int = 0
+    model: ModelFacts, prompt: int, more: int, *, where: str = "", remedy: str = "", added: int = 0
 ) -> None:
     """Refuses a prompt that leaves no room for `more` tokens and what an intervention adds."""
     over = prompt + more + added - model.context

@@ -6,12 +6,13 @@ Nothing here runs a model, and nothing ever runs code that came with a checkpoin
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
-
-from transformers import PretrainedConfig, PreTrainedModel
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..registry import Registry
 from ..sequences.direction import Direction
+
+if TYPE_CHECKING:  # families are known by name without it
+    from transformers import PretrainedConfig, PreTrainedModel
 
 FAMILIES: "Registry[Family]" = Registry("family", "floatscope.models.families")
 
@@ -26,7 +27,7 @@ class Family:
 
     name: str
     architectures: tuple[str, ...]
-    network: type[PreTrainedModel]
+    network: "type[PreTrainedModel]"
     direction: Direction = Direction.CAUSAL
     shift: int = 1
     block: int | None = None  # of a block-causal family
@@ -44,7 +45,7 @@ class Family:
     examples: str = ""  # checkpoints a person may have heard of
     registry: ClassVar["Registry[Family]"] = FAMILIES
 
-    def config(self, raw: dict[str, Any]) -> PretrainedConfig:
+    def config(self, raw: dict[str, Any]) -> "PretrainedConfig":
         """The network's own configuration, from the checkpoint's config.json."""
         # A checkpoint says what its network is. How transformers works, from remote code and a foreign
         # model_type to the methods of its config, is none of its business.
@@ -54,6 +55,8 @@ class Family:
 
 
 def _is_transformers_own(field: str) -> bool:
+    from transformers import PretrainedConfig
+
     if field in ("auto_map", "attn_implementation", "experts_implementation"):
         return True
     own = field.startswith("_") or hasattr(PretrainedConfig, field)

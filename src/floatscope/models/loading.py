@@ -12,8 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import ModelError
-from . import adapters, opening, permuted, seam, source, special, stated, twin
-from .family import Direction, Family
+from . import adapters, opening, outline, permuted, seam, source, stated, twin
 from .model import Model
 from .opening import Opened
 from .registry import family_by_name, family_of
@@ -58,7 +57,7 @@ def load(
         device = _device(device)
         wanted = _dtype(dtype, device)
         path, part = source.locate(where, revision), twin.adapter(where, adapter)
-        asked = asked.over(stated.read(part).over(stated.read(_folder(path))))
+        asked = asked.over(stated.read(part).over(stated.read(outline.folder(path))))
         # A merge is made with all digits, and cast afterwards.
         exact = wanted if part is None or wanted is torch.float64 else torch.float32
         told = asked.direction is not None
@@ -94,30 +93,11 @@ def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> Opened:
 
 
 def _model(opened: Opened, asked: Stated, into: type[M]) -> M:
-    kind, net, tokenizer = opened.kind, opened.net, opened.tokenizer
-    if getattr(net.config, "use_sliding_window", False):
-        raise ModelError(
-            f"{opened.name} uses sliding-window attention, which Floatscope does not measure",
-            "Set use_sliding_window to false in its config.json if the context fits the window.",
-        )
-    block = kind.block if asked.block is None and asked.direction is None else asked.block
-    toward = _direction(kind, asked.direction, block)
-    return into(
-        name=opened.name,
-        net=net,
-        tokenizer=tokenizer,
-        family=replace(kind, direction=toward),
-        direction=toward,
-        block=block,
-        shift=kind.shift if asked.shift is None else asked.shift,
-        mask_id=special.mask_id(kind, toward, net.config, tokenizer, asked.mask_id),
-        end_ids=special.end_ids(net.config, net.generation_config, tokenizer),
-        chat=bool(getattr(tokenizer, "chat_template", None)),
+    net, tokenizer = opened.net, opened.tokenizer
+    settled = outline.settled(
+        opened.name, opened.kind, net.config, net.generation_config, tokenizer, asked
     )
-
-
-def _folder(path: Path) -> Path:
-    return path if path.is_dir() else path.parent
+    return into(name=opened.name, net=net, tokenizer=tokenizer, **settled)
 
 
 def _cast(net: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -148,19 +128,3 @@ def _dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     if known not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
         raise ModelError(f"no dtype {dtype!r}", "Use float32, bfloat16, float16 or auto.")
     return known
-
-
-def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
-    toward = kind.direction if given is None else None
-    if toward is None:
-        if given not in list(Direction):
-            raise ModelError(f"no direction {given!r}", f"Use one of: {', '.join(Direction)}.")
-        toward = Direction(given)
-    if (toward is Direction.BLOCK_CAUSAL) != (block is not None) or (
-        block is not None and block < 1
-    ):
-        raise ModelError(
-            f"direction {toward} with block {block}",
-            "A block-causal model needs block=N, N ≥ 1; the others take none.",
-        )
-    return toward

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ..errors import ModelError, foreign
@@ -51,9 +51,8 @@ def _read(path: Path, dtype: torch.dtype, tokenizer: Any, family: str | None, to
     return Opened(str(path), kind, net.eval(), tokenizer)
 
 
-def _from_directory(
-    path: Path, dtype: torch.dtype, family: str | None
-) -> tuple[Family, PreTrainedModel]:
+def described(path: Path, family: str | None) -> tuple[Family, PretrainedConfig]:
+    """What a directory says its network is; no weights are read."""
     source.require_files(path)
     raw = source.read_config(path)
     kind = family_by_name(family) if family else family_of(source.architecture(raw, path), path)
@@ -68,6 +67,13 @@ def _from_directory(
                 f"{file} has no field {error}, which {kind.name} needs", _COPY_CONFIG
             ) from error
         sizes.require_sound(config, file)
+    return kind, config
+
+
+def _from_directory(
+    path: Path, dtype: torch.dtype, family: str | None
+) -> tuple[Family, PreTrainedModel]:
+    kind, config = described(path, family)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
         sizes.require_held(kind, config, path, sizes.in_safetensors(path))
         net, info = kind.network.from_pretrained(

@@ -21,7 +21,11 @@ def family_of(architecture: str | None, where: str | Path) -> Family:
 
 
 def family_by_name(name: str) -> Family:
-    if name.lower() in FAMILIES:
-        return FAMILIES[name.lower()]
-    known = ", ".join(family.name for family in FAMILIES.values())
-    raise ModelError(f"no family {name!r}", f"Known: {known}.")
+    require_family(name)
+    return FAMILIES[name.lower()]
+
+
+def require_family(name: str) -> None:
+    """Refuses a name of no family; none is imported for that."""
+    if name.lower() not in FAMILIES:
+        raise ModelError(f"no family {name!r:.80}", f"Known: {', '.join(FAMILIES)}.")

@@ -18,7 +18,8 @@ from .pair import PAIR
 from .twin import TWIN
 
 _NUMBERS = ("block", "shift", "mask_id")
-_NAME = re.compile(r"[^=/\\,]{1,100}")
+_SHORT, _LONG = ("name", "family"), 100  # settings that tables and messages show, and their length
+_NAME = re.compile(rf"[^=/\\,]{{1,{_LONG}}}")
 _NAMED = re.compile(rf"({_NAME.pattern})=(.+)", re.S)
 HUB_ID = re.compile(r"(?!\.)[\w.-]+/[\w.-]+")
 _FORM = "[NAME=]WHERE[,SETTING=VALUE …]"
@@ -114,28 +115,28 @@ class ModelSpec:
             )
 
 
+def expected_of(setting: str, value: Any) -> str:
+    """What was expected of a model's setting, where this value is not it; "" where it is.
+
+    The one rule for what is typed, given in Python or written in floatscope.json.
+    """
+    if setting in _NUMBERS:
+        return "" if type(value) is int and value >= 0 else "a whole number, 0 or more"
+    if setting == "direction":
+        return "" if value in list(Direction) else f"one of {', '.join(Direction)}"
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        return "a text of one line"
+    return f"at most {_LONG} characters" if setting in _SHORT and len(value) > _LONG else ""
+
+
 def _require(given: Mapping[str, Any]) -> None:
     """Refuses a value that no model can have, by its field's name."""
     for field, value in given.items():
-        number = field in _NUMBERS
-        if value is None and field != "where":
-            continue
-        if number and (type(value) is not int or value < 0):
-            raise UsageError(f"model: {field} = {value!r:.80}", "Give a whole number, 0 or more.")
-        if not number and (
-            not isinstance(value, str) or not value.strip() or not value.isprintable()
-        ):
-            raise UsageError(f"model: {field} = {value!r:.80}", "Give a text of one line.")
-    name, direction = given.get("name"), given.get("direction")
-    if name is not None and not _NAME.fullmatch(name):
-        raise UsageError(
-            f"model: name = {name!r:.120}",
-            "Use at most 100 characters, and none of = , / \\ in it.",
-        )
-    if direction is not None and direction not in list(Direction):
-        raise UsageError(
-            f"model: direction = {direction!r:.80}", f"Use one of {', '.join(Direction)}."
-        )
+        if (value is not None or field == "where") and (wanted := expected_of(field, value)):
+            raise UsageError(f"model: {field} = {value!r:.120}", f"Give {wanted}.")
+    name = given.get("name")
+    if name is not None and not _NAME.fullmatch(name):  # it stands before = in a line
+        raise UsageError(f"model: name = {name!r:.120}", "Use none of = , / \\ in it.")
 
 
 def no_such_model(where: object) -> ModelError:

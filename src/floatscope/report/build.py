@@ -21,6 +21,7 @@ from ..studies.study import Study
 from .catalogue import Catalogue
 from .content import Drawn, ModelLine, Page, Section, Table
 from .embed import as_json
+from .examples import examples_of
 from .pack import scene_of
 from .page import render
 from .parts import Scene
@@ -73,7 +74,7 @@ def page_of(findings: Findings, budget: int = BUDGET) -> Page:
         room = budget - weight - sum(len(as_json(scene)) for scene in scenes)
         some, said = _scenes(one, room)
         scenes += some
-        notes += [*said, *one.notes]
+        notes += [*said, *(note for note in one.notes if note not in one.warnings)]
     models = {name: _model(about, name) for one in every for name, about in one.models.items()}
     return Page(
         title="Floatscope: where attention rests",
@@ -84,6 +85,7 @@ def page_of(findings: Findings, budget: int = BUDGET) -> Page:
         notes=(*notes, *_left_out(findings)),
         command=command(findings),
         version=version("floatscope"),
+        warnings=tuple(warning for one in every for warning in one.warnings),
     )
 
 
@@ -134,6 +136,7 @@ def _section(study: Study, findings: Findings) -> Section:
         tables=tuple(
             _table(n, findings.tables[n], study, findings) for n in names if n in findings.tables
         ),
+        examples=examples_of(study, findings),
     )
 
 

@@ -38,6 +38,36 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a model said to a question in one setting; None: it is not known, or has no meaning."""
+
+    model: str
+    setting: str
+    text: str
+    cut: bool | None  # off by its length
+    right: bool | None
+    counted: str  # which gold answer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, its gold answers in one text, and what was said to it."""
+
+    question: str
+    gold: str
+    answers: list[Answer]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some of the questions of a study; all of them are in the file, its path relative to the page."""
+
+    asked: tuple[Asked, ...]
+    total: int
+    file: str
+
+
+@dataclass(frozen=True)
 class Section:
     """A study: what it asks, what it found, how, and with which command."""
 
@@ -49,6 +79,7 @@ class Section:
     method: str
     command: str
     tables: tuple[Table, ...]
+    examples: Examples | None = None
 
 
 @dataclass(frozen=True)
@@ -74,3 +105,4 @@ class Page:
     notes: tuple[str, ...]  # what was left out or sampled
     command: str
     version: str
+    warnings: tuple[str, ...] = ()  # what a reader must know before the claims

@@ -1,6 +1,11 @@
-"""What text needs to know of a model: its tokenizer, and which tokens are special. No network."""
+"""What text needs to know of a model: its tokenizer, and which tokens are special. No network.
+
+And what a sampler and a prompt's length need to know, which is known before any weights are read.
+"""
 
 from typing import Any, Protocol, runtime_checkable
+
+from .direction import Direction
 
 
 @runtime_checkable
@@ -19,3 +24,17 @@ class Vocabulary(Protocol):
     def mask_id(self) -> int | None: ...
     @property
     def special_ids(self) -> frozenset[int]: ...
+
+
+@runtime_checkable
+class ModelFacts(Vocabulary, Protocol):
+    """A Model has them, and so has its `Outline`."""
+
+    @property
+    def direction(self) -> Direction: ...
+    @property
+    def is_diffusion(self) -> bool: ...
+    @property
+    def end_ids(self) -> tuple[int, ...]: ...
+    @property
+    def context(self) -> int: ...

@@ -21,6 +21,7 @@ from ..measures.result import Result
 from ..models.spec import ModelSpec
 from ..stats.intervals import difference, mean, pair
 from ..tasks import cut
+from ..tasks.record import Asks
 from ..tasks.scores import counted
 from ..trace import Trace
 from ..trace.tokens import by_step
@@ -31,6 +32,7 @@ from .values import Arrays, unflatten
 
 Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained ones
 TRAINED: Weights = (None,)
+BETWEEN = " | "  # gold answers in a table's cell
 
 
 class Evidence:
@@ -213,7 +215,7 @@ class Evidence:
                 counted(line["prediction"], line["answers"]) if line["contains"] else ""
                 for line in lines
             ]
-            told |= {"gold": np.array([" | ".join(one) for one in gold], None)}
+            told |= {"gold": np.array([BETWEEN.join(one) for one in gold], None)}
             told |= {"counted": np.array(why, None)}
         return told
 
@@ -225,11 +227,20 @@ class Evidence:
         return cut.said(answers["cut"], int(answers["masks"][0]))
 
     def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
-        """A bar: most answers of one of these were cut off by their length; "" if not."""
+        """The one rule by which answers that were cut off bar a claim: most of one of these were; else "".
+
+        A study names the settings that its claim rests on. Not among them are settings with columns
+        hidden: a model that no longer comes to an end there shows what the hiding does.
+        """
         for model in models:
             for setting in settings:
                 answers = self.answers(setting, model) or {}
-                if "cut" in answers and cut.mostly(answers["cut"]):
+                if "cut" not in answers:
+                    continue
+                short: cut.Column = answers["cut"]
+                if self.request.asks is Asks.SENTENCES:
+                    short = cut.in_doubt(short, answers["contains"])
+                if cut.mostly(short):
                     note = self.cut_note(setting, model)
                     return f"{model}, {setting}: {note}. {cut.REMEDY}"
         return ""

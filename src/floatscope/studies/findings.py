@@ -9,9 +9,11 @@ import pandas as pd
 
 from ..engine import Plan, Run, Shard
 from ..errors import RunError
+from ..tasks import alternatives
 from ..tasks.cut import REMEDY
+from ..tasks.named import is_named
 from .claim import Claim
-from .evidence import Evidence
+from .evidence import BETWEEN, Evidence
 from .library import STUDIES
 from .planning import measures_of, part_of, plan, settings_of, studies_of
 from .request import Request, as_stored, request_of
@@ -131,10 +133,16 @@ class Findings(Evidence):
                 made[name] = pd.concat(frames, ignore_index=True)
         return made
 
-    @cached_property
+    @property
     def notes(self) -> list[str]:
-        """A study that is missing; where most answers were cut off by their length, by model; remedies."""
-        lines = [self.missing] if self.missing else []
+        """A study that is missing, warnings, and what the gold answers seem to hold; with remedies."""
+        lines = [self.missing, *self.warnings, self._alternatives]
+        return [line for line in lines if line]
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """Where most answers were cut off by their length, by model: claims that rest on them are barred."""
+        lines = []
         for model in self.models:
             cut_off = [s for s in settings_of(self.request) if self.cut_off((s,), model)]
             if cut_off:
@@ -142,6 +150,20 @@ class Findings(Evidence):
                 more = f"; and {len(cut_off) - _NAMED} more settings" * (len(cut_off) > _NAMED)
                 lines.append(f"{model}: most answers were cut off ({some}{more}). {REMEDY}")
         return lines
+
+    @cached_property
+    def _alternatives(self) -> str:
+        """What a file's gold answers seem to hold beside each other, where each counts as one text."""
+        if is_named(self.request.data) or self.request.split_alternatives:
+            return ""
+        golds: dict[str, list[str]] = {}
+        for name in settings_of(self.request):
+            for model in self.models:
+                answers = self.answers(name, model) or {}
+                if "gold" in answers:
+                    pairs = zip(answers["id"], answers["gold"], strict=True)
+                    golds |= {str(id): str(gold).split(BETWEEN) for id, gold in pairs}
+        return alternatives.said(golds)
 
     def summary(self) -> dict[str, Any]:
         """The headline numbers: models, claims with verdicts, findings, accuracies, what was left out."""

@@ -25,6 +25,7 @@ from ..tasks.record import Asks
 
 # Fields that runs of earlier versions do not have: they stand in run.json only if used.
 _NEW = ("plugins", "controls", "control_steps", "gain_questions", "side_questions", "also")
+_NEWER = ("split_alternatives",)  # since there are further runs, which write down all of the above
 
 
 class Request(BaseModel):
@@ -61,6 +62,7 @@ class Request(BaseModel):
     dtype: str = "auto"
     threads: int = Field(1, ge=1)  # of a worker on a CPU: the same for every number of workers
     skip_bad: bool = False
+    split_alternatives: bool = False  # of a file's gold answers: "a or b" makes both right
     plugins: tuple[str, ...] = ()  # modules or .py files of the user's that a worker imports first
     also: tuple[
         "Request", ...
@@ -69,6 +71,9 @@ class Request(BaseModel):
     def as_json(self) -> dict[str, Any]:
         """As run.json and shard keys hold it; what no run had before stands there only if used."""
         fields = self.model_dump(mode="json", exclude={"also": {"__all__": {"also"}}})
+        for part in (fields, *fields["also"]):
+            for name in [name for name in _NEWER if not part[name]]:
+                del part[name]
         return {k: v for k, v in fields.items() if v or k not in _NEW}
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..engine import Run, Summary, execute
 from ..engine.directory import Unreadable
-from ..models.spec import ModelSpec
+from .early import require_possible
 from .findings import Findings
 from .planning import plan
 from .provenance import read_by, require_same_data
@@ -18,11 +18,12 @@ _VERSIONS = ("floatscope", "torch", "transformers", "numpy", "xarray")
 
 
 def run(request: Request, out: Path | str, **options: Any) -> tuple[Summary, Findings]:
-    """Do what is not done yet, then write results/ and summary.json; `options` are `execute`'s."""
-    if options.get("engine", "local") == "local" and not (Path(out) / "manifest.json").exists():
-        for part in (request, *request.also):
-            for model in part.models:
-                ModelSpec.parse(model).require_there()
+    """Do what is not done yet, then write results/ and summary.json; `options` are `execute`'s.
+
+    What cannot work is an error before anything is written or any worker starts (`early`).
+    """
+    if options.get("overwrite") or not (Path(out) / "manifest.json").exists():
+        require_possible(request, elsewhere=options.get("engine", "local") != "local")
     about = {**{name: version(name) for name in _VERSIONS}, **read_by(request)}
     with suppress(Unreadable):  # the engine writes a damaged one anew, where the shards allow it
         there = None if options.get("overwrite") else Run(out).asked()

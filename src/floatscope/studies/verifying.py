@@ -23,7 +23,7 @@ from .kept_models import KeptModels
 from .provenance import folder_of
 from .request import as_stored
 from .values import Arrays
-from .worker import _Worker
+from .worker import ShardWorker
 
 _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place is called there
 
@@ -57,14 +57,14 @@ def verify(
     fields = as_stored(asked["request"])
     folder = folder_of(asked.get("about", {}), fields, Path(directory))
     parts = (findings, *findings.also)
-    workers: dict[int, _Worker] = {}
+    workers: dict[int, ShardWorker] = {}
     for shard in _chosen([s for part in parts for s in part.plan.shards], sample, seed):
         if progress:
             progress(shard.id)
         number = int(shard.spec.get("also", 0))
         with chdir(folder):
             if number not in workers:
-                workers[number] = _Worker(parts[number].request, models)
+                workers[number] = ShardWorker(parts[number].request, models)
             again = workers[number](shard.spec, lambda done, of: None)
         yield _compared(shard, findings.run.read(shard.id), again)
 

@@ -16,19 +16,19 @@ from ..interventions import DoesNotFit
 from ..interventions.parse import intervention_of
 from ..registry import load_plugin
 from ..sequences.prompt import Encoded, Prompt
+from ..sequences.vocabulary import ModelFacts
 from ..stats.thirds import thirds
 from ..tasks.asking import Asked, NothingToAsk, ask, default_template
 from ..tasks.conditions import condition_of
-from ..tasks.named import is_named, named_records
 from ..tasks.pool import Pool
 from ..tasks.prose import prose
-from ..tasks.readers import read_records
 from ..tasks.record import Asks, Record
 from ..tasks.templates import template_of
 from ..tasks.world_questions import world_records
 from ..trace import Trace
+from .data import Read, gold_is_missing, read_data, too_few
 from .kept_models import KeptModels
-from .planning import measures_of, questions_of, settings_of
+from .planning import measures_of, settings_of
 from .request import Request, as_stored
 from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, Setting
 from .values import Arrays, flatten
@@ -46,21 +46,24 @@ def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
     for plugin in asked.plugins:
         load_plugin(plugin)
     models = KeptModels()
-    part = cache(lambda number: _Worker((asked, *asked.also)[number], models))
+    part = cache(lambda number: ShardWorker((asked, *asked.also)[number], models))
     part(0)  # what is wrong with its data is said before the first shard
     return lambda spec, tick: part(spec.get("also", 0))(spec, tick)
 
 
-class _Worker:
-    """One run's shards."""
+class ShardWorker:
+    """Does the shards of one run. `read`: its data, where they have been read already."""
 
-    def __init__(self, request: Request, models: KeptModels) -> None:
+    def __init__(self, request: Request, models: KeptModels, read: Read | None = None) -> None:
         self.request, self.models = request, models
         self.by_domain = {d: measures_of(request, domain=d) for d in (QUESTIONS, PROSE)}
         self.controlled = measures_of(request, controlled=True)
         self.settings = settings_of(request)
-        self.records, self.bad = read_data(request)
+        self.records, self.bad = read or read_data(request)
         self.pool = Pool(self.records)
+        self.template = template_of(request.template, request.chat) or default_template(
+            self.records
+        )
 
     def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
         where = self.request.device, self.request.dtype
@@ -134,7 +137,7 @@ class _Worker:
                     left_out.append({"what": f"example {index}", "why": str(error)})
             if prompts:
                 encoded = [one for _, one in prompts.values()]
-                sampler = self._sampler(model)
+                sampler = self.sampler(model)
                 if spec.get("control") is not None and model.is_diffusion:
                     sampler = replace(sampler, steps=self.request.control_steps or sampler.steps)
                 traces = model.trace(encoded, sampler, batch_size=together)
@@ -144,7 +147,7 @@ class _Worker:
     def _fitting(self, model: Model, prompt: Prompt) -> Encoded:
         """Refuses now what `trace` would refuse for the whole batch."""
         encoded = model.encode(prompt)
-        check_fits(model, len(encoded.ids), self._sampler(model).length)
+        check_fits(model, len(encoded.ids), self.sampler(model).length)
         return encoded
 
     def _prompt(self, domain: str, index: int, model: Model) -> tuple[str, Prompt]:
@@ -152,35 +155,25 @@ class _Worker:
         record = records[index]
         if domain == PROSE:
             return f"prose/{index}", _prose(record, index)
-        template = template_of(self.request.template, self.request.chat)
-        template = template or default_template(self.records)
         condition = condition_of(self.request.traced_as, self.request.seed)
-        return record.id, template.prompt(condition.apply(record, self.pool), condition)
+        return record.id, self.template.prompt(condition.apply(record, self.pool), condition)
 
     def _records(self) -> tuple[Record, ...]:
-        need = self.request.limit
-        if len(self.records) < need:
-            raise UsageError(
-                f"{self.request.data} holds {len(self.records)} usable records, {need} are wanted",
-                "Lower --limit, or give more data.",
-            )
+        if len(self.records) < self.request.limit:
+            raise too_few(self.request, self.records)
         return self.records
 
     # Questions
 
     def _ask(self, model: Model, spec: dict[str, Any], tick: Tick) -> tuple[Arrays, dict[str, Any]]:
         setting = self.settings[spec["setting"]]
-        sampler = self._sampler(model, setting)
+        sampler = self.sampler(model, setting)
         if sampler is None:  # a denoising sampler, and a causal model
             return {}, {"setting": asdict(setting), "rows": [], "left_out": []}
-        everyone = self._people(setting)
+        everyone = self.people(setting)
         if len(everyone) < spec["stop"]:
-            raise UsageError(
-                f"{self.request.data} holds {len(everyone)} usable records, "
-                f"{questions_of(setting, self.request)} are to be asked",
-                "Lower --questions and --gain-questions, or give more data.",
-            )
-        if "gold=" in setting.condition and all(record.gold is None for record in everyone):
+            raise too_few(self.request, everyone, setting)
+        if gold_is_missing(setting, everyone):
             return self._nothing(setting, model, "no record marks a gold passage")
         try:
             asked = self._asked(model, spec, setting, sampler, everyone, tick)
@@ -225,16 +218,19 @@ class _Worker:
             everyone[spec["start"] : spec["stop"]],
             sampler,
             condition=condition_of(setting.condition, self.request.seed),
-            template=template_of(self.request.template, self.request.chat)
-            or default_template(self.records),
+            template=self.template,
             intervention=intervention_of(text) if text else None,
-            pool=self.pool if setting.people != KNOWN else Pool(everyone),
+            pool=self.pool_of(setting, everyone),
             batch_size=self.request.batch_size,
             skip_bad=self.request.skip_bad,
             progress=lambda done, of: tick(done, of),
         )
 
-    def _people(self, setting: Setting) -> tuple[Record, ...]:
+    def pool_of(self, setting: Setting, everyone: tuple[Record, ...]) -> Pool:
+        """What distractors are drawn from."""
+        return self.pool if setting.people != KNOWN else Pool(everyone)
+
+    def people(self, setting: Setting) -> tuple[Record, ...]:
         if setting.people != KNOWN:
             return self.records
         level = self.request.data.partition(":")[2]
@@ -242,7 +238,7 @@ class _Worker:
             f"world:{level}", self.request.questions, seed=self.request.seed, known=True
         )
 
-    def _sampler(self, model: Model, setting: Setting | None = None) -> Any:
+    def sampler(self, model: ModelFacts, setting: Setting | None = None) -> Any:
         request = self.request
         name = setting.sampler if setting and setting.sampler else request.sampler
         common = {"length": request.length, "seed": request.seed}
@@ -256,17 +252,6 @@ class _Worker:
             chosen = special[setting.sampler]
             return replace(chosen, seed=request.seed, stop_at_eos=setting.early_stop)
         return sampler_of(name, common | {"steps": request.steps})
-
-
-def read_data(request: Request) -> tuple[tuple[Record, ...], list[str]]:
-    """The records of a run: its file's, or those of a task by its name."""
-    most = [questions_of(setting, request) for setting in settings_of(request).values()]
-    wanted = max(request.limit, request.questions, *most)
-    if is_named(request.data):
-        return named_records(request.data, wanted, request.seed), []
-    # Distractors are drawn from all records, so all are read.
-    read = read_records(request.data, skip_bad=request.skip_bad)
-    return read.records, [str(bad) for bad in read.bad]
 
 
 def about(model: Model) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from ..stats.intervals import difference, mean, pair
 from .asking import ask
 from .bad import Bad
 from .conditions import Condition
-from .cut import count, mostly, said
+from .cut import count, in_doubt, mostly, said
 from .keeping import Kept, kept
 from .long_scores import LONG_SCORES
 from .pool import Pool
 from .record import Record
+from .scores import counted
 from .templates import Template
 
 SCORES = ("exact_match", "contains", "f1")  # right or wrong
@@ -34,9 +35,10 @@ Interval = tuple[float, float, float]  # mean, and the ends of its interval
 class Answers:
     """What a model answered under one condition.
 
-    `table` has a row a question: its id, the prediction, the three scores, the steps taken, the masks
-    offered, the tokens of the prompt, and whether the answer was `cut` off by its length (no end
-    token in it; None for a model without one, and for a continuation). Long answers also have ROUGE-L,
+    `table` has a row a question: its id, the right `answers`, the prediction, which of them `counted` as
+    said ("" if none), the three scores, the steps taken, the masks offered, the tokens of the prompt, and
+    whether the answer was `cut` off by its length (no end token in it; None for a model without one, and
+    for a continuation); `gold` is the place of the gold passage. Long answers also have ROUGE-L,
     the share of distinct 4-grams, the share of content words that stand in what was given (`grounded`),
     and their `content_tokens`; a score that has no meaning for what was asked is None. `left_out` says
     which questions could not be asked.
@@ -76,7 +78,12 @@ class Answers:
     def cut_off(self) -> str:
         """What is said where more than half of the answers were cut off by their length, else ""."""
         cut = self.table["cut"].to_numpy()
-        return said(cut, int(self.table["masks"].iloc[0])) if mostly(cut) else ""
+        right = self.table["contains"]
+        if "content_tokens" in self.table and right.notnull().any():  # answers in sentences
+            doubt = mostly(in_doubt(cut, right.fillna(0)))
+        else:
+            doubt = mostly(cut)
+        return said(cut, int(self.table["masks"].iloc[0])) if doubt else ""
 
     def summary(self) -> dict[str, object]:
         """One line of a table: what was asked how, and each score with its interval."""
@@ -132,13 +139,17 @@ def evaluate(
         with kept(keep) as answers:
             return evaluate(**call | {"keep": answers})
     asked = ask(**locals())
+    table = pd.DataFrame(asked.scored)
+    right = zip(table["prediction"], table["answers"], table["contains"], strict=True)
+    why = [counted(said, answers) if contains else "" for said, answers, contains in right]
+    table.insert(list(table).index("prediction") + 1, "counted", why)
     return Answers(
         model=model.name,
         condition=condition or Condition(),
         sampler=asked.sampler.describe(),
         template=repr(asked.template),
         intervention=intervention.describe() if intervention else "",
-        table=pd.DataFrame(asked.scored),
+        table=table,
         decodings=asked.decodings,
         left_out=tuple(asked.left_out),
     )

@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..decode import AnySampler, Autoregressive, Decoding, check_fits, decode, default_sampler
+from ..decode import AnySampler, Autoregressive, Decoding, decode, default_sampler
 from ..decode.state import prepared
 from ..errors import UsageError
 from ..interventions import Intervention
 from ..models import Model, seam
 from ..sequences.decoding import Progress
-from ..sequences.prompt import Encoded, encode
+from ..sequences.prompt import Encoded
 from .bad import Bad
 from .conditions import Condition
 from .cut import was_cut
+from .fitting import fitting
 from .keeping import Kept, asked_of
 from .long_scores import distinct, grounded, rouge_l
 from .pool import Pool
@@ -159,12 +160,13 @@ def _prompts(
     asked, left_out = [], []
     for record in records:
         try:
-            changed = condition.apply(record, others)
-            prompt = encode(model, template.prompt(changed, condition))
-            check_fits(
-                *(model, len(prompt.ids), sampler.length),
-                where=f"record {record.label}: ",
-                remedy="Use fewer passages, or leave such records out with skip_bad (--skip-bad).",
+            one = fitting(
+                model,
+                record,
+                condition=condition,
+                template=template,
+                pool=others,
+                length=sampler.length,
                 added=extra,
             )
         except UsageError as error:
@@ -172,7 +174,7 @@ def _prompts(
                 raise
             left_out.append(Bad(record.where or record.id, "", error.what, error.remedy))
             continue
-        asked.append((changed, prompt))
+        asked.append(one)
     if not asked:
         raise NothingToAsk(
             f"none of {len(records)} questions can be asked under {condition.name!r}; "

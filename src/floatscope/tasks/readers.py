@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..errors import UsageError
+from . import alternatives
 from .bad import Bad, shown
 from .files import Item, items
 from .record import Record
@@ -31,15 +32,27 @@ _ELSEWHERE = frozenset("passages passage context contexts ctxs documents docs pa
 
 @dataclass(frozen=True)
 class Records:
-    """What a file held: its records in order, what could not be read, and the schema found."""
+    """What a file held: its records in order, what could not be read, and the schema found.
+
+    `alternatives` says which gold answers seem to hold several in one text, and were not split; "" if none.
+    """
 
     records: tuple[Record, ...]
     bad: tuple[Bad, ...] = ()
     schema: str = ""
+    alternatives: str = ""
 
 
-def read_records(path: str | Path, *, limit: int | None = None, skip_bad: bool = False) -> Records:
+def read_records(
+    path: str | Path,
+    *,
+    limit: int | None = None,
+    skip_bad: bool = False,
+    split_alternatives: bool = False,
+) -> Records:
     """The records of a JSONL or JSON file, gzipped or not; `limit` stops after that many good ones.
+
+    `split_alternatives`: of a gold answer like "1984 or 1985" each part is right too.
 
     A file that cannot be read at all (missing, empty, of no known schema) is always an error.
     """
@@ -71,7 +84,10 @@ def read_records(path: str | Path, *, limit: int | None = None, skip_bad: bool =
             f"{path}: none of the {len(bad)} records could be read; the first error: {bad[0]}",
             f"The file was taken for {schema.title}: {schema.looks}.",
         )
-    return Records(tuple(records), tuple(bad), schema.title)
+    if split_alternatives:
+        return Records(tuple(map(alternatives.split, records)), tuple(bad), schema.title)
+    several = alternatives.said({record.where or record.id: record.answers for record in records})
+    return Records(tuple(records), tuple(bad), schema.title, several)
 
 
 def _stem(path: Path) -> str:

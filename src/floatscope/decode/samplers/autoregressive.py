@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...errors import UsageError
-from ...models import Direction, Model
 from ...registry import Registry, described
+from ...sequences.direction import Direction
+from ...sequences.vocabulary import ModelFacts
 from ..draw import check_seed
 from .base import SAMPLERS
 
@@ -28,12 +29,16 @@ class Autoregressive:
     def describe(self) -> str:
         return described(self, always=("length",))
 
-    def check(self, model: Model) -> None:
+    def check(self, model: ModelFacts) -> None:
         if model.direction is not Direction.CAUSAL:
             raise UsageError(
                 f"Autoregressive continues a text, and {model.name} fills masks",
                 "Use Confidence(...) or another denoising sampler.",
             )
+        self.check_fields()
+
+    def check_fields(self) -> None:
+        """The part of it that no model is needed for."""
         if self.length < 1:
             raise UsageError(
                 f"Autoregressive: length = {self.length}", "Generate at least one token."

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...errors import UsageError
-from ...models import Model
 from ...registry import Registry, described
+from ...sequences.vocabulary import ModelFacts
 from ..draw import check_seed
 
 SAMPLERS: Registry[type] = Registry("sampler", "floatscope.decode.samplers")
@@ -73,7 +73,7 @@ class Sampler:
     def n_steps(self) -> int:
         return self.length if self.steps is None else self.steps
 
-    def check(self, model: Model) -> None:
+    def check(self, model: ModelFacts) -> None:
         """Refuse what cannot work, before anything runs."""
         if not model.is_diffusion:
             raise UsageError(
@@ -88,6 +88,7 @@ class Sampler:
         self.check_fields()
 
     def check_fields(self) -> None:
+        """The part of it that no model is needed for."""
         name = type(self).__name__
         if self.length < 1:
             raise UsageError(f"{name}: length = {self.length}", "Generate at least one token.")

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import UsageError
-from ...models import Model
+from ...sequences.vocabulary import ModelFacts
 from ...stats.frequencies import read_frequencies
 from .base import Guess, Sampler
 
@@ -29,7 +29,7 @@ class PositionCalibrated(Sampler):
     clip: float = 10.0
     frequencies: str | Path | None = None
 
-    def check(self, model: Model) -> None:
+    def check(self, model: ModelFacts) -> None:
         super().check(model)
         table = self.table(model.vocab_size)
         if len(table) != model.vocab_size:

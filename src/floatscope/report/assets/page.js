@@ -1,4 +1,4 @@
-// The page's few acts: light or dark, copy a command, folds open on paper, where the reader is.
+// The page's few acts: light or dark, copy a command, find an answer, folds open on paper, where the reader is.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -40,6 +40,19 @@
     button.hidden = false;
     const text = button.parentElement.querySelector("code");
     button.addEventListener("click", () => copy(button, text));
+  }
+
+  // Find: questions stay whose words, gold or answers hold what is typed.
+  for (const field of all(".filter")) {
+    const fold = field.closest("details");
+    const asked = [...fold.querySelectorAll("tbody")];
+    field.closest("p").hidden = false;
+    field.addEventListener("input", () => {
+      const wanted = field.value.trim().toLowerCase();
+      asked.forEach((one) => { one.hidden = !one.textContent.toLowerCase().includes(wanted); });
+      const left = asked.filter((one) => !one.hidden).length;
+      fold.querySelector(".found").textContent = wanted ? `${left} of ${asked.length}` : "";
+    });
   }
 
   // On paper every fold is open; afterwards those that were closed close again.

@@ -209,6 +209,8 @@ def _repairs(evidence: Evidence, repaired: Number | None) -> Check:
         return Check(label, None)
     if evidence.request.frequencies is None:
         return Check(f"{label} (not testable without token frequencies: --frequencies)", None)
+    if bar := evidence.cut_off((CONFIDENCE, CALIBRATED), evidence.mdm):
+        return Check(f"{label} (not testable: {bar})", None)
     if base.value > CEILING:
         return Check(f"{label} (not testable at the ceiling: harder questions would do)", None)
     return Check(label, above(repaired, 0.0))

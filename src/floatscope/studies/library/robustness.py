@@ -136,7 +136,7 @@ In the claim loss = control of equal mass − anchors, at the largest k."""
                     f"The {name} model was not asked with {k} columns hidden: its prompts are too "
                     "short, or the run is of an earlier version. Lower --columns, or run it anew."
                 )
-        return ""
+        return evidence.cut_off((WITH,), evidence.arm, evidence.mdm)
 
     def findings(self, evidence: Evidence) -> list[str]:
         lines = []

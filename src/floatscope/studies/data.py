@@ -1,0 +1,46 @@
+"""The records of a run: read once by whoever does its shards, and before that by whoever starts them."""
+
+from collections.abc import Sequence
+
+from ..errors import UsageError
+from ..tasks.named import is_named, named_records
+from ..tasks.readers import read_records
+from ..tasks.record import Record
+from .planning import questions_of, settings_of
+from .request import Request
+from .setting import Setting
+
+Read = tuple[tuple[Record, ...], list[str]]  # records, and what could not be read
+
+
+def read_data(request: Request) -> Read:
+    """The records of its file, or those of a task by its name."""
+    most = [questions_of(setting, request) for setting in settings_of(request).values()]
+    wanted = max(request.limit, request.questions, *most)
+    if is_named(request.data):
+        return named_records(request.data, wanted, request.seed), []
+    # Distractors are drawn from all records, so all are read.
+    read = read_records(
+        request.data, skip_bad=request.skip_bad, split_alternatives=request.split_alternatives
+    )
+    return read.records, [str(bad) for bad in read.bad]
+
+
+def too_few(
+    request: Request, records: Sequence[Record], setting: Setting | None = None
+) -> UsageError:
+    """The data hold fewer records than are to be asked in a setting, or without one, traced."""
+    there = f"{request.data} holds {len(records)} usable records"
+    if setting is None:
+        return UsageError(
+            f"{there}, {request.limit} are wanted", "Lower --limit, or give more data."
+        )
+    return UsageError(
+        f"{there}, {questions_of(setting, request)} are to be asked",
+        "Lower --questions and --gain-questions, or give more data.",
+    )
+
+
+def gold_is_missing(setting: Setting, records: Sequence[Record]) -> bool:
+    """The setting moves the gold passage, and no record says which it is: then it is not asked."""
+    return "gold=" in setting.condition and all(record.gold is None for record in records)

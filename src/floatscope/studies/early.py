@@ -1,0 +1,142 @@
+"""What cannot work, said before a worker starts: models, sampler, data, prompts; the cheapest first.
+
+Nothing here is a second rule: samplers, outlines of models, readers and prompts refuse by themselves, and
+a worker asks them again. A model that only a worker can see (on another machine, in a GGUF file, on a hub)
+is left to it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..decode.presets import all_samplers, sampler_of
+from ..models.registry import require_family
+from ..models.spec import ModelSpec
+from ..registry import load_plugin
+from ..sequences.vocabulary import ModelFacts
+from ..tasks.conditions import Condition, condition_of
+from ..tasks.named import is_named
+from ..tasks.pool import Pool
+from ..tasks.record import Record
+from .data import Read, gold_is_missing, read_data, too_few
+from .planning import measures_of, questions_of, settings_of
+from .request import Request
+
+if TYPE_CHECKING:
+    from .worker import ShardWorker
+
+
+def require_possible(request: Request, *, elsewhere: bool = False) -> None:
+    """Refuses a run that cannot work. `elsewhere`: its files may be on machines other than this one."""
+    parts = (request, *request.also)
+    specs = require_models(request, elsewhere=elsewhere)
+    for part in parts:
+        _samplers(part)  # torch is imported here
+    here = [p for p in parts if not elsewhere or is_named(p.data) or Path(p.data).exists()]
+    for part, read in [(part, _read(part)) for part in here]:
+        _prompts(part, read, specs)
+
+
+def require_models(request: Request, *, elsewhere: bool = False) -> dict[str, ModelSpec]:
+    """The part of it that takes no time: each model is somewhere, and of a family that is known."""
+    parts = (request, *request.also)
+    specs = {text: ModelSpec.parse(text) for part in parts for text in part.models}
+    for spec in specs.values():
+        if not elsewhere:
+            spec.require_there()
+        if spec.family:
+            require_family(spec.family)
+    return specs
+
+
+def _samplers(request: Request) -> None:
+    from ..decode.samplers import SAMPLERS
+
+    if request.sampler.partition(",")[0].strip() not in SAMPLERS:
+        for plugin in request.plugins:
+            load_plugin(plugin)
+    common = {"length": request.length, "seed": request.seed}
+    steps = {} if request.sampler.startswith("autoregressive") else {"steps": request.steps}
+    sampler_of(request.sampler, common | steps).check_fields()
+    used = {setting.sampler for setting in settings_of(request).values()}
+    if used - {""}:
+        for name, sampler in all_samplers(
+            request.length, request.steps, request.frequencies
+        ).items():
+            if name in used:
+                sampler.check_fields()
+
+
+def _read(request: Request) -> Read:
+    read = read_data(request)
+    if (measures_of(request) or request.view) and len(read[0]) < request.limit:
+        raise too_few(request, read[0])
+    return read
+
+
+def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec]) -> None:
+    """Each model can be decoded so, and the longest prompts leave room for what is decoded."""
+    from ..models.outline import outlined  # with these come torch and transformers
+    from ..tasks.fitting import fitting, longest
+    from .kept_models import KeptModels
+    from .worker import ShardWorker
+
+    outlines = [outlined(specs[text]) for text in request.models]
+    worker = ShardWorker(request, KeptModels(), read)
+    for outline in outlines:
+        if outline is None:
+            continue
+        worker.sampler(outline).check(outline)
+        for asked in [] if request.skip_bad else _asked(worker, outline):
+            for record in longest(asked.records):
+                fitting(
+                    outline,
+                    record,
+                    condition=asked.condition,
+                    template=worker.template,
+                    pool=asked.pool,
+                    length=asked.length,
+                    added=asked.added,
+                )
+
+
+class _Asked(NamedTuple):
+    """Records that become prompts in one way."""
+
+    records: tuple[Record, ...]
+    condition: Condition
+    pool: Pool
+    length: int
+    added: int = 0
+
+
+def _asked(worker: "ShardWorker", model: ModelFacts) -> Iterator[_Asked]:
+    """What is traced, and what is asked: once for all settings that write the same prompts."""
+    from ..interventions.parse import intervention_of
+    from ..tasks.asking import budget
+
+    request = worker.request
+    every: dict[tuple[str, str, int, int], _Asked] = {}
+    if measures_of(request) or request.view:
+        condition = condition_of(request.traced_as, request.seed)
+        traced = worker.records[: request.limit]
+        yield _Asked(traced, condition, worker.pool, worker.sampler(model).length)
+    for setting in settings_of(request).values():
+        sampler, everyone = worker.sampler(model, setting), worker.people(setting)
+        many = questions_of(setting, request)
+        if sampler is None or gold_is_missing(setting, everyone):
+            continue
+        if len(everyone) < many:
+            raise too_few(request, everyone, setting)
+        condition = condition_of(setting.condition, request.seed)
+        edit = setting.intervention.format(first="0:1", last="0:1")  # adds the same in any layer
+        one = _Asked(
+            everyone[:many],
+            condition,
+            worker.pool_of(setting, everyone),
+            budget(sampler, condition).length,
+            intervention_of(edit).adds if edit else 0,
+        )
+        # Settings that hide columns differ in nothing that makes a prompt longer.
+        every[setting.people, setting.condition, many, one.length + one.added] = one
+    yield from every.values()

@@ -1,0 +1,50 @@
+"""Records as prompts that fit a model's context: which one does not, by how much, and what to do.
+
+An `Outline` will do for a model, so that a prompt that is too long is found before any weights are read.
+Then the longest records are tried: all of them are, by `asking`, just before they are decoded.
+"""
+
+from collections.abc import Sequence
+
+from ..decode.state import check_fits
+from ..sequences.prompt import Encoded, encode
+from ..sequences.vocabulary import ModelFacts
+from .conditions import Condition
+from .pool import Pool
+from .record import Record
+from .templates import Template
+
+TRIED = 16  # records, by their number of characters
+REMEDY = (
+    "Use fewer passages (passages=N in the condition), a smaller length, or leave such records out "
+    "with skip_bad (--skip-bad)."
+)
+
+
+def fitting(
+    model: ModelFacts,
+    record: Record,
+    *,
+    condition: Condition,
+    template: Template,
+    pool: Pool,
+    length: int,
+    added: int = 0,
+) -> tuple[Record, Encoded]:
+    """The record under a condition, and its prompt: refused where `length` more tokens do not fit."""
+    changed = condition.apply(record, pool)
+    prompt = encode(model, template.prompt(changed, condition))
+    check_fits(
+        *(model, len(prompt.ids), length),
+        where=f"record {record.label}: ",
+        remedy=REMEDY,
+        added=added,
+    )
+    return changed, prompt
+
+
+def longest(records: Sequence[Record]) -> list[Record]:
+    """Those most likely not to fit, in their own order."""
+    size = [len(r.question) + sum(len(p.text) + len(p.title) for p in r.passages) for r in records]
+    chosen = sorted(range(len(records)), key=lambda i: (-size[i], i))[:TRIED]
+    return [records[i] for i in sorted(chosen)]

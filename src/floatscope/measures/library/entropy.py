@@ -13,7 +13,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import by_layer
 from ..result import Result
-from ..style import SHARE_MAP, Figure, band, panels
+from ..style import SHARE_MAP, Figure, band, headline, panels
 
 ROWS = ("masked", "revealed", "prompt")
 
@@ -63,11 +63,8 @@ class AttentionEntropy(Measure):
             for axis in (heads.xaxis, heads.yaxis):
                 axis.get_major_locator().set_params(integer=True)
             figure.colorbar(drawn, ax=heads, label="entropy / uniform")
-            figure.suptitle(
-                f"{result.model}, n = {result.n}: rows, by kind and by head (dotted: null)",
-                fontsize=8,
-                x=0.01,
-                ha="left",
+            headline(
+                figure, f"{result.model}, n = {result.n}: rows, by kind and by head (dotted: null)"
             )
         return figure
 

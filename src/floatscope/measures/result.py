@@ -14,7 +14,10 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
+from ..registry import dashed
 from ..stats import intervals
+from ..stats.digits import ABSENT, digits, estimate
+from . import latex
 from .joining import side_by_side
 from .style import Axes, Figure, asked, save
 
@@ -77,6 +80,36 @@ class Result:
             return self.n
         count = values.notnull().sum("example")
         return count.transpose(*main.dims).values.ravel() if main.ndim else int(count)
+
+    def latex(self, *, caption: str = "", label: str = "") -> str:
+        """`table()` for a paper: mean and 95 % interval, null and n, units beside the values' names.
+
+        Needs `\\usepackage{booktabs}`. Three significant digits, as everywhere.
+        """
+        frame = self.table()
+        dims = [d for d in frame.columns if d in self.data.dims]
+        groups = []
+        for name, rows in frame.groupby("value", sort=False):
+            unit = rows["unit"].iloc[0]
+            groups.append(
+                [
+                    [
+                        f"{name} ({unit})" if unit and i == 0 else str(name) if i == 0 else "",
+                        *(ABSENT if pd.isna(row[d]) else str(row[d]) for d in dims),
+                        estimate(row["mean"], row["low"], row["high"]),
+                        digits(row["null"]),
+                        str(row["n"]),
+                    ]
+                    for i, row in enumerate(rows.to_dict("records"))
+                ]
+            )
+        return latex.table(
+            ["", *dims, "mean [95 % interval]", "null", "n"],
+            groups,
+            align="l" + "r" * (len(dims) + 3),
+            caption=caption or f"{type(self.measure).__name__} of {self.model}, n = {self.n}.",
+            label=label or f"tab:{dashed(type(self.measure).__name__)}",
+        )
 
     def plot(
         self,

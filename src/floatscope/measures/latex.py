@@ -36,10 +36,13 @@ _ESCAPED = {
     "’": "'",
 }
 _COLUMN = 238.0  # points: a page's column of 3.3 in,
-_LETTER, _BETWEEN = 4.4, 12.0  # an average letter of \\small, and the space between columns
+_LETTER, _BETWEEN = 4.0, 6.0  # an average letter of 8 points, and the space between columns
 _POWERS = {ord(c): plain for c, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True)}
 _SPECIAL = re.compile("|".join(map(re.escape, _ESCAPED)))
 _POWER = re.compile(r"(?:·(10))?([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
+
+
+Group = tuple[str, Sequence[Sequence[str]]]
 
 
 def tex(text: object) -> str:
@@ -60,31 +63,34 @@ def _plain(text: str) -> str:
 
 def table(
     header: Sequence[str],
-    groups: Sequence[Sequence[Sequence[str]]],
+    groups: Sequence[Group],
     *,
     align: Sequence[str],
     caption: str,
     label: str,
 ) -> str:
-    """A table environment: `groups` are rows that belong together, with a little space between them.
+    """A table environment: `groups` are rows that belong together, each with a heading of its own or "".
 
     `align` has a column's kind for each, as `tabular` takes it: "l", "r", "p{2.6in}". What does not fit
     one column of a page goes over both.
     """
-    every = [header, *(row for group in groups for row in group)]
+    every = [header, *(row for _, rows in groups for row in rows)]
     for row in every:
         if len(row) != len(align):
             raise ValueError(f"expected {len(align)} cells in a row, got {len(row)}")
     letters = sum(max(len(cell) for cell in column) for column in zip(*every, strict=True))
     kind = "table*" if _LETTER * letters + _BETWEEN * len(align) > _COLUMN else "table"
-    lines = [" & ".join(map(tex, header)) + r" \\", r"\midrule"]
-    for number, group in enumerate(groups):
+    lines = [_row(header), r"\midrule"]
+    for number, (heading, rows) in enumerate(groups):
         lines += [r"\addlinespace"] * (number > 0)
-        lines += [" & ".join(map(tex, row)) + r" \\" for row in group]
+        if heading:
+            lines.append(f"\\multicolumn{{{len(align)}}}{{l}}{{{tex(heading)}}} \\\\")
+        indent = r"\quad " if heading and align[0] == "l" else ""
+        lines += [indent + _row(row) for row in rows]
     return "\n".join(
         [
             f"% \\usepackage{{booktabs}}\n\\begin{{{kind}}}[t]",
-            r"\centering\small",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
             f"\\caption{{{tex(caption)}}}",
             f"\\label{{{label}}}",
             f"\\begin{{tabular}}{{{''.join(align)}}}",
@@ -95,3 +101,9 @@ def table(
             f"\\end{{{kind}}}\n",
         ]
     )
+
+
+def _row(cells: Sequence[str]) -> str:
+    """After a row's end, LaTeX takes "[" and "*" for its own."""
+    text = " & ".join(map(tex, cells))
+    return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"

@@ -82,7 +82,7 @@ class Result:
         return count.transpose(*main.dims).values.ravel() if main.ndim else int(count)
 
     def latex(self, *, caption: str = "", label: str = "") -> str:
-        """`table()` for a paper: mean and 95 % interval, null and n, units beside the values' names.
+        """`table()` for a paper: mean with its 95 % interval, null and n; each value with its unit.
 
         Needs `\\usepackage{booktabs}`. Three significant digits, as everywhere.
         """
@@ -91,22 +91,20 @@ class Result:
         groups = []
         for name, rows in frame.groupby("value", sort=False):
             unit = rows["unit"].iloc[0]
-            groups.append(
+            lines = [
                 [
-                    [
-                        f"{name} ({unit})" if unit and i == 0 else str(name) if i == 0 else "",
-                        *(ABSENT if pd.isna(row[d]) else str(row[d]) for d in dims),
-                        estimate(row["mean"], row["low"], row["high"]),
-                        digits(row["null"]),
-                        str(row["n"]),
-                    ]
-                    for i, row in enumerate(rows.to_dict("records"))
+                    *(ABSENT if pd.isna(row[d]) else str(row[d]) for d in dims),
+                    estimate(row["mean"], row["low"], row["high"]),
+                    digits(row["null"]),
+                    str(row["n"]),
                 ]
-            )
+                for row in rows.to_dict("records")
+            ]
+            groups.append((f"{name} ({unit})" if unit else str(name), lines))
         return latex.table(
-            ["", *dims, "mean [95 % interval]", "null", "n"],
+            [*dims, "mean [95 %]", "null", "n"],
             groups,
-            align="l" + "r" * (len(dims) + 3),
+            align="l" * len(dims) + "rrr",
             caption=caption or f"{type(self.measure).__name__} of {self.model}, n = {self.n}.",
             label=label or f"tab:{dashed(type(self.measure).__name__)}",
         )

@@ -53,12 +53,12 @@ def _claims(findings: Findings) -> PaperTable:
             shown = [_cell(first, unit=True), _null(first), str(first.n or ABSENT)]
         else:
             rows.append({**about, "study": claim.study})
-        lines.append([[str(claim.number), claim.text, claim.verdict, *shown]])
+        lines.append([str(claim.number), claim.text, claim.verdict, *shown])
     levels = {claim.numbers[0].level for claim in findings.verdicts if claim.numbers}
     level = f"{100 * levels.pop():g} % " if len(levels) == 1 else ""
     text = latex.table(
         ["", "claim", "verdict", f"value [{level}interval]", "null", "n"],
-        lines,
+        [("", lines)],
         align=("r", "p{2.7in}", "l", "r", "r", "r"),
         caption=f"Claims and verdicts for {', '.join(findings.models)} on {findings.request.data}.",
         label="tab:claims",
@@ -81,11 +81,14 @@ def _answers(one: Findings) -> PaperTable | None:
         lines.append([setting, *cells, counts])
     if not rows:
         return None
+    header, groups, n = _without_n(
+        ["setting", *(f"{model} (%)" for model in one.models), "n"], [("", lines)]
+    )
     text = latex.table(
-        ["setting", *(f"{model} (%)" for model in one.models), "n"],
-        [lines],
-        align="l" + "r" * (len(one.models) + 1),
-        caption=f"Right answers on {one.request.data}, with 95 % intervals over questions.",
+        header,
+        groups,
+        align="l" + "r" * (len(header) - 1),
+        caption=f"Right answers on {one.request.data}, with 95 % intervals over questions{n}.",
         label=f"tab:{_named(one, 'answers')}",
     )
     return PaperTable(_named(one, "answers"), pd.DataFrame(rows), text)
@@ -102,33 +105,39 @@ def _measure(one: Findings, key: str) -> PaperTable | None:
                 found.setdefault(number.label, []).append((model, weights, number))
     if not found:
         return None
-    rows, groups = [], []
+    rows: list[dict[str, Any]] = []
+    groups: list[latex.Group] = []
     for quantity, numbers in found.items():
-        group: list[list[str]] = []
+        lines = []
         for model, weights, number in numbers:
             about = {"quantity": quantity, "model": model, "weights": weights}
             rows.append({"measure": key, **about, **_plain(number)})
-            unit = f" ({number.unit})" if number.unit else ""
-            group.append(
-                [
-                    "" if group else f"{quantity}{unit}",
-                    model if weights == TRAINED else f"{model}, untrained",
-                    _cell(number),
-                    _null(number),
-                    str(number.n),
-                ]
-            )
-        groups.append(group)
+            whose = model if weights == TRAINED else f"{model}, untrained"
+            lines.append([whose, _cell(number), _null(number), str(number.n)])
+        unit = numbers[0][-1].unit
+        groups.append((f"{quantity} ({unit})" if unit else quantity, lines))
     name = type(one.measures[key]).__name__
+    header, groups, n = _without_n(["", "mean [95 %]", "null", "n"], groups)
     text = latex.table(
-        ["quantity (unit)", "model", "mean [95 % interval]", "null", "n"],
+        header,
         groups,
-        align="llrrr",
-        caption=f"{name} ({key}) on {one.request.data}: means over layers, heads and steps, with "
-        "intervals over examples.",
+        align="l" + "r" * (len(header) - 1),
+        caption=f"{name} ({key}) on {one.request.data}: means over layers, heads and steps, with 95 % "
+        f"intervals over examples{n}.",
         label=f"tab:{_named(one, key)}",
     )
     return PaperTable(_named(one, key), pd.DataFrame(rows), text)
+
+
+def _without_n(
+    header: list[str], groups: list[latex.Group]
+) -> tuple[list[str], list[latex.Group], str]:
+    """Where n is the same in every row it is said once, in the caption, and its column is left out."""
+    counts = {row[-1] for _, rows in groups for row in rows}
+    if len(counts) > 1:
+        return header, groups, ""
+    short: list[latex.Group] = [(name, [row[:-1] for row in rows]) for name, rows in groups]
+    return header[:-1], short, f"; n = {counts.pop()}"
 
 
 def _numbers(result: Result) -> Iterator[Number]:

@@ -7,11 +7,13 @@ rcParams counts before our own style.
 """
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,7 +118,8 @@ def asked(
 
 
 def style() -> Any:
-    """Our style, but for what a user has set: then theirs. Points that were asked for come first."""
+    """Our style, but for what a user has set to something else than matplotlib does: then theirs.
+    Points that were asked for come first."""
     from matplotlib import rcParams, rcParamsDefault
 
     ours = {key: v for key, v in STYLE.items() if rcParams[key] == rcParamsDefault[key]}
@@ -215,7 +218,20 @@ def _settle(figure: Figure) -> None:
 
 def _break_long_lines(figure: Figure) -> None:
     """Labels longer than their axis, and titles that run into something, become two lines."""
-    figure.draw_without_rendering()  # finds the layout
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "constrained_layout not applied")
+        try:
+            figure.draw_without_rendering()  # finds the layout
+        except UserWarning:
+            width, height = figure.get_size_inches()
+            raise UsageError(
+                f"{width:g} × {height:g} in are too small for this figure's words",
+                "Give a larger width= or height=, or a smaller font_size=.",
+            ) from None
+    above: Any = figure._suptitle  # type: ignore[attr-defined]
+    if above is not None and (wide := above.get_window_extent()).x1 > figure.bbox.x1:
+        letters = len(above.get_text()) * (figure.bbox.x1 - wide.x0) / wide.width
+        above.set_text(fill(above.get_text(), max(int(0.95 * letters), 1)))
     boxes = [axis.get_window_extent() for axis in figure.axes]
     for axis, box in zip(figure.axes, boxes, strict=True):
         title: Any = axis._left_title  # type: ignore[attr-defined]
@@ -241,10 +257,10 @@ def two_lines(text: str) -> str:
 
 
 def headline(figure: Figure, text: str) -> None:
-    """A line above the whole figure, in two where it is narrow; none above a user's own axes."""
+    """A line above the whole figure, or several where it is narrow; none above a user's own axes."""
     want = _now.get()
     if want is None or not want.axes:
-        figure.suptitle(text, x=0.01, ha="left", wrap=True, parse_math=False)
+        figure.suptitle(text, x=0.01, ha="left", parse_math=False)
 
 
 def legend(figure: Figure, axis: Axes, where: str = "lower") -> None:

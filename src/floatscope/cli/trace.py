@@ -62,7 +62,9 @@ def trace(
     ] = "coarse",
     layers: Annotated[str | None, typer.Option(help="`3`, `0,5,11` or `0:4`.")] = None,
     heads: Annotated[str | None, typer.Option(help="Likewise.")] = None,
-    keep_steps: Annotated[str | None, typer.Option(help="Which steps to keep, likewise, from 0.")] = None,
+    keep_steps: Annotated[
+        str | None, typer.Option(help="Which steps to keep, likewise, from 0.")
+    ] = None,
     store_dtype: Annotated[
         str, typer.Option(help="float32, or float16 for half the size.")
     ] = "float32",

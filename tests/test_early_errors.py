@@ -1,0 +1,124 @@
+"""What cannot work is said before any model is loaded, any worker starts or anything is written."""
+
+import json
+import shutil
+
+import pytest
+
+from floatscope.errors import FloatscopeError, ModelError, UsageError
+from floatscope.models import tiny
+from floatscope.models.outline import outlined
+from floatscope.models.spec import ModelSpec
+from floatscope.sequences.vocabulary import ModelFacts
+from floatscope.studies import request_of
+from floatscope.studies.run import run
+
+
+@pytest.fixture
+def place(checkpoints, tmp_path, monkeypatch):
+    """A folder with checkpoints without weights, and data whose second record fits no context of theirs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("LLaDA", "Llama"):
+        shutil.copytree(checkpoints[name], tmp_path / name)
+        for weights in (tmp_path / name).glob("*.safetensors"):
+            weights.write_bytes(b"\0" * 16)  # to load it would be another error
+    rows = [
+        {"question": f"Number {i}?", "answers": ["x"], "passages": ["word " * n, "No."], "gold": 0}
+        for i, n in enumerate([3, 900, 3, 3])
+    ]
+    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a"}\n{"prompt": "' + "b " * 900 + '"}')
+    return tmp_path
+
+
+STUDY = "study floating --limit 2 --questions 2 --workers 1 --out run --length 8 --model"
+ASK = "evaluate --limit 4 --out a.jsonl --length 8 --model"
+TRACE = "trace --out t.zarr --length 8 --model"
+NO_ROOM = (
+    "record 'long:2' (long.jsonl, line 2): 4595 prompt tokens and 8 after them exceed the context"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (f"{STUDY} ./nowhere", ["no such model: ./nowhere", "Give a directory"]),
+        (f"{STUDY} LLaDA,family=Lama", ["no family 'Lama'", "Known: llada, dream, llama"]),
+        (f"{STUDY} LLaDA --sampler magic", ["no sampler 'magic'", "There are: confidence"]),
+        (f"{STUDY} LLaDA --sampler confidence,colour=3", ["no such field", "It has: block_length"]),
+        (
+            f"{STUDY} LLaDA --sampler confidence,temperature=hot",
+            ["temperature = 'hot'", "a number"],
+        ),
+        (f"{STUDY} LLaDA --sampler confidence,length=2.5", ["length = '2.5'", "a whole number"]),
+        (
+            f"{STUDY} LLaDA --sampler confidence,block_length=5",
+            ["does not divide", "a divisor of 8"],
+        ),
+        (f"{STUDY} LLaDA --steps 9", ["9 steps for 8 tokens", "use steps ≤ length"]),
+        (f"{STUDY} LLaDA --sampler magic --engine ray", ["no sampler 'magic'", "There are"]),
+        (f"{STUDY} LLaDA --data nowhere.jsonl", ["nowhere.jsonl does not exist", "Check the path"]),
+        (
+            f"{STUDY} LLaDA --data long.jsonl --limit 5",
+            ["holds 4 usable records, 5", "Lower --limit"],
+        ),
+        (f"{STUDY} LLaDA --data long.jsonl", [NO_ROOM, "context of 512 of LLaDA", "--skip-bad"]),
+        (f"{STUDY} Llama --data long.jsonl --engine ray", [NO_ROOM, "Use fewer passages"]),
+        (f"{ASK} ./nowhere --data world:one", ["no such model", "Give a directory"]),
+        (f"{ASK} LLaDA --data world:one --sampler magic", ["no sampler 'magic'", "There are"]),
+        (f"{ASK} LLaDA,family=Lama --data world:one", ["no family 'Lama'", "Known"]),
+        (
+            f"{ASK} LLaDA --data long.jsonl --condition closed-book --condition as-is",
+            [NO_ROOM, "512"],
+        ),
+        (f"{TRACE} ./nowhere --prompt x", ["no such model", "Give a directory"]),
+        (f"{TRACE} LLaDA --family Lama --prompt x", ["no family 'Lama'", "Known"]),
+        (f"{TRACE} Llama --prompt x --steps 4", ["autoregressive takes no steps", "Leave it out"]),
+        (
+            f"{TRACE} Llama --prompt x --sampler confidence",
+            ["is autoregressive", "Autoregressive("],
+        ),
+        (f"{TRACE} LLaDA --data prompts.jsonl", ["prompt 2 of 2: ", "Shorten the prompt by"]),
+    ],
+)
+def test_a_command_that_cannot_work_is_refused_with_its_remedy(place, ended, command, says):
+    before = sorted(place.iterdir())
+    done = ended(*command.split())
+    assert done.returncode in (2, 3) and "Traceback" not in done.stderr
+    for words in says:
+        assert words in done.stderr
+    assert sorted(place.iterdir()) == before
+
+
+def test_from_python_too(place):
+    fields = {"studies": ["floating"], "models": ["LLaDA"], "limit": 2, "length": 8}
+    fields |= {"data": "world:one", "view": 0, "questions": 2}
+    with pytest.raises(UsageError, match="no such field"):
+        run(request_of(fields | {"sampler": "confidence,colour=3"}), place / "run")
+    further = [{"data": "long.jsonl"}]  # in a further run
+    with pytest.raises(UsageError, match="line 2.* exceed the context of 512"):
+        run(request_of(fields | {"also": further}), place / "run")
+    assert not (place / "run").exists()
+
+
+def test_the_outline_is_what_loading_finds(checkpoints, models):
+    for name, path in checkpoints.items():
+        outline, model = outlined(ModelSpec(str(path))), models[name]
+        assert isinstance(outline, ModelFacts) and isinstance(model, ModelFacts)
+        for fact in ("direction", "mask_id", "end_ids", "chat", "vocab_size", "context"):
+            assert getattr(outline, fact) == getattr(model, fact), (name, fact)
+        assert outline.is_diffusion == model.is_diffusion
+        assert (
+            outline.tokenizer is None
+            or outline.tokenizer.get_vocab() == model.tokenizer.get_vocab()
+        )
+
+
+def test_what_takes_more_than_small_files_is_left_to_loading(tmp_path):
+    assert outlined(ModelSpec("owner/name")) is None
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match="has no config.json"):
+        outlined(ModelSpec(str(tmp_path / "empty")))
+    path = tiny.write("Llama", tmp_path / "model")
+    with pytest.raises(FloatscopeError, match="needs block=N"):
+        outlined(ModelSpec(str(path), direction="block-causal", mask_id=4))

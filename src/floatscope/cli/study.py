@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MARK = {"holds": "[green]✓[/]", "refuted": "[red]✗[/]", "undecided": "[yellow]≈[/]"}
 Out = Annotated[Path, typer.Option("--out", help="The run's directory; made if it is not there.")]
-Engine = Annotated[str, typer.Option(help="local, or ray for several GPUs or machines.")]
+Engine = Annotated[str, typer.Option(help="local, or ray for several machines.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes. Default: one per GPU, or per CPU core.")
 ]

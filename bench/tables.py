@@ -1,4 +1,4 @@
-"""BENCHMARKS.md's tables, written from the raw results: no figure in them is typed.
+"""Tables of BENCHMARKS.md and docs/clusters.md, written from the raw results: no figure in them is typed.
 
     python bench/tables.py            # rewrites them in place
     python bench/tables.py --check    # says whether they are up to date
@@ -16,6 +16,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
+CLUSTERS = HERE.parent / "docs" / "clusters.md"
 
 
 def gpu() -> dict[str, Any]:
@@ -210,19 +211,42 @@ def cost() -> str:
     return table(head, rows) + "\n\n" + second
 
 
+def gpu_hours() -> str:
+    """Of some studies, for two numbers of questions; hours on 8 and 64 GPUs are the queue, played."""
+    from cost import example, report
+
+    from floatscope.studies import STUDIES
+
+    chosen = [("floating",), ("knowledge",), ("decoding",), ("robustness",), tuple(STUDIES)]
+    rows = []
+    for studies in chosen:
+        for n in (100, 1000):
+            request = example(n, n, studies=studies)
+            found = report(request, seconds(), [1, 8, 64], 60.0, 0.1, 0.34 * n)
+            mdm, arm = (found[name]["gpu_hours"] for name in request.models)
+            name = f"`{studies[0]}`" if len(studies) == 1 else f"all {len(studies)}"
+            hours = [f"{row['hours_with_report']:.2f}" for row in found["by_gpus"]]
+            rows.append(
+                [name, f"{n:,}", f"{mdm:.2f}", f"{arm:.2f}", f"**{mdm + arm:.2f}**", *hours]
+            )
+    head = ["studies", "questions", "LLaDA-8B", "Llama-8B", "GPU-hours"]
+    return table(head + [f"hours, {n} GPU{'s' * (n > 1)}" for n in (1, 8, 64)], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
 }  # fmt: skip
+ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 
 
-def written(text: str) -> str:
+def written(text: str, page: Path = PAGE) -> str:
     """The page with every table as the results give it."""
-    for name, make in TABLES.items():
+    for name, make in ON[page].items():
         block = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.S)
         new = make().replace("\\", r"\\")
         text, n = block.subn(rf"\g<1>{new}\g<2>", text)
-        assert n == 1, f"{PAGE.name} has {n} places for the table {name!r}; it needs one"
+        assert n == 1, f"{page.name} has {n} places for the table {name!r}; it needs one"
     return text
 
 
@@ -230,12 +254,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    text = PAGE.read_text()
-    new = written(text)
-    if not args.check:
-        PAGE.write_text(new)
-    elif new != text:
-        sys.exit(f"{PAGE.name} is out of date: run python bench/tables.py")
+    for page in ON:
+        text = page.read_text()
+        new = written(text, page)
+        if not args.check:
+            page.write_text(new)
+        elif new != text:
+            sys.exit(f"{page.name} is out of date: run python bench/tables.py")
 
 
 if __name__ == "__main__":

@@ -224,7 +224,7 @@ def test_every_registered_one_is_listed(ended, command, registry):
 
 
 def test_gpus_are_ray_s_to_give(ended, tmp_path, monkeypatch):
-    """One worker a GPU; which GPU a worker has is not said from here."""
+    """One worker a GPU, whatever the engine; which GPU a worker of Ray's has is not said from here."""
     from floatscope.cli.study import _default_workers
     from floatscope.studies import run as runs
 
@@ -247,7 +247,7 @@ def test_gpus_are_ray_s_to_give(ended, tmp_path, monkeypatch):
     for more in ((), ("--gpus", "0.5", "--workers", "8"), ("--device", "cpu", "--workers", "2")):
         assert ended(*start, *more).returncode == 6
     assert asked == [(4, None), (8, 0.5), (2, 0)]
-    assert _default_workers("cuda", "local") == 1
+    assert [_default_workers(device) for device in ("cuda", None, "cuda:1")] == [4, 4, 1]
 
 
 def test_how_long_a_run_waits_is_a_flag_and_a_lost_worker_is_told_of(ended, tmp_path, monkeypatch):

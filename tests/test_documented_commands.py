@@ -7,7 +7,8 @@ right family with random weights (of the embedded pair the first layers), few an
 runs that are finished where the text comes after a run. A name that is not in MADE fails: the
 documentation is then ahead of this file.
 Lines for Ray find their run finished, so no cluster is needed; `test_engine.py` has Ray itself. Lines
-that name the real model are run by test_real_model.py, which loads it once.
+that name the real model are run by test_real_model.py, which loads it once. Scripts are not run: bash
+reads them, and every command of theirs must be one that the command line would begin.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import threading
 import tomllib
@@ -36,6 +38,9 @@ from floatscope.studies import STUDIES, request_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SCRIPTS = sorted(
+    p for f in ("runs", "examples") for p in (ROOT / f).rglob("*") if p.suffix in (".sh", ".sbatch")
+)
 SHELL = ("|", "||", "&&", ";", "&", ">", ">>", "<")
 SMALL = {"limit": 2, "questions": 2, "length": 4, "steps": 2, "columns": [1], "view": 1}
 SMALL |= {"controls": 0}  # test_control.py has the untrained control
@@ -268,6 +273,41 @@ def test_every_command_is_shown_in_the_documentation():
     from floatscope.cli.app import app
 
     assert set(get_command(app).commands) <= {words[0] for words in COMMANDS}
+
+
+def lines_of(script):
+    """Every command after `floatscope`, with something for each variable that is one word."""
+    text = re.sub(r"\\\n\s*", " ", script.read_text())
+    for line in text.splitlines():
+        words = shlex.split(line, comments=True) if re.search(r"^[^#]*\bfloatscope ", line) else []
+        words = [re.sub(r"\$\{?\w+\}?", "7", w) for w in words if "[@]" not in w and w != "$@"]
+        if "floatscope" in words:
+            yield words[words.index("floatscope") + 1 :]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_bash_can_read_a_script_and_its_commands_exist(script):
+    """Parsed as the command line parses it: unknown options and values of a wrong kind are errors."""
+    from typer.main import get_command
+
+    from floatscope.cli.app import app
+
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    for name, *words in lines_of(script):
+        command = get_command(app).commands[name]
+        context = command.make_context(name, words)
+        assert not context.args
+
+
+def test_the_scripts_for_clusters_start_studies():
+    """So that the test above has something to look at."""
+    found = {s.name: list(lines_of(s)) for s in SCRIPTS if s.parent.name == "cluster"}
+    assert {name: [words[0] for words in lines] for name, lines in found.items()} == {
+        "slurm.sbatch": ["study"],
+        "eight_gpus.sh": ["study"],
+    }
+    (study,) = found["slurm.sbatch"]
+    assert {"--resume", "--address", "ray"} <= set(study)
 
 
 # Few examples and short texts: what is said of them is a warning, and no failure.

@@ -69,6 +69,24 @@ def placed(request):
     return work
 
 
+def placed_after_a_death(request):
+    """The same of two workers; the one with shard s0 dies at its first try, beside the other."""
+    folder = Path(os.environ["TOY_COUNTS"])
+
+    def work(spec, tick):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"came-{spec['number']}").touch()
+        if spec["number"] == 0:
+            until((folder / "came-1").exists, "the other worker")
+            befall("die", folder)
+            (folder / "replaced").touch()
+        else:
+            until((folder / "replaced").exists, "the worker that takes the place")
+        return Output({}, {"gpus": os.environ.get("CUDA_VISIBLE_DEVICES")})
+
+    return work
+
+
 def befall(mishap, folder):
     mark = folder / f"happened: {mishap}"
     if mishap is None or (mark.exists() and not mishap.endswith("always")):

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _MARK = {"holds": "[green]✓[/]", "refuted": "[red]✗[/]", "undecided": "[yellow]≈[/]"}
 Out = Annotated[Path, typer.Option("--out", help="The run's directory; made if it is not there.")]
-Engine = Annotated[str, typer.Option(help="local, or ray for several GPUs or machines.")]
+Engine = Annotated[str, typer.Option(help="local, or ray for several machines.")]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes. Default: one per CPU core, or one on a GPU.")
+    int | None, typer.Option(min=1, help="Processes. Default: one per GPU, or per CPU core.")
 ]
 Resume = Annotated[bool, typer.Option(help="Go on with the run that is there.")]
 Overwrite = Annotated[bool, typer.Option(help="Replace the run that is there.")]
@@ -239,7 +239,7 @@ def _run_and_report(
         raise UsageError(f"--gpus {gpus:g}", "A worker takes whole GPUs, or a part of one: 0.5.")
     if gpus is None and request.device == "cpu":
         gpus = 0
-    count = workers or _default_workers(request.device, engine)
+    count = workers or _default_workers(request.device)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -295,13 +295,13 @@ def _run_and_report(
     out.print(f"[bold]{escape(str(page))}[/]")
 
 
-def _default_workers(device: str | None, engine: str) -> int:
-    """One per CPU core; on GPUs one, and with Ray one for each that is seen from here."""
+def _default_workers(device: str | None) -> int:
+    """One for each GPU that is seen from here; one per CPU core where there is none."""
     if device is None or device.startswith("cuda"):
         import torch
 
         if device is not None or torch.cuda.is_available():
-            return max(1, torch.cuda.device_count()) if engine == "ray" else 1
+            return 1 if ":" in (device or "") else max(1, torch.cuda.device_count())
     return len(os.sched_getaffinity(0))
 
 

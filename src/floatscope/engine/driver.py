@@ -45,6 +45,7 @@ def execute(
     workers: int = 1,
     address: str | None = None,
     gpus: float | None = 0,
+    devices: int = 0,
     patience: float = PATIENCE,
     shard_limit: float | None = None,
     resume: bool = True,
@@ -57,13 +58,14 @@ def execute(
 
     `about` (versions, seeds, model fingerprints) is written to run.json; what must make another run
     of it belongs in the request. `gpus` and `address` are Ray's: GPUs per worker (None: one where the
-    cluster has any), and a cluster.
+    cluster has any), and a cluster. `devices` is for several local workers: how many GPUs this machine
+    has for them; each worker sees one, in turn.
 
     A worker that is silent for `patience` seconds, or takes `shard_limit` for one shard (None: six
     hours), is replaced and the shard tried again. A single local worker is this process, which nobody
     watches; with a `shard_limit` it gets a process of its own.
     """
-    crew = _engine(engine, workers, address, gpus, patience, shard_limit)
+    crew = _engine(engine, workers, address, gpus, devices, patience, shard_limit)
     started = time.monotonic()
     run = Run(directory)
     run.listener = on_event
@@ -101,6 +103,7 @@ def _engine(
     workers: int,
     address: str | None,
     gpus: float | None,
+    devices: int,
     patience: float,
     shard_limit: float | None,
 ) -> Engine:
@@ -114,7 +117,7 @@ def _engine(
     if address is not None or gpus:
         raise UsageError("address and gpus are for Ray", "Use --engine ray, or leave them out.")
     alone = workers == 1 and shard_limit is None
-    return in_process if alone else Spawned(workers, limits)
+    return in_process if alone else Spawned(workers, limits, devices)
 
 
 class _Driver:

@@ -2,7 +2,7 @@
 
 Processes are spawned, not forked: a forked child of a process that uses threads or a GPU is broken.
 A worker that dies is noticed by the end of its pipe, one that hangs by its silence; both are replaced.
-Workers die with their parent.
+Workers die with their parent. Where there are GPUs, each spawned worker sees one of them.
 """
 
 import os
@@ -16,6 +16,7 @@ from multiprocessing import connection, get_context, parent_process, resource_tr
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from . import gpus
 from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports
 from .plan import Plan
 from .watch import Awake, Limits, Watch
@@ -36,10 +37,10 @@ def in_process(plan: Plan, queue: Queue, listener: Listener) -> Reports:
 
 
 class Spawned:
-    """The same by so many processes."""
+    """The same by so many processes, which share so many GPUs out."""
 
-    def __init__(self, workers: int, limits: Limits) -> None:
-        self.workers, self.limits = workers, limits
+    def __init__(self, workers: int, limits: Limits, devices: int = 0) -> None:
+        self.workers, self.limits, self.gpus = workers, limits, gpus.names(devices)
 
     def __call__(self, plan: Plan, queue: Queue, listener: Listener) -> Reports:
         crew: list[_Process] = []
@@ -48,7 +49,8 @@ class Spawned:
         try:
             while True:
                 while len(crew) < self.workers and len(queue) > sum(w.job is None for w in crew):
-                    crew.append(_Process(plan, self.limits))
+                    gpu = gpus.least_used(self.gpus, [worker.gpu for worker in crew])
+                    crew.append(_Process(plan, self.limits, gpu))
                     crew[-1].start(inbox)
                 for worker in crew:
                     if worker.job is None and (job := queue.take()):
@@ -87,9 +89,10 @@ def _arrived(inbox: SimpleQueue[Any], seconds: float) -> Iterator[Any]:
 class _Process:
     """A worker process as its parent sees it. A thread reads its pipe: a message may stop halfway."""
 
-    def __init__(self, plan: Plan, limits: Limits) -> None:
+    def __init__(self, plan: Plan, limits: Limits, gpu: str | None) -> None:
         self.pipe, self._theirs = _SPAWN.Pipe()
-        args = (self._theirs, plan.worker, plan.request, limits.beat)
+        self.gpu = gpu
+        args = (self._theirs, plan.worker, plan.request, limits.beat, gpu)
         self.process = _SPAWN.Process(target=_serve, args=args, daemon=True)
         self.watch = Watch(limits)
         self.job: Job | None = None
@@ -160,8 +163,12 @@ def _epitaph(code: int | None) -> str:
     return f"its worker ended with exit code {code}{hint}"
 
 
-def _serve(pipe: connection.Connection, worker: str, request: dict[str, Any], beat: float) -> None:
+def _serve(
+    pipe: connection.Connection, worker: str, request: dict[str, Any], beat: float, gpu: str | None
+) -> None:
     """A worker process: jobs in; signs of life, a beginning, (done, of), Done and Failed out."""
+    if gpu is not None:
+        os.environ[gpus.VISIBLE] = gpu  # before the worker is made: CUDA looks once, when it starts
     threading.Thread(target=_die_with_parent, daemon=True).start()
     one_at_a_time = threading.Lock()
 

@@ -24,6 +24,8 @@ def run(request: Request, out: Path | str, **options: Any) -> tuple[Summary, Fin
     """
     if options.get("overwrite") or not (Path(out) / "manifest.json").exists():
         require_possible(request, elsewhere=options.get("engine", "local") != "local")
+    if options.get("engine", "local") == "local" and options.get("workers", 1) > 1:
+        options.setdefault("devices", _gpus(request))
     about = {**{name: version(name) for name in _VERSIONS}, **read_by(request)}
     with suppress(Unreadable):  # the engine writes a damaged one anew, where the shards allow it
         there = None if options.get("overwrite") else Run(out).asked()
@@ -32,3 +34,13 @@ def run(request: Request, out: Path | str, **options: Any) -> tuple[Summary, Fin
     findings = Findings(out)
     write_results(findings)
     return summary, findings
+
+
+def _gpus(request: Request) -> int:
+    """How many GPUs several local workers share out: none on CPUs, or where one is named by number."""
+    devices = {part.device for part in (request, *request.also)}
+    if devices == {"cpu"} or any(":" in (device or "") for device in devices):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()

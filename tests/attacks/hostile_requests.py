@@ -30,11 +30,13 @@ UNSUPPORTED = {501, 505}
 STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) [ -~]*\r\n")
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: ([0-9]+)\r\n")
 
-GOOD = ["", "index", "scene/t0", "scene/t0/heads/0", "scene/t0/heads/1"]
+GOOD = ["", "index", "scene/t0", "scene/t0/heads/0", "scene/t0/heads/1", "scene/t0/head/0/0"]
 NOWHERE = """scene/t9 scene/t0/heads/999999 scene/t0/heads/-1 scene/t0/heads/1e9 scene/ scene secret.txt
 ../secret.txt ..%2fsecret.txt %2e%2e/secret.txt ..%5csecret.txt ....//secret.txt ..;/secret.txt
 scene/../../secret.txt scene/..%2f..%2fsecret.txt scene/t0%00 scene/t0%2f..%2f..%2fsecret.txt
 t.zarr/zarr.json t.zarr/secret.txt /etc/passwd //etc/passwd file:///etc/passwd index/ INDEX index%20
+scene/t0/head/0/999999 scene/t0/head/999999/0 scene/t0/head/0 scene/t0/head/0/-1 scene/t0/head/0/0/0
+scene/t0/head/٣/0 scene/t9/head/0/0 scene/t0/head//0
 scene/t0/heads/٣ scene/%74%30 ?key= #index index;a=b index\\..\\secret.txt""".split()
 METHODS = "POST PUT HEAD DELETE OPTIONS TRACE CONNECT PATCH get G PROPFIND GET\x00 \x01 GÉT".split(
     " "

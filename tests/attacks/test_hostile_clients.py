@@ -33,6 +33,9 @@ class Slow:
     def heads(self, scene_id, step):
         raise KeyError(step)
 
+    def head(self, scene_id, layer, head):
+        raise KeyError(head)
+
 
 @contextmanager
 def serving(source):

@@ -50,8 +50,6 @@ def assemble(
     """One prompt's dataset."""
     kept = [t for t in recorded.steps if t < decoding.steps]  # a prompt that has ended records on
     size, n_prompt = decoding.canvas.shape[1], len(decoding.prompt.ids)
-    # The prompt's regions first, then the two states of the answer.
-    order = [*range(2, len(names)), 0, 1]
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     if not kept:
         warnings.warn(
@@ -59,27 +57,21 @@ def assemble(
             "this trace holds no statistics",
             stacklevel=2,
         )
-    for name, steps in recorded.arrays.items() if kept else ():
-        array = np.stack([_widen(a, size, _DIMS[name]) for a in steps[: len(kept)]])
-        if "source" in _DIMS[name]:
-            array = array[..., order, :][..., order]
-        variables[name] = (("step", *_DIMS[name]), array)
-    if "column_sum" in variables:
-        # A batch has as many groups as its richest prompt; this one has its own.
-        for name in ("column_sum", "rows_counted"):
-            dims, array = variables[name]
-            variables[name] = (dims, array[:, : len(groups)])
+    coords = _coordinates(model, decoding, recorded, kept, layers, heads, groups, names)
+    for name in list(recorded.arrays) if kept else ():
+        dims = _DIMS[name]
+        # Taken out, one statistic at a time: nothing large is in memory twice.
+        array = _filled(recorded.arrays.pop(name), len(kept), size if _by_position(dims) else None)
+        variables[name] = (("step", *dims), array)
+    there = [e[0] < decoding.steps for e in recorded.events]
     for name, rows in recorded.event_arrays.items() if kept else ():
-        events = [a for a, e in zip(rows, recorded.events, strict=True) if e[0] < decoding.steps]
-        array = np.stack(events) if events else np.zeros((0, *rows[0].shape), rows[0].dtype)
-        variables[name] = (_ROW_DIMS[name], array[..., order] if name == "row_flow" else array)
+        variables[name] = (_ROW_DIMS[name], np.concatenate(rows)[there])
     variables |= _happenings(decoding)
     sizes = [int((decoding.canvas[t] >= 0).sum()) for t in kept]
     for name, of in (("null", uniform.mass), ("visible", uniform.visible_queries)) if kept else ():
         rows_of = [of(model.direction, model.block, n) for n in sizes]
-        array = np.stack([_widen(np.asarray(r, np.float32), size, ("key",)) for r in rows_of])
+        array = np.stack([_widen(np.asarray(r, np.float32), size) for r in rows_of])
         variables[name] = (("step", "key"), array)
-    coords = _coordinates(model, decoding, recorded, kept, layers, heads, groups, names, order)
     data = xr.Dataset(variables, coords)
     data.attrs = {
         "text": decoding.text,
@@ -127,7 +119,6 @@ def _coordinates(
     heads: Sequence[int],
     groups: Sequence[str],
     names: Sequence[str],
-    order: list[int],
 ) -> dict[str, object]:
     size, prompt = decoding.canvas.shape[1], decoding.prompt
     regions = [*prompt.regions, *["answer"] * (size - len(prompt.ids))]
@@ -152,8 +143,8 @@ def _coordinates(
         "key": np.arange(size),
         "query": np.arange(size),
         "group": np.array(groups, dtype=np.str_),
-        "source": np.array([names[i] for i in order], dtype=np.str_),
-        "target": np.array([names[i] for i in order], dtype=np.str_),
+        "source": np.array([names[i] for i in recorded.regions], dtype=np.str_),
+        "target": np.array([names[i] for i in recorded.regions], dtype=np.str_),
         "token": shared(stood, ("step", "key"), masked.shape),
         "final_token": ("key", np.array(texts(decoding.canvas[-1]), dtype=np.str_)),
         "region": ("key", np.array(regions, dtype=np.str_)),
@@ -173,12 +164,16 @@ def _coordinates(
     return coords
 
 
-def _widen(array: np.ndarray, size: int, dims: tuple[str, ...]) -> np.ndarray:
-    """Positions an autoregressive model had not reached are NaN; a wider batch's regions go."""
-    if dims[-1] not in ("key", "query"):
-        return array
-    missing = size - array.shape[-1]
-    if missing <= 0:
-        return array[..., :size]
-    width = [(0, 0)] * (array.ndim - 1) + [(0, missing)]
-    return np.pad(array, width, constant_values=np.nan)
+def _by_position(dims: tuple[str, ...]) -> bool:
+    return dims[-1] in ("key", "query")
+
+
+def _filled(whole: np.ndarray, steps: int, size: int | None) -> np.ndarray:
+    """The part that a decoding filled; a copy where an early end left room, which then goes."""
+    part = whole[:steps] if size is None else whole[:steps, ..., :size]
+    return whole if part.shape == whole.shape else part.copy()
+
+
+def _widen(array: np.ndarray, size: int) -> np.ndarray:
+    """Positions an autoregressive model had not reached are NaN."""
+    return np.pad(array, (0, size - len(array)), constant_values=np.nan)

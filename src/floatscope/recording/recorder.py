@@ -50,7 +50,7 @@ class Recorder(Watcher):
         self.names = [(MASKED, REVEALED, *p.names) for p in prompts]
         self.n_regions = max(map(len, self.names))
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
-        self.recorded = [PromptRecord() for _ in prompts]
+        self.recorded = [self._record_of(b) for b in range(len(prompts))]
         self.outbox = Outbox(model.device)
         self.running = RunningSums()
         self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
@@ -141,6 +141,15 @@ class Recorder(Watcher):
             )
             for b, (decoding, recorded) in enumerate(zip(decodings, self.recorded, strict=True))
         ]
+
+    def _record_of(self, b: int) -> PromptRecord:
+        return PromptRecord(
+            room=len(self.steps),
+            size=len(self.prompts[b].ids) + self.sampler.length,
+            groups=len(self._group_names(b)),
+            # The prompt's regions first, then the two states of the answer.
+            regions=[*range(2, len(self.names[b])), 0, 1],
+        )
 
     def _group_names(self, b: int) -> tuple[str, ...]:
         if self.by_region:

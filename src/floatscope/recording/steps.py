@@ -1,5 +1,9 @@
 """What was seen of each prompt: a batch's statistics, step by step, cut into prompts on their way to
 the host. Nothing is measured or named here; `assemble` makes datasets of it.
+
+How many steps and positions there can be is known before the first: each statistic has one array
+from the beginning, and a step is written into its place. A long trace is in memory once; pages that
+no step reaches are never touched.
 """
 
 from collections.abc import Sequence
@@ -16,12 +20,28 @@ from .transfer import Outbox
 
 @dataclass(eq=False)
 class PromptRecord:
-    """One prompt: a list of arrays per statistic, one for each kept step."""
+    """One prompt: an array per statistic, with room for every kept step."""
 
+    room: int  # steps that may be kept
+    size: int  # positions there may be in the end
+    groups: int  # of queries: a batch has as many as its richest prompt
+    regions: list[int]  # its own regions, in the order of the trace
     steps: list[int] = field(default_factory=list)
-    arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
     events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
+
+    def place(self, name: str, values: Tensor, kind: np.dtype, by_key: bool) -> np.ndarray:
+        """Where the present step's values go. Positions not there yet are NaN."""
+        shape = tuple(values.shape)
+        if name not in self.arrays:
+            whole = (*shape[:-1], self.size) if by_key else shape
+            self.arrays[name] = np.empty((self.room, *whole), kind)
+        here = self.arrays[name][len(self.steps) - 1]
+        if not by_key:
+            return here
+        here[..., shape[-1] :] = np.nan
+        return here[..., : shape[-1]]
 
     def reveal(
         self,
@@ -38,9 +58,11 @@ class PromptRecord:
         for name, tensor, kind in (
             ("row_key", key, np.dtype(np.int32)),
             ("row_weight", rows.weight, dtype),
-            ("row_flow", rows.flow, dtype),
+            ("row_flow", rows.flow[..., self.regions], dtype),
         ):
-            outbox.post(tensor, kind, self.event_arrays.setdefault(name, []).extend)
+            array = np.empty(tuple(tensor.shape), kind)
+            self.event_arrays.setdefault(name, []).append(array)
+            outbox.post(tensor, array)
 
 
 def record(
@@ -55,12 +77,17 @@ def record(
     for recorded, _ in places:
         recorded.steps.append(step)
 
-    def take(
-        name: str, whole: Tensor, *, by_key: bool = True, kind: np.dtype = dtype
-    ) -> None:  # whole: batch first
+    def post(recorded: PromptRecord, name: str, part: Tensor, kind: np.dtype, by_key: bool) -> None:
+        outbox.post(part, recorded.place(name, part, kind, by_key))
+
+    def take(name: str, whole: Tensor) -> None:  # batch first, keys last
         for one, (recorded, padding) in zip(whole, places, strict=True):
-            part = one[..., padding:] if by_key else one
-            outbox.post(part, kind, recorded.arrays.setdefault(name, []).append)
+            post(recorded, name, one[..., padding:], dtype, by_key=True)
+
+    def take_regions(name: str, whole: Tensor) -> None:  # batch first, (from, to) last
+        for one, (recorded, _) in zip(whole, places, strict=True):
+            own = one[..., recorded.regions, :][..., recorded.regions]
+            post(recorded, name, own, dtype, by_key=False)
 
     def stacked(name: str, axis: int = 1) -> Tensor | None:
         """All layers of a statistic, as a further axis; one statistic at a time is in memory."""
@@ -68,19 +95,21 @@ def record(
         return None if parts[0] is None else torch.stack(parts, dim=axis)
 
     of_region = labels.in_region.sum(1)  # (b, r): positions so far in each region
-    if (column := stacked("column_sum", 2)) is not None:
-        take("column_sum", column)  # (b, g, layer, h, k)
+    if (column := stacked("column_sum", 2)) is not None:  # (b, g, layer, h, k)
         counted = _of_groups(of_region.long(), labels.n_groups)
-        take("rows_counted", counted, by_key=False, kind=np.dtype(np.int64))
+        for one, count, (recorded, padding) in zip(column, counted, places, strict=True):
+            own, n = one[: recorded.groups], count[: recorded.groups]
+            post(recorded, "column_sum", own[..., padding:], dtype, by_key=True)
+            post(recorded, "rows_counted", n, np.dtype(np.int64), by_key=False)
         del column
     for name in ("entropy", "value_norm", "residual_norm"):
         if (whole := stacked(name)) is not None:
             take(name, whole)
     some = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
     if (flow := stacked("flow_sum")) is not None:
-        take("flow", flow / some[:, None], by_key=False)  # (b, layer, h, r, r)
+        take_regions("flow", flow / some[:, None])  # (b, layer, h, r, r)
     if (rollout := stacked("rollout_sum")) is not None:
-        take("rollout", rollout / some, by_key=False)  # (b, layer, r, r)
+        take_regions("rollout", rollout / some)  # (b, layer, r, r)
     columns = [one.columns for one in layers if one.columns is not None]
     if columns:
         for name in ("score", "cosine", "query_norm"):

@@ -1,11 +1,10 @@
-"""Arrays on their way from the device to the host, while the device goes on.
+"""Values on their way from the device to their places on the host, while the device goes on.
 
-A tensor on a GPU is copied on a second stream into pinned memory; threads move it on into memory of
-its own when it has arrived, so that the pinned memory can be used again. `settle` waits for all and
-hands them over. On a CPU everything happens at once.
+A tensor on a GPU is copied on a second stream into pinned memory; threads move it on into its place
+when it has arrived, so that the pinned memory can be used again. `settle` waits for all. On a CPU
+everything happens at once.
 """
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Semaphore
 
@@ -13,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Sink = Callable[[np.ndarray], object]
 # Pinned memory is scarce: so many bytes may be under way before the sender waits.
 _UNIT = 16 << 20
 _UNITS = 128
@@ -21,7 +19,7 @@ _THREADS = 4  # memory fresh from the system is slow to write: one thread does n
 
 
 class Outbox:
-    """`post` tensors, `settle` at the end. One sender; arrays arrive in the order of posting."""
+    """`post` tensors, `settle` at the end. One sender."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
@@ -29,13 +27,12 @@ class Outbox:
             self._stream = torch.cuda.Stream(device)
             self._room = Semaphore(_UNITS)
             self._pool: ThreadPoolExecutor | None = None
-            self._pending: list[tuple[Future[np.ndarray], Sink]] = []
+            self._pending: list[Future[None]] = []
 
-    def post(self, tensor: Tensor, dtype: np.dtype, sink: Sink) -> None:
-        """`sink` is called with the tensor's values as an array of its own, at the latest by
-        `settle`."""
+    def post(self, tensor: Tensor, place: np.ndarray) -> None:
+        """`place` holds the tensor's values, in its own dtype, at the latest after `settle`."""
         if not self._cuda:
-            sink(tensor.cpu().numpy().astype(dtype))
+            _put(tensor.cpu(), place)
             return
         tensor = tensor.contiguous()
         units = min(_UNITS, 1 + tensor.nbytes // _UNIT)
@@ -50,23 +47,27 @@ class Outbox:
         tensor.record_stream(self._stream)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS)
-        self._pending.append((self._pool.submit(self._arrive, host, arrived, dtype, units), sink))
+        self._pending.append(self._pool.submit(self._arrive, host, arrived, place, units))
 
     def settle(self) -> None:
-        """Waits until all that was posted has been handed over."""
+        """Waits until all that was posted is in its place."""
         if not self._cuda or self._pool is None:
             return
         pending, self._pending = self._pending, []
         self._pool.shutdown()
         self._pool = None
-        for future, sink in pending:
-            sink(future.result())
+        for future in pending:
+            future.result()
 
     def _arrive(
-        self, host: Tensor, arrived: torch.cuda.Event, dtype: np.dtype, units: int
-    ) -> np.ndarray:
+        self, host: Tensor, arrived: torch.cuda.Event, place: np.ndarray, units: int
+    ) -> None:
         try:
             arrived.synchronize()
-            return host.numpy().astype(dtype)  # a copy: the pinned memory is used again
+            _put(host, place)
         finally:
             self._room.release(units)
+
+
+def _put(values: Tensor, place: np.ndarray) -> None:
+    np.copyto(place, values.numpy(), casting="same_kind")

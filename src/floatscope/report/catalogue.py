@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from ..errors import FloatscopeError, UsageError
 from ..stats.anchors import ZScore
 from ..trace import Trace
 from .embed import index_of
 from .pack import scene_of
-from .parts import Scene, single_heads
+from .parts import Scene, blocks, single_heads, sizes_of
 from .words import example_of, title_of
 
-_BUDGET = 4_000_000  # a scene that is fetched may be heavier than one in a file
+_BUDGET = 8_000_000  # a scene that is fetched may be heavier than one in a file
 _REMEMBERED = 8  # scenes kept in memory
 
 
@@ -70,8 +71,11 @@ class Catalogue:
     def _summary(self, scene_id: str) -> Scene:
         """What the index needs of a scene, without packing it."""
         trace = self.load(scene_id)
-        mass = trace.mass
-        share = mass.mean("head")
+        shares, most = [], []
+        for part in blocks(trace, np.arange(sizes_of(trace)[0])):
+            shares.append(part.mass.mean("head"))
+            most.append(float(part.mass.max()))
+        share = xr.concat(shares, "step")
         change = share.diff("step") if share.sizes["step"] > 1 else share * 0
         return {
             "example": example_of(trace),
@@ -79,7 +83,7 @@ class Catalogue:
             "model": {k: str(trace.info[k]) for k in ("model", "direction")},
             "range": {
                 "share": float(share.max()),
-                "head": float(mass.max()),
+                "head": max(most),
                 "change": float(np.abs(change).max()),
             },
         }
@@ -89,24 +93,37 @@ class Catalogue:
             raise KeyError(scene_id)
         with self._lock:
             if scene_id not in self._scenes:
-                self._scenes[scene_id] = scene_of(self.load(scene_id), budget=self.budget)
+                self._scenes[scene_id] = scene_of(
+                    self.load(scene_id), budget=self.budget, fetched=True
+                )
                 while len(self._scenes) > _REMEMBERED:
                     self._scenes.popitem(last=False)
             self._scenes.move_to_end(scene_id)
             return self._scenes[scene_id]
 
     def heads(self, scene_id: str, step: int) -> Scene:
-        """Single heads of one step of a scene: a slice of the trace, in two bytes per value."""
+        """All heads at one step of a scene: a slice of the trace, in two bytes per value."""
         steps = self.scene(scene_id)["steps"]
         if not 0 <= step < len(steps):
             raise KeyError(step)
         trace = self.load(scene_id)
-        at = int(np.flatnonzero(trace.data["step"].values == steps[step])[0])
-        part = Trace(trace.data.isel(step=[at]))
-        mass = part.mass.transpose("step", "layer", "head", "key")
-        heads = single_heads(mass, ZScore(), part, np.array([0]), 1 << 40, [])
-        assert heads is not None
-        return heads | {"kept": [step]}
+        at = np.flatnonzero(trace.data["step"].values == steps[step])
+        return _whole(trace, at) | {"kept": [step]}
+
+    def head(self, scene_id: str, layer: int, head: int) -> Scene:
+        """One head at all steps of a scene: the other slice, read a few steps at a time."""
+        scene = self.scene(scene_id)
+        if not (0 <= layer < len(scene["layers"]) and 0 <= head < len(scene["heads"])):
+            raise KeyError((layer, head))
+        trace = self.load(scene_id)
+        at = np.flatnonzero(np.isin(trace.data["step"].values, scene["steps"]))
+        return _whole(Trace(trace.data.isel(layer=[layer], head=[head])), at)
+
+
+def _whole(trace: Trace, steps: np.ndarray) -> Scene:
+    heads = single_heads(trace, ZScore(), steps, 1 << 40, [])
+    assert heads is not None
+    return heads
 
 
 def _lazily(paths: dict[str, Path], scene_id: str) -> Trace:

@@ -7,12 +7,14 @@ one of 50 %. The highest code means "not there" (NaN). It packs numbers and know
 
 import base64
 import math
+from collections.abc import Iterator
 from typing import Any, TypedDict
 
 import numpy as np
 
 # How far below its largest value a log array still tells values apart, in powers of two.
 _OCTAVES = {"uint8": 16, "uint16": 24}
+_PIECE = 1 << 18  # values
 
 
 class Packed(TypedDict):
@@ -57,23 +59,47 @@ def pack_linear(values: Any, dtype: str = "uint16") -> Packed:
 
 def pack_log(values: Any, dtype: str = "uint16") -> Packed:
     """Evenly spaced in the logarithm; what is below the floor becomes zero. Not for negatives."""
-    array = np.asarray(values, np.float64)
-    there = array[np.isfinite(array)]
-    if there.size and there.min() < 0:
-        raise ValueError("a log array holds no negative values")
-    positive = there[there > 0]
+    array = np.asarray(values)
+    least, most = _range_of(array)
     missing = missing_code(dtype)
-    if not positive.size:
-        codes = np.where(np.isfinite(array), 0, missing)
-        return _packed(codes, dtype, "log", 0.0, 0.0)
-    high = math.log2(positive.max())
-    low = max(math.log2(positive.min()), high - _OCTAVES[dtype])
-    levels = missing - 1  # codes 1 … missing − 1
-    scale = (high - low) / (levels - 1) or 1e-9
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rank = np.round((np.log2(array) - low) / scale)
-    codes = np.where(array > 0, np.clip(rank + 1, 0, levels), 0)
-    return _packed(np.where(np.isfinite(array), codes, missing), dtype, "log", scale, low)
+    scale = low = 0.0
+    if most > 0:
+        high = math.log2(most)
+        low = max(math.log2(least), high - _OCTAVES[dtype])
+        scale = (high - low) / (missing - 2) or 1e-9  # codes 1 … missing − 1
+    codes = np.empty(array.shape, _stored(dtype))
+    for part, to in zip(_pieces(array), _pieces(codes), strict=True):
+        to[...] = _log_codes(part, low, scale, missing)
+    return _packed(codes, dtype, "log", scale, low)
+
+
+def _log_codes(part: np.ndarray, low: float, scale: float, missing: int) -> np.ndarray:
+    part = part.astype(np.float64)
+    codes = np.zeros(part.shape)
+    if scale:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rank = np.round((np.log2(part) - low) / scale)
+        codes = np.where(part > 0, np.clip(rank + 1, 0, missing - 1), 0)
+    return np.where(np.isfinite(part), codes, missing)
+
+
+def _range_of(array: np.ndarray) -> tuple[float, float]:
+    """The smallest and the largest positive value; 0, 0 where there is none."""
+    least, most = math.inf, 0.0
+    for part in _pieces(array):
+        there = part[np.isfinite(part)]
+        if there.size and there.min() < 0:
+            raise ValueError("a log array holds no negative values")
+        positive = there[there > 0]
+        if positive.size:
+            least, most = min(least, float(positive.min())), max(most, float(positive.max()))
+    return (least, most) if most else (0.0, 0.0)
+
+
+def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """An array as flat pieces: what is computed of them in float64 stays small."""
+    flat = array.reshape(-1)
+    return (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
 
 
 def relative_error(packed: Packed) -> float:
@@ -89,7 +115,7 @@ def floor_of(packed: Packed) -> float:
 def unpack(packed: Packed) -> np.ndarray:
     """What the page will read: floats with NaN, or whole numbers with −1."""
     raw = base64.b64decode(packed["data"])
-    codes = np.frombuffer(raw, np.dtype(packed["dtype"]).newbyteorder("<")).astype(np.int64)
+    codes = np.frombuffer(raw, _stored(packed["dtype"])).astype(np.int64)
     codes = codes.reshape(packed["shape"])
     absent = codes == missing_code(packed["dtype"])
     if packed["code"] == "index":
@@ -101,8 +127,12 @@ def unpack(packed: Packed) -> np.ndarray:
     return np.where(absent, np.nan, values)
 
 
+def _stored(dtype: str) -> np.dtype[Any]:
+    return np.dtype(dtype).newbyteorder("<")
+
+
 def _packed(codes: np.ndarray, dtype: str, code: str, scale: float, offset: float) -> Packed:
-    raw = codes.astype(np.dtype(dtype).newbyteorder("<")).tobytes()
+    raw = codes.astype(_stored(dtype), copy=False).tobytes()
     return {
         "dtype": dtype,
         "shape": list(codes.shape),

@@ -27,6 +27,7 @@ _SCRIPTS = (
 _numbers = count(1)
 OFFLINE = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _NOTEBOOK_BUDGET = 3_000_000
+_MOST_NAMED = 40  # steps named one by one
 _PAGE_STYLE = """
 body { margin: 0; background: #fff; color: #1a1f26; font: 14px/1.45 system-ui, sans-serif; }
 main { max-width: 1500px; margin: 0 auto; padding: 10px clamp(8px, 2vw, 28px) 28px; }
@@ -140,6 +141,8 @@ def viewer_page(scenes: Sequence[Scene], title: str) -> str:
 def notebook(traces: Sequence[Trace], *, height: int = 760) -> str:
     """A frame of its own for a notebook: nothing in it can touch the notebook, or another frame."""
     scenes = [scene_of(trace, budget=_NOTEBOOK_BUDGET) for trace in traces]
+    for scene in scenes:
+        scene["left_out"] += _rest(scene)
     names = " and ".join(dict.fromkeys(str(trace.info["model"]) for trace in traces))
     inside = html.escape(viewer_page(scenes, f"Floatscope: {names}"), quote=True)
     label = html.escape(f"Attention of {names}", quote=True)
@@ -147,3 +150,19 @@ def notebook(traces: Sequence[Trace], *, height: int = 760) -> str:
         f'<iframe title="{label}" sandbox="allow-scripts" srcdoc="{inside}" '
         f'style="width:100%;height:{height}px;border:0"></iframe>'
     )
+
+
+def _rest(scene: Scene) -> list[str]:
+    """Which steps have single heads, and what to type for the others; nothing where all have them."""
+    kept = scene["single_heads"]["kept"] if scene["single_heads"] else []
+    if len(kept) == len(scene["steps"]):
+        return []
+    numbers = [str(scene["steps"][i] + 1) for i in kept]  # as the viewer counts
+    if len(numbers) > _MOST_NAMED:
+        numbers = [*numbers[:3], "…", numbers[-1]]
+    named = [f"those are steps {', '.join(numbers)}"] if numbers else []
+    return [
+        *named,
+        'for all of them type trace.save("traces/this.zarr") here, and in a terminal '
+        "floatscope view traces",
+    ]

@@ -8,21 +8,21 @@ It measures nothing that the trace or an anchor rule does not already say.
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from ..errors import UsageError
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace, readable
-from .codec import pack_log, text_size
+from .codec import pack_index, pack_log, text_size
 from .parts import (
     TOP_ANCHORS,
     Scene,
-    anchors,
-    groups,
-    heads_summary,
+    attention,
+    gold_look,
+    name_of,
     reach,
     rows,
     single_heads,
+    sizes_of,
     spread,
 )
 from .words import example_of, title_of, words
@@ -38,16 +38,17 @@ def scene_of(
     title: str | None = None,
     rule: Rule | None = None,
     budget: int = BUDGET,
+    fetched: bool = False,
 ) -> Scene:
     """What the viewer shows of one trace, in about `budget` characters of JSON at most.
 
     Scenes with the same `example` are shown side by side; by default that is the same prompt.
+    `fetched`: single heads that do not fit can be asked for later.
     """
     rule = rule or ZScore()
-    mass = trace.mass.transpose("step", "layer", "head", "key")
-    steps, said = _fitting_steps(trace, mass, budget)
-    part = mass.isel(step=steps)
-    share = part.mean("head").values
+    steps, said = _fitting_steps(trace, budget)
+    seen = attention(trace, rule, steps)
+    share, looks = seen["share"], gold_look(trace, steps)
     null = trace.null.isel(step=steps).values
     scene: Scene = {
         "format": FORMAT,
@@ -59,28 +60,31 @@ def scene_of(
         "prompt_length": int(trace.info["prompt_length"]),
         "gold": str(trace.info["gold"]),
         "ticks": trace.n_steps,
-        "steps": [int(s) for s in part["step"].values],
-        "layers": [int(i) for i in part["layer"].values],
-        "heads": [int(i) for i in part["head"].values],
+        "steps": [int(s) for s in trace.data["step"].values[steps]],
+        "layers": [int(i) for i in trace.data["layer"].values],
+        "heads": [int(i) for i in trace.data["head"].values],
         "range": {
             "share": _most(share),
-            "head": _most(part.values),
+            "head": _most(np.maximum(seen["peak"], 0)),
             "change": _most(np.abs(np.diff(share, axis=0))),
         },
         **words(trace, steps),
         "null": pack_log(null),
         "reach": pack_log(reach(trace, steps)),
         "share": pack_log(share),
-        **anchors(trace, rule, steps),
-        **heads_summary(trace, part, steps),
+        "rule": name_of(rule),
+        "anchors": pack_index(seen["anchors"]),
+        "anchor_count": pack_index(seen["anchor_count"]),
+        "peak": pack_log(seen["peak"]),
+        "peak_key": pack_index(seen["peak_key"]),
+        **({} if looks is None else {"gold_look": pack_log(looks, "uint8")}),
         "left_out": said,
     }
     left = budget - _weight(scene)
     left = _put(scene, "rows", rows(trace), left, "the rows of revealed positions")
-    left = _put(scene, "from", groups(trace, steps), left, "who looks, by group of queries")
-    scene["single_heads"] = single_heads(part, rule, trace, steps, left, said)
-    fewest = int(part.notnull().isel(layer=0, head=0).sum("key").min())
-    limit = rule.limit(fewest)
+    left = _put(scene, "from", _groups(trace, seen), left, "who looks, by group of queries")
+    scene["single_heads"] = single_heads(trace, rule, steps, left, said, fetched=fetched)
+    limit = rule.limit(int(seen["there"].min()))
     if limit:
         said.append(limit)
     return scene
@@ -89,9 +93,17 @@ def scene_of(
 _MODEL = ("model", "family", "direction", "fingerprint", "sampler", "dtype", "ended")
 
 
-def _fitting_steps(trace: Trace, mass: xr.DataArray, budget: int) -> tuple[np.ndarray, list[str]]:
+def _groups(trace: Trace, seen: dict[str, np.ndarray]) -> Scene | None:
+    """Mean attention a query of each group gives each key, head mean."""
+    if "from" not in seen:
+        return None
+    names = [str(g) for g in trace.data["group"].values]
+    return {"names": names, "share": pack_log(seen["from"], "uint8")}
+
+
+def _fitting_steps(trace: Trace, budget: int) -> tuple[np.ndarray, list[str]]:
     """All kept steps, or as many evenly spaced ones as fit without single heads."""
-    n, layers, heads, size = mass.shape
+    n, layers, heads, size = sizes_of(trace)
     fixed = 4000 + 12 * size
     each = text_size(size * (2 * layers + 5), "uint16") // 2 + text_size(size * 5, "uint16")
     each += text_size(layers * (TOP_ANCHORS + 1) + 3 * layers * heads, "uint16")

@@ -3,6 +3,7 @@
 Nothing is weighed: what fits into a page is decided in `pack`.
 """
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..trace import Trace
 from .codec import pack_index, pack_log, text_size
 
 TOP_ANCHORS, TOP_HEAD_ANCHORS = 5, 3
+_BLOCK = 8 << 20  # bytes of column sums
 
 Scene = dict[str, Any]
 
@@ -29,17 +31,52 @@ def reach(trace: Trace, steps: np.ndarray) -> np.ndarray:
     return np.asarray(trace.data["visible"].values[steps] / rows)
 
 
-def anchors(trace: Trace, rule: Rule, steps: np.ndarray) -> Scene:
-    """The strongest anchors of every layer, and last those of the mean over layers."""
-    received = trace.received.isel(step=steps).mean("head").transpose("step", "layer", "key")
-    whole = received.mean("layer").expand_dims(layer=[-1], axis=1)
-    both = xr.concat([received, whole], "layer")
-    passed = passing(rule, both)
-    return {
-        "rule": name_of(rule),
-        "anchors": pack_index(_strongest(both.values, passed, TOP_ANCHORS)),
-        "anchor_count": pack_index(passed.sum(-1)),
-    }
+def sizes_of(trace: Trace) -> tuple[int, int, int, int]:
+    """Kept steps, layers, heads, positions."""
+    if "column_sum" not in trace.data:
+        _ = trace.mass  # says what to keep
+    sizes = trace.data["column_sum"].sizes
+    return sizes["step"], sizes["layer"], sizes["head"], sizes["key"]
+
+
+def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Trace]:
+    """The attention of some of the steps, a few at a time: as much as a viewer holds at once."""
+    column, n = trace.data["column_sum"], sizes_of(trace)[0]
+    # As a saved trace is cut, so that each of its files is read once, by itself.
+    stored = column.encoding.get("chunks") or (max(1, _BLOCK * n // max(column.nbytes, 1)),)
+    most = int(stored[0])
+    data = trace.data[["column_sum", "rows_counted", "visible"]]
+    for start in range(0, len(steps), most):
+        yield Trace(data.isel(step=steps[start : start + most]).load())
+
+
+def attention(trace: Trace, rule: Rule, steps: np.ndarray) -> dict[str, np.ndarray]:
+    """What a scene says of every layer and head, read once, with single heads let go."""
+    found: dict[str, list[np.ndarray]] = {}
+    names = [str(g) for g in trace.data["group"].values]
+    for part in blocks(trace, steps):
+        mass = part.mass.transpose("step", "layer", "head", "key")
+        values = np.where(np.isnan(mass.values), -1, mass.values)
+        received = part.received.mean("head").transpose("step", "layer", "key")
+        whole = received.mean("layer").expand_dims(layer=[-1], axis=1)
+        both = xr.concat([received, whole], "layer")
+        passed = passing(rule, both)
+        one = {
+            "share": mass.mean("head").values,
+            "peak": values.max(-1),
+            "peak_key": values.argmax(-1),
+            "there": np.isfinite(mass.values[:, 0, 0]).sum(-1),
+            "anchors": _strongest(both.values, passed, TOP_ANCHORS),
+            "anchor_count": passed.sum(-1),
+        }
+        if len(names) > 1:
+            shares = [
+                part.mass_from(g).mean("head").transpose("step", "layer", "key") for g in names
+            ]
+            one["from"] = np.stack([s.values for s in shares], 1)
+        for name, array in one.items():
+            found.setdefault(name, []).append(array)
+    return {name: np.concatenate(arrays) for name, arrays in found.items()}
 
 
 def name_of(rule: Rule) -> str:
@@ -61,24 +98,18 @@ def _strongest(received: np.ndarray, passed: np.ndarray, most: int) -> np.ndarra
     return np.where(np.take_along_axis(score, order, -1) >= 0, order, -1)
 
 
-def heads_summary(trace: Trace, mass: xr.DataArray, steps: np.ndarray) -> Scene:
-    """Of every head: its strongest key, and what the predicting rows gave the gold passage."""
-    values = np.where(np.isnan(mass.values), -1, mass.values)
-    summary: Scene = {
-        "peak": pack_log(values.max(-1)),
-        "peak_key": pack_index(values.argmax(-1)),
-    }
+def gold_look(trace: Trace, steps: np.ndarray) -> np.ndarray | None:
+    """What the predicting rows gave the gold passage, by head."""
     gold = str(trace.info["gold"])
     if "row_flow" not in trace.data or gold not in trace.data["target"].values:
-        return summary
+        return None
     flow = trace.rows["row_flow"].sel(target=gold).values  # (event, layer, head)
     at = trace.data["event_step"].values
-    looks = np.full(values.shape[:-1], np.nan)
-    for i, step in enumerate(mass["step"].values):
+    looks = np.full((len(steps), *flow.shape[1:]), np.nan)
+    for i, step in enumerate(trace.data["step"].values[steps]):
         if (at == step).any():
             looks[i] = flow[at == step].mean(0)
-    summary["gold_look"] = pack_log(looks, "uint8")
-    return summary
+    return looks
 
 
 def rows(trace: Trace) -> Scene | None:
@@ -92,38 +123,37 @@ def rows(trace: Trace) -> Scene | None:
     }
 
 
-def groups(trace: Trace, steps: np.ndarray) -> Scene | None:
-    """Mean attention a query of each group gives each key, head mean."""
-    names = [str(g) for g in trace.data["group"].values]
-    if len(names) < 2:
-        return None
-    part = Trace(trace.data.isel(step=steps))
-    parts = [part.mass_from(g).mean("head").transpose("step", "layer", "key") for g in names]
-    return {"names": names, "share": pack_log(np.stack([p.values for p in parts], 1), "uint8")}
-
-
 def single_heads(
-    mass: xr.DataArray,
-    rule: Rule,
     trace: Trace,
+    rule: Rule,
     steps: np.ndarray,
     left: int,
     said: list[str],
+    *,
+    fetched: bool = False,
 ) -> Scene | None:
-    """Every head by itself: in two bytes per value, in one, or in one for some of the steps."""
-    n, layers, heads, size = mass.shape
+    """Every head by itself: in two bytes per value, in one, or in one for some of the steps.
+
+    Where the others can be `fetched`, all steps or none.
+    """
+    n, (_, layers, heads, size) = len(steps), sizes_of(trace)
     extra = text_size(layers * heads * TOP_HEAD_ANCHORS, "uint16")
     each = {d: text_size(layers * heads * size, d) + extra for d in ("uint16", "uint8")}
     dtype = "uint16" if n * each["uint16"] <= left else "uint8"
     kept = spread(n, left // each[dtype]) if left >= each[dtype] else np.zeros(0, int)
+    if len(kept) < n and fetched:
+        return None
     if len(kept) < n:
         said.append(f"single heads for {len(kept)} of {n} steps")
     if not len(kept):
         return None
-    received = trace.received.isel(step=steps[kept]).transpose("step", "layer", "head", "key")
-    passed = passing(rule, received)
+    share, anchors = [], []
+    for part in blocks(trace, steps[kept]):
+        share.append(part.mass.transpose("step", "layer", "head", "key").values)
+        received = part.received.transpose("step", "layer", "head", "key")
+        anchors.append(_strongest(received.values, passing(rule, received), TOP_HEAD_ANCHORS))
     return {
         "kept": [int(i) for i in kept],
-        "share": pack_log(mass.values[kept], dtype),
-        "anchors": pack_index(_strongest(received.values, passed, TOP_HEAD_ANCHORS)),
+        "share": pack_log(np.concatenate(share), dtype),
+        "anchors": pack_index(np.concatenate(anchors)),
     }

@@ -2,7 +2,7 @@
 
 It answers this machine alone, and there only who has its address: it listens on 127.0.0.1, refuses any
 other Host, so that no page of another site can read it by renaming itself, and its paths begin with a
-random key, so that no other user of this machine can. It serves four kinds of paths and no files.
+random key, so that no other user of this machine can. It serves five kinds of paths and no files.
 """
 
 import hmac
@@ -22,19 +22,23 @@ _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-_SCENE = re.compile(r"scene/([0-9a-z-]{1,64})(?:/heads/([0-9]{1,6}))?")
+_ID = r"scene/([0-9a-z-]{1,64})"
+_SCENE = re.compile(_ID)
+_HEADS = re.compile(_ID + r"/heads/([0-9]{1,6})")  # all heads at a step
+_HEAD = re.compile(_ID + r"/head/([0-9]{1,6})/([0-9]{1,6})")  # a layer's head at all steps
 _LOCAL = ("127.0.0.1", "localhost")
 
 
 @runtime_checkable
 class Source(Protocol):
-    """What can be served. Unknown ids and steps raise KeyError."""
+    """What can be served. Unknown ids, steps, layers and heads raise KeyError."""
 
     title: str
 
     def index(self) -> dict[str, Any]: ...
     def scene(self, scene_id: str) -> dict[str, Any]: ...
     def heads(self, scene_id: str, step: int) -> dict[str, Any]: ...
+    def head(self, scene_id: str, layer: int, head: int) -> dict[str, Any]: ...
 
 
 def serve(
@@ -116,12 +120,16 @@ class _Handler(LoopbackHandler):
             return "text/html", page(source.title, assets() + start, policy=None)
         if path == "index":
             return "application/json", as_json(source.index() | {"keys": True})
-        asked = _SCENE.fullmatch(path)
-        if asked is None:
-            raise KeyError(path)
-        scene_id, step = asked.groups()
-        content = source.scene(scene_id) if step is None else source.heads(scene_id, int(step))
-        return "application/json", as_json(content)
+        return "application/json", as_json(self._data(source, path))
+
+    def _data(self, source: Source, path: str) -> dict[str, Any]:
+        if asked := _SCENE.fullmatch(path):
+            return source.scene(asked[1])
+        if asked := _HEADS.fullmatch(path):
+            return source.heads(asked[1], int(asked[2]))
+        if asked := _HEAD.fullmatch(path):
+            return source.head(asked[1], int(asked[2]), int(asked[3]))
+        raise KeyError(path)
 
     def _is_local(self) -> bool:
         """The Host a browser was told: another name that resolves to here is not us."""

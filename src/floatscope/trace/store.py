@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+import zarr
 from numpy.dtypes import StringDType
 
 from ..errors import TraceError
@@ -22,6 +23,7 @@ from .tokens import shared
 
 _SCHEMA, _FILES, _SEAL = "floatscope_schema", "floatscope_files", "floatscope_seal"
 _CHUNK_BYTES = 8 << 20
+_CHUNKS_AT_ONCE = 1  # each is in memory three times while it is compressed
 
 
 def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
@@ -35,7 +37,8 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
     plain = data.assign_coords(text)
     try:
         with beside(path) as partial:
-            plain.to_zarr(partial, zarr_format=3, consolidated=False, encoding=_encoding(data))
+            with zarr.config.set({"async.concurrency": _CHUNKS_AT_ONCE}):
+                plain.to_zarr(partial, zarr_format=3, consolidated=False, encoding=_encoding(data))
             _seal(partial, schema)
             place(partial, path, lambda: require_free(path, overwrite))
         sweep(path)

@@ -2,7 +2,8 @@
 //
 // source = { examples: [{ id, title, scenes: [{ id, model, direction, range }] }],
 //            scene(id) → scene JSON or a promise of it,
-//            heads(id, step) → single heads of a step that a scene left out (optional),
+//            heads(id, step), head(id, layer, head) → single heads that a scene left out: all at a step,
+//              or one at all steps (optional),
 //            left_out: [reasons] of traces that cannot be shown (optional),
 //            keys: true where the viewer is alone on its page and may take keys pressed anywhere,
 //            toggle: false where the page around it has its own switch between light and dark }
@@ -113,7 +114,7 @@ class Viewer {
   async sceneOf(id) {
     if (!this.loaded.has(id)) {
       const json = await this.source.scene(id);
-      this.loaded.set(id, new Scene(json, id, this.source.heads));
+      this.loaded.set(id, new Scene(json, id, this.source));
     }
     return this.loaded.get(id);
   }
@@ -164,7 +165,10 @@ class Viewer {
   // ---- What is chosen. Models may differ in depth: the last layer stands for those beyond it.
 
   layerOf(scene) { return Math.min(this.layer, scene.layers - 1); }
-  headOf(scene, step) { return this.layer < 0 || scene.headStep(step) < 0 ? -1 : Math.min(this.head, scene.heads - 1); }
+  headOf(scene, step) {
+    const head = Math.min(this.head, scene.heads - 1);
+    return this.layer < 0 || scene.headStep(step, this.layerOf(scene), head) < 0 ? -1 : head;
+  }
   rowHeight(scene) { return scene.layers <= 8 ? 3 : scene.layers <= 20 ? 2 : 1; }
 
   selectedIn(view) {
@@ -263,17 +267,24 @@ class Viewer {
     const said = unread.length ? [`${unread.length} traces could not be read: ${unread[0]}`] : [];
     said.push(...this.views.map(({ scene }) => (scene.json.left_out.length ? `${scene.label}: ${scene.json.left_out.join("; ")}.` : "")));
     for (const { scene, step } of this.views) {
-      const from = scene.headStep(step);
-      if (this.head >= 0 && from < 0) said.push(`${scene.label}: single heads are not in this scene; the mean is shown.`);
-      else if (this.head >= 0 && from !== step) said.push(`${scene.label}: this head at ${scene.stepName(from)}, the nearest one kept.`);
+      const from = scene.headStep(step, this.layerOf(scene), Math.min(this.head, scene.heads - 1));
+      if (scene.failed) said.push(`${scene.label}: single heads could not be read: ${scene.failed}`);
+      else if (this.head < 0 || from === step) continue;
+      else if (this.source.heads) said.push(`${scene.label}: reading single heads …`);
+      else if (from < 0) said.push(`${scene.label}: single heads are not in this scene; the mean is shown.`);
+      else said.push(`${scene.label}: this head at ${scene.stepName(from)}, the nearest one kept.`);
     }
     this.message.textContent = said.filter(Boolean).join(" ");
   }
 
-  async fetchMissing() {
+  // The step that is shown first, then the chosen head's whole way. A failure is said, and tried again
+  // when something else is chosen.
+  fetchMissing() {
     if (!this.source.heads || (this.head < 0 && !this.selected)) return;
-    const came = await Promise.all(this.views.map((v) => v.scene.wantHeads(v.step).catch(() => false)));
-    if (came.some(Boolean)) this.update();
+    for (const { scene, step } of this.views) {
+      const asked = [scene.wantHeads(step), scene.wantHead(this.layerOf(scene), Math.min(this.head, scene.heads - 1))];
+      asked.filter(Boolean).forEach(async (one) => ((await one) ? this.update() : this.sayWhatIsMissing()));
+    }
   }
 
   // Beside an element, or beside a point; never outside the viewport.

@@ -44,10 +44,10 @@ const PACKED = ["canvas", "result", "changes", "region", "class", "masked", "nul
 const REVEAL = 1, REMASK = 2;
 
 class Scene {
-  constructor(json, id, fetchHeads) {
+  constructor(json, id, source = {}) {
     this.json = json;
     this.id = id;
-    this.fetchHeads = fetchHeads;  // only where scenes are served: steps that were left out
+    this.source = source;  // where scenes are served it has single heads too: `heads` and `head`
     this.array = {};
     for (const name of PACKED) if (json[name]) this.array[name] = unpackArray(json[name]);
     this.keys = this.array.region.shape[0];
@@ -64,7 +64,10 @@ class Scene {
       key: unpackArray(json.rows.key),
       weight: unpackArray(json.rows.weight),
     } : null;
-    this.fetched = new Map();  // step → { share, anchors } of single heads, fetched on demand
+    this.fetched = new Map();  // step → { share, anchors } of all heads, fetched on demand
+    this.alone = new Map();  // "layer/head" → the same of one head at all steps
+    this.asked = new Set();  // what is on its way
+    this.failed = "";  // why the last of it did not come
     this.means = new Map();
     this.collectChanges();
   }
@@ -119,9 +122,9 @@ class Scene {
     return [...seen];
   }
 
-  // Which step's single heads to show for this step: itself, one fetched, or the nearest one kept.
-  headStep(step) {
-    if (this.fetched.has(step)) return step;
+  // Which step's single heads to show for this step: itself where they are here, or the nearest one kept.
+  headStep(step, layer, head) {
+    if (this.fetched.has(step) || this.alone.has(`${layer}/${head}`)) return step;
     if (!this.single) return -1;
     return this.single.kept.reduce((a, b) => (Math.abs(b - step) < Math.abs(a - step) ? b : a));
   }
@@ -131,12 +134,17 @@ class Scene {
     return { of: this.single, index: this.single.kept.indexOf(step) };
   }
 
+  // One head's "share" or "anchors" at a step, or at the nearest one that is here.
+  headRow(name, step, layer, head) {
+    const alone = this.alone.get(`${layer}/${head}`);
+    if (alone) return rowOf(alone[name], step, 0, 0);
+    const { of, index } = this.headData(this.headStep(step));
+    return rowOf(of[name], index, layer, head);
+  }
+
   // The share of all attention each key receives; layer −1 is their mean, head −1 likewise.
   shareRow(step, layer, head) {
-    if (head >= 0 && this.headStep(step) >= 0) {
-      const { of, index } = this.headData(this.headStep(step));
-      return rowOf(of.share, index, layer, head);
-    }
+    if (head >= 0 && this.headStep(step, layer, head) >= 0) return this.headRow("share", step, layer, head);
     if (layer >= 0) return rowOf(this.array.share, step, layer);
     if (!this.means.has(step)) {
       const mean = new Float32Array(this.keys);
@@ -157,20 +165,16 @@ class Scene {
       const chance = rowOf(this.array.null, step);
       return share.map((v, k) => v / chance[k]);
     }
-    const exact = head < 0 || (this.headStep(step) === step && this.headStep(step - 1) === step - 1);
+    const here = (s) => this.headStep(s, layer, head) === s;
+    const exact = head < 0 || (here(step) && here(step - 1));
     if (step === 0 || !exact) return new Float32Array(this.keys).fill(NaN);
     const before = this.shareRow(step - 1, layer, head);
     return share.map((v, k) => v - before[k]);
   }
 
   anchorsOf(step, layer, head) {
-    let found;
-    if (head >= 0 && this.headStep(step) >= 0) {
-      const { of, index } = this.headData(this.headStep(step));
-      found = rowOf(of.anchors, index, layer, head);
-    } else {
-      found = rowOf(this.array.anchors, step, layer < 0 ? this.layers : layer);
-    }
+    const found = head >= 0 && this.headStep(step, layer, head) >= 0 ? this.headRow("anchors", step, layer, head)
+      : rowOf(this.array.anchors, step, layer < 0 ? this.layers : layer);
     return [...found].filter((key) => key >= 0);
   }
 
@@ -216,13 +220,31 @@ class Scene {
       keys: found.sort((a, b) => b.weight - a.weight).slice(0, most) };
   }
 
-  // Ask the server for single heads of a step that the scene left out; true when something came.
-  async wantHeads(step) {
-    if (!this.fetchHeads || this.headStep(step) === step) return false;
-    const json = await this.fetchHeads(this.id, step);
-    if (!json) return false;
-    this.fetched.set(step, this.headsOf(json));
-    return true;
+  // Ask the server for what the scene has not: all heads at a step, one head at all steps. True when
+  // something came.
+  wantHeads(step) {
+    if (!this.source.heads || this.headStep(step) === step) return false;
+    return this.want(this.fetched, step, () => this.source.heads(this.id, step));
+  }
+
+  wantHead(layer, head) {
+    const complete = this.single && this.single.kept.length === this.steps;
+    if (!this.source.head || complete || layer < 0 || head < 0) return false;
+    return this.want(this.alone, `${layer}/${head}`, () => this.source.head(this.id, layer, head));
+  }
+
+  async want(where, key, fetch) {
+    const name = `${where === this.alone} ${key}`;
+    if (where.has(key) || this.asked.has(name)) return false;
+    this.asked.add(name);
+    try {
+      where.set(key, this.headsOf(await fetch()));
+      this.failed = "";
+    } catch (error) {
+      this.failed = error.message;
+    }
+    this.asked.delete(name);
+    return where.has(key);
   }
 }
 

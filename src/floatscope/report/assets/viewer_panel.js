@@ -80,7 +80,7 @@ function byHead(app, view, key) {
   const { scene, step } = view, from = scene.headStep(step);
   const found = scene.headsLookingAt(step, key, 5);
   const box = make("div", {}, heading("Heads that look at it"));
-  if (!found.length) return make("div", {}, heading("Heads that look at it"), make("p", { className: "fsv-note" }, "Single heads were left out of this scene."));
+  if (!found.length) return make("div", {}, heading("Heads that look at it"), make("p", { className: "fsv-note" }, scene.source.heads ? "Reading single heads …" : "Single heads were left out of this scene."));
   const chance = rowOf(scene.array.null, step)[key];
   const list = make("ol", { className: "fsv-list" });
   for (const { layer, head, share } of found) {

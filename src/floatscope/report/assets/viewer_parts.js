@@ -379,7 +379,7 @@ function updatePath(app, view) {
       name.length > 11 ? `${name.slice(0, 10)}…` : name));
   });
   // Of a single head only the steps that were kept: a neighbour's value would be no path.
-  const known = [...Array(scene.steps).keys()].filter((s) => head < 0 || scene.headStep(s) === s);
+  const known = [...Array(scene.steps).keys()].filter((s) => head < 0 || scene.headStep(s, layer, head) === s);
   const tops = known.map((s) => ({ s, k: scene.topKey(s, layer, head) }));
   parts.push(draw("line", { x1: x(view.step), x2: x(view.step), y1: PATH.top, y2: PATH.top + tall, class: "fsv-path-now" }));
   parts.push(draw("polyline", { points: tops.map(({ s, k }) => `${x(s)},${y(k)}`).join(" "), class: "fsv-path-line" }));

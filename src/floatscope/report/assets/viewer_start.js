@@ -12,7 +12,8 @@ async function servedSource() {
     if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
     return answer.json();
   };
-  return { ...(await get("index")), scene: (id) => get(`scene/${id}`), heads: (id, step) => get(`scene/${id}/heads/${step}`) };
+  return { ...(await get("index")), scene: (id) => get(`scene/${id}`),
+    heads: (id, step) => get(`scene/${id}/heads/${step}`), head: (id, layer, head) => get(`scene/${id}/head/${layer}/${head}`) };
 }
 
 window.floatscopeViewer = floatscopeViewer;

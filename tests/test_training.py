@@ -103,14 +103,14 @@ def test_smoke_training_learns_and_resumes_exactly(
 
     for module in (evaluate, probes):
         monkeypatch.setattr(module, "natural_loss", short)
-    smoke(objective, corpus, tmp_path / "whole", "--steps", "32")
+    smoke(objective, corpus, tmp_path / "whole", "--steps", "24")
     curve = table(tmp_path / "whole" / "curve.csv")
     assert float(curve[-1]["answer_loss"]) < float(curve[0]["answer_loss"]) - 1
     assert {"step", "layer", "position0_share", "persistence_zscore"} <= set(
         table(tmp_path / "whole" / "emergence.csv")[0]
     )
     with pytest.raises(SystemExit):  # stopped by the clock at its first chance
-        smoke(objective, corpus, tmp_path / "broken", "--steps", "32", "--limit", "0.001")
+        smoke(objective, corpus, tmp_path / "broken", "--steps", "24", "--limit", "0.001")
     assert state.read_record(tmp_path / "broken")["step"] == 8
     smoke(objective, corpus, tmp_path / "broken", "--resume")
     one, two = (state.load_model(tmp_path / k).state_dict() for k in ("whole", "broken"))

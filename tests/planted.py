@@ -15,8 +15,12 @@ MASK = 3
 
 
 def softmax(score):
-    weight = np.exp(score - score.max(-1, keepdims=True))
-    return weight / weight.sum(-1, keepdims=True)
+    weight = np.asarray(score - score.max(-1, keepdims=True), np.float64)
+    np.exp(
+        weight, out=weight
+    )  # in place: a large one takes longer to find room for than to compute
+    weight /= weight.sum(-1, keepdims=True)
+    return weight
 
 
 def random_attention(rng, steps, layers, heads, size, *, causal=False, spread=1.0):
@@ -72,19 +76,20 @@ def trace_of(
     direction = Direction.CAUSAL if causal else Direction.BIDIRECTIONAL
     sees = np.tril(np.ones((size, size))) if causal else np.ones((size, size))
     with np.errstate(divide="ignore", invalid="ignore"):
-        nats = -np.where(a > 0, a * np.log(a), 0).sum(-1)
-        entropy = nats / np.log(sees.sum(1))
-        to = np.einsum("tlhqk,tkr->tlhqr", a, in_region)
+        logs = np.log(a, out=np.zeros_like(a), where=a > 0)
+        logs *= a
+        entropy = -logs.sum(-1) / np.log(sees.sum(1))
+        to = a @ in_region[:, None, None]  # (T, L, H, S, R)
         flow = np.einsum("tqf,tlhqr->tlhfr", in_region, to) / counts[:, None, None, :, None]
         state, rolled = in_region, []
         for layer in range(layers):
-            state = (np.einsum("tqk,tkr->tqr", a[:, layer].mean(1), state) + state) / 2
+            state = (a[:, layer].mean(1) @ state + state) / 2
             rolled.append(np.einsum("tqf,tqr->tfr", in_region, state) / counts[:, :, None])
     change = np.where(canvas[:-1] == canvas[1:], 0, np.where(canvas[:-1] == MASK, 1, 2))
     variables = {
         "column_sum": (
             ("step", "group", "layer", "head", "key"),
-            np.einsum("tgq,tlhqk->tglhk", of_group, a),
+            (of_group[:, None, None] @ a).transpose(0, 3, 1, 2, 4),
         ),
         "rows_counted": (("step", "group"), of_group.sum(-1)),
         "entropy": (("step", "layer", "head", "query"), entropy),

@@ -76,8 +76,11 @@ class _Parts:
         if not there.any():
             none = np.full(1, np.nan)
             return _Parts(none, np.full((len(self.influence), 1), np.nan), none, none, ())
-        parts = (self.value, self.influence, self.remainder, self.missed)
-        return _Parts(*(part[..., there].mean(-1, keepdims=True) for part in parts), ())
+        value, influence, remainder, missed = (
+            part[..., there].mean(-1, keepdims=True)
+            for part in (self.value, self.influence, self.remainder, self.missed)
+        )
+        return _Parts(value, influence, remainder, missed, ())
 
 
 def _interval(parts: _Parts, level: float) -> Interval:

@@ -6,6 +6,7 @@ and counts; it measures nothing. A category that a prompt lacks is NaN, not zero
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -47,13 +48,13 @@ def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
     gold = gold_of(trace)
     of = np.array([category_of(str(t), gold) for t in flow["target"].values])
     axis, values = flow.get_axis_num("target"), flow.values
-    before = (slice(None),) * axis
     rest = flow.isel(target=0, drop=True)
     sums = np.full((len(CATEGORIES), *rest.shape), np.nan, values.dtype)
     for place, category in enumerate(CATEGORIES):
         here = np.flatnonzero(of == category)
         if len(here):
-            sums[place] = values[(*before, here)].sum(axis)
+            chosen: Any = (*(slice(None),) * axis, here)
+            sums[place] = values[chosen].sum(axis)
     # Sums are put together here: eight labelled arrays for every trace would take ten times as long.
     labels = {**rest.coords, "category": list(CATEGORIES)}
     return xr.DataArray(sums, labels, ("category", *rest.dims), flow.name, rest.attrs)

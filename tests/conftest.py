@@ -6,6 +6,7 @@ tests. What those need is in `tiny_models`, `shallow_pair` and `browsing`.
 """
 
 import gc
+import multiprocessing.forkserver
 import os
 import signal
 import sys
@@ -42,6 +43,9 @@ def pytest_configure(config):
         import torch
 
         torch.set_num_threads(1)  # several test processes share two cores
+        # Workers of all runs of this process come from one server, which imports what studies need once.
+        multiprocessing.set_forkserver_preload(["floatscope.studies.worker"])
+        multiprocessing.forkserver.ensure_running()
 
 
 def pytest_collection_modifyitems(items):

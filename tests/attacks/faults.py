@@ -52,11 +52,19 @@ def processes() -> dict[int, tuple[int, str]]:
 
 
 def workers(program: int) -> list[int]:
+    """Ray's, those that were started anew, and those forked from the program's server."""
     every = processes()
+    servers = [
+        pid
+        for pid, (parent, command) in every.items()
+        if parent == program and "forkserver" in command
+    ]
     return [
         pid
         for pid, (parent, command) in every.items()
-        if command.startswith("ray::_Remote") or (parent == program and "spawn_main" in command)
+        if command.startswith("ray::_Remote")
+        or (parent == program and "spawn_main" in command)
+        or parent in servers
     ]
 
 

@@ -1,18 +1,23 @@
-"""The local engine: in this process, or in several spawned ones that pull jobs.
+"""The local engine: in this process, or in several others that pull jobs.
 
-Processes are spawned, not forked: a forked child of a process that uses threads or a GPU is broken.
+No process is forked from this one: a forked child of a process that uses threads or a GPU is broken. On
+Linux without a GPU workers are forked from a server that has imported what a worker needs and runs
+nothing, so that only the first one waits for it; elsewhere each is started anew.
 A worker that dies is noticed by the end of its pipe, one that hangs by its silence; both are replaced.
 Workers die with their parent. Where there are GPUs, each spawned worker sees one of them.
 """
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from multiprocessing import connection, get_context, parent_process, resource_tracker
+from multiprocessing.context import BaseContext
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -22,7 +27,7 @@ from .plan import Plan
 from .watch import Awake, Limits, Watch
 from .work import WorkerHost
 
-_SPAWN = get_context("spawn")
+_NVIDIA = Path("/dev/nvidiactl")  # there where a program may meet an NVIDIA GPU
 _BEAT, _BEGUN, _ENDED = "beat", "begun", "ended"  # messages; the last is put by who hears no more
 _DYING_SECONDS = (
     10.0  # a process the kernel cannot end, in a driver or on a dead disk, is left alone
@@ -90,10 +95,12 @@ class _Process:
     """A worker process as its parent sees it. A thread reads its pipe: a message may stop halfway."""
 
     def __init__(self, plan: Plan, limits: Limits, gpu: str | None) -> None:
-        self.pipe, self._theirs = _SPAWN.Pipe()
+        context = _context(plan.worker, gpu)
+        self.pipe, self._theirs = context.Pipe()
         self.gpu = gpu
-        args = (self._theirs, plan.worker, plan.request, limits.beat, gpu)
-        self.process = _SPAWN.Process(target=_serve, args=args, daemon=True)
+        # A server's children have its surroundings, not those of today.
+        args = (self._theirs, plan.worker, plan.request, limits.beat, gpu, dict(os.environ))
+        self.process = context.Process(target=_serve, args=args, daemon=True)
         self.watch = Watch(limits)
         self.job: Job | None = None
         self.dead = False
@@ -156,6 +163,15 @@ class _Process:
             self.process.close()
 
 
+def _context(worker: str, gpu: str | None) -> BaseContext:
+    """How a process is started. What has looked at a GPU cannot be forked, so there is no server then."""
+    if sys.platform != "linux" or gpu is not None or _NVIDIA.exists():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload([worker.partition(":")[0]])  # counts until the server runs
+    return context
+
+
 def _epitaph(code: int | None) -> str:
     hint = ""
     if code == 1:  # spawned processes import the main module, and a bare call in it runs again
@@ -164,9 +180,19 @@ def _epitaph(code: int | None) -> str:
 
 
 def _serve(
-    pipe: connection.Connection, worker: str, request: dict[str, Any], beat: float, gpu: str | None
+    pipe: connection.Connection,
+    worker: str,
+    request: dict[str, Any],
+    beat: float,
+    gpu: str | None,
+    environ: dict[str, str],
 ) -> None:
     """A worker process: jobs in; signs of life, a beginning, (done, of), Done and Failed out."""
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT}
+    )  # as `start` says; for any server's child
+    os.environ.clear()
+    os.environ.update(environ)
     if gpu is not None:
         os.environ[gpus.VISIBLE] = gpu  # before the worker is made: CUDA looks once, when it starts
     threading.Thread(target=_die_with_parent, daemon=True).start()

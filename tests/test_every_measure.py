@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from figure_sizes import texts_outside
 from pictures import assert_drawn
 from planted import trace_of
 
@@ -33,6 +34,8 @@ def test_every_measure_on_the_pair(results, name, tmp_path):
         assert len(result.table())
         assert_drawn(result.save_figure(tmp_path / "f.svg"))
         assert "n = 3" in repr(result)
+    column = one.plot(width=3.3, font_size=8)  # of a paper
+    assert column.get_figwidth() == 3.3 and not texts_outside(column)
     assert "left_out" in fs.compare(one, other).data.attrs
 
 

@@ -1,5 +1,6 @@
 """`floatscope report`, `view`: a run directory becomes a page, or is served."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -13,27 +14,77 @@ from .app import Plugins, app, err, out
 @app.command()
 def report(
     directory: Annotated[Path, typer.Argument(help="A run's directory.")],
+    tables: Annotated[
+        str | None, typer.Option(help="Tables for a paper: csv, latex, parquet, or several.")
+    ] = None,
     figures: Annotated[
-        str | None, typer.Option(help="Also write every figure as pdf, svg or png: figures/.")
+        str | None, typer.Option(help="Figures for a paper: pdf, svg, png, or several.")
+    ] = None,
+    width: Annotated[
+        str | None, typer.Option(help="Of every figure: 3.3in, 8.4cm, 84mm or 240pt.")
+    ] = None,
+    font_size: Annotated[
+        float | None, typer.Option(help="Points of the letters in figures; 8 by default.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Folder for tables and figures; RUN/paper.")
     ] = None,
     budget: Annotated[
         float, typer.Option(help="The page's size in MB; the viewer samples to fit.")
     ] = 20.0,
     plugin: Plugins = None,
 ) -> None:
-    """Write report.html from a run directory, and figures for papers."""
-    from ..report.build import write_figures, write_report
+    """Write report.html from a run directory, and tables and figures for papers."""
+    from ..report.build import write_report
+    from ..report.paper import FIGURES, TABLES, write_paper
     from ..studies.findings import Findings
 
-    if figures is not None and figures not in ("pdf", "svg", "png"):
-        raise UsageError(f"--figures {figures}", "Use pdf, svg or png.")
+    asked = {
+        "tables": _several("--tables", tables, tuple(TABLES)),
+        "figures": _several("--figures", figures, FIGURES),
+    }
+    wide = None if width is None else inches(width)
+    if not any(asked.values()) and (wide or font_size or to):
+        raise UsageError(
+            "--width, --font-size and --out are for tables and figures",
+            "Say which: --figures pdf, --tables latex.",
+        )
+    if font_size is not None and not 1 <= font_size <= 72:
+        raise UsageError(f"--font-size {font_size:g}", "Give points, such as 8.")
     findings = Findings(directory)
     with err.status("Writing the report …"):
         page = write_report(findings, budget=int(budget * 1e6))
-        drawn = write_figures(findings, figures) if figures else []
-    if drawn:
-        out.print(f"{len(drawn)} figures in {escape(str(drawn[0].parent))}")
+        written = (
+            write_paper(findings, to, **asked, width=wide, font_size=font_size)
+            if any(asked.values())
+            else []
+        )
+    for path, what in written:
+        out.print(f"{escape(str(path))}: {escape(what)}", soft_wrap=True)
     out.print(escape(str(page)))
+
+
+def _several(option: str, text: str | None, known: tuple[str, ...]) -> list[str]:
+    """ "csv,latex" """
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {text}", f"Use {', '.join(known)}, or several: a,b.")
+    return list(dict.fromkeys(names))
+
+
+_INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
+
+
+def inches(text: str) -> float:
+    """ "3.3in", "8.4cm", "84mm", "240pt" (LaTeX's points), or a plain number of inches."""
+    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*", text)
+    size = float(found[1]) * _INCHES[found[2]] if found else 0.0
+    if not 0.5 <= size <= 40:
+        raise UsageError(
+            f"--width {text}", "Give a width such as 3.3in, 8.4cm, 84mm or 240pt, from 0.5in up."
+        )
+    return size
 
 
 @app.command()

@@ -13,7 +13,7 @@ import xarray as xr
 
 from ..errors import UsageError
 from .result import Result
-from .style import COLOURS, LINES, MARKERS, Figure, panels, save
+from .style import COLOURS, LINES, MARKERS, Figure, asked, headline, legend, panels, save
 
 _BESIDE = ("null", "low", "high")
 _PANELS = 8
@@ -50,8 +50,15 @@ class Comparison:
         table.insert(0, "measure", type(self.results[0].measure).__name__)
         return table
 
-    def plot(self, *values: str) -> Figure:
-        """A panel per value and category: models as lines on one scale, bands, dotted nulls."""
+    def plot(self, *values: str, **size: Any) -> Figure:
+        """A panel per value and category: models as lines on one scale, bands, dotted nulls.
+
+        `size`: ax, panel, width, height and font_size, as in `Result.plot`.
+        """
+        with asked(**size):
+            return self._plot(values)
+
+    def _plot(self, values: tuple[str, ...]) -> Figure:
         shown = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
         if not shown:
             raise UsageError(
@@ -60,19 +67,16 @@ class Comparison:
             )
         columns = min(4, len(shown))
         width = 3.3 if columns < 3 else 2.2
-        with panels(-(-len(shown) // columns), columns, width=width, height=2.0) as (figure, axes):
-            flat = list(axes.ravel())
-            for axis, (name, where) in zip(flat, shown, strict=False):
+        shape = -(-len(shown) // columns), columns
+        with panels(*shape, count=len(shown), width=width, height=2.0) as (figure, axes):
+            flat = list(axes.flat)[: len(shown)]
+            for axis, (name, where) in zip(flat, shown, strict=True):
                 self._panel(axis, name, where)
             for name in dict.fromkeys(v for v, _ in shown):
-                _one_scale([x for x, (v, _) in zip(flat, shown, strict=False) if v == name])
-            for axis in flat[len(shown) :]:
-                axis.set_axis_off()
-            figure.legend(
-                *flat[0].get_legend_handles_labels(), fontsize=7, loc="outside lower left", ncols=4
-            )
+                _one_scale([x for x, (v, _) in zip(flat, shown, strict=True) if v == name])
+            legend(figure, flat[0])
             note = f"{self.results[0].measure!r} · {self.data.attrs['interval']}; dotted: null"
-            figure.suptitle(note, fontsize=7, x=0.01, ha="left")
+            headline(figure, note)
         return figure
 
     def _panel(self, axis: Any, name: str, where: dict[Any, Any]) -> None:
@@ -81,8 +85,8 @@ class Comparison:
         axis.set_title(" → ".join([name, *map(str, where.values())]))
         axis.set_ylabel(self.data[name].attrs.get("units", ""))
 
-    def save_figure(self, path: str | Path, *values: str) -> Path:
-        return save(self.plot(*values), Path(path))
+    def save_figure(self, path: str | Path, *values: str, **size: Any) -> Path:
+        return save(self.plot(*values, **size), Path(path))
 
     def __repr__(self) -> str:
         a = self.data.attrs

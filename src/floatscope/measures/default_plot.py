@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .style import COLOURS, SHARE_MAP, Figure, Labelled, band, panels
+from .style import COLOURS, SHARE_MAP, Figure, Labelled, band, headline, panels
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -15,13 +15,10 @@ def default_plot(result: Any) -> Figure:
     """A value over layers (or another dimension) as a line with its interval, over two as a map."""
     values: list[str] = result.values
     across = min(_ACROSS, len(values)) or 1
-    with panels(-(-len(values) // across) or 1, across) as (figure, axes):
-        flat = list(axes.ravel())
-        for axis, name in zip(flat, values, strict=False):
+    with panels(-(-len(values) // across) or 1, across, count=len(values)) as (figure, axes):
+        for axis, name in zip(axes.flat, values, strict=False):
             _panel(axis, result, name)
-        for axis in flat[len(values) :]:
-            axis.set_axis_off()
-        figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+        headline(figure, f"{result.model}, n = {result.n}")
     return figure
 
 

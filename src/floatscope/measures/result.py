@@ -14,9 +14,12 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
+from ..registry import dashed
 from ..stats import intervals
+from ..stats.digits import ABSENT, digits, estimate
+from . import latex
 from .joining import side_by_side
-from .style import Figure
+from .style import Axes, Figure, asked, save
 
 _BESIDE = ("null", "lift", "low", "high")
 # Units of what lies between 0 and 1.
@@ -78,14 +81,59 @@ class Result:
         count = values.notnull().sum("example")
         return count.transpose(*main.dims).values.ravel() if main.ndim else int(count)
 
-    def plot(self, **options: Any) -> Figure:
-        """The measure's figure."""
-        return self.measure.plot(self, **options)
+    def latex(self, *, caption: str = "", label: str = "") -> str:
+        """`table()` for a paper: mean with its 95 % interval, null and n; each value with its unit.
+
+        Needs `\\usepackage{booktabs}`. Three significant digits, as everywhere.
+        """
+        frame = self.table()
+        dims = [d for d in frame.columns if d in self.data.dims]
+        groups = []
+        for name, rows in frame.groupby("value", sort=False):
+            unit = rows["unit"].iloc[0]
+            lines = [
+                [
+                    *(ABSENT if pd.isna(row[d]) else str(row[d]) for d in dims),
+                    estimate(row["mean"], row["low"], row["high"]),
+                    digits(row["null"]),
+                    str(row["n"]),
+                ]
+                for row in rows.to_dict("records")
+            ]
+            groups.append((f"{name} ({unit})" if unit else str(name), lines))
+        return latex.table(
+            [*dims, "mean [95 %]", "null", "n"],
+            groups,
+            align="l" * len(dims) + "rrr",
+            caption=caption or f"{type(self.measure).__name__} of {self.model}, n = {self.n}.",
+            label=label or f"tab:{dashed(type(self.measure).__name__)}",
+        )
+
+    def plot(
+        self,
+        *,
+        ax: Axes | Sequence[Axes] | None = None,
+        panel: int | None = None,
+        width: float | None = None,
+        height: float | None = None,
+        font_size: float | None = None,
+        **options: Any,
+    ) -> Figure:
+        """The measure's figure; `options` are the measure's own.
+
+        Args:
+            ax: draw into these axes of yours: one, or as many as there are panels.
+            panel: with one `ax`, the panel that goes there, counted from 0.
+            width: of the whole figure in inches. Panels that do not fit side by side are stacked.
+            height: likewise; by default what the panels need.
+            font_size: points of its letters; by default rcParams["font.size"] if you set it, else 8.
+        """
+        with asked(ax=ax, panel=panel, width=width, height=height, font_size=font_size):
+            figure: Figure = self.measure.plot(self, **options)
+        return figure
 
     def save_figure(self, path: str | Path, **options: Any) -> Path:
-        """Draw and write as SVG, PDF or PNG, by the path's ending."""
-        from .style import save
-
+        """Draw and write as SVG, PDF or PNG, by the path's ending; `options` are `plot`'s."""
         return save(self.plot(**options), Path(path))
 
     def __repr__(self) -> str:

@@ -1,39 +1,56 @@
-"""How every figure looks: paper quality, readable in grey, by colour-blind readers and in print."""
+"""What figures of measures share: a value along a dimension with its interval, null and control.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+How a figure looks and how large it is stands in `trace/drawing.py`, for heat maps of a trace too; its names
+are here as well, for whoever draws a measure.
+"""
+
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from ..trace.drawing import (
+    ABOVE,
+    COLOURS,
+    LIFT_MAP,
+    LINES,
+    MARKERS,
+    SHARE_MAP,
+    STYLE,
+    Axes,
+    Figure,
+    asked,
+    headline,
+    legend,
+    panels,
+    points,
+    save,
+    style,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-else:
-    Axes = Figure = Any  # matplotlib is imported when something is drawn
 
-# Okabe and Ito's palette; line styles and markers tell the same without colour.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-LINES = ("-", "--", "-.", ":")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-SHARE_MAP = "viridis"  # from zero
-LIFT_MAP = "RdBu_r"  # diverging, centred on 1, logarithmic
+__all__ = [
+    "ABOVE",
+    "COLOURS",
+    "LIFT_MAP",
+    "LINES",
+    "MARKERS",
+    "SHARE_MAP",
+    "STYLE",
+    "UNTRAINED",
+    "Axes",
+    "Figure",
+    "Labelled",
+    "asked",
+    "band",
+    "headline",
+    "legend",
+    "panels",
+    "points",
+    "save",
+    "style",
+]
 
-_DPI = 200  # of pixels in a file
 UNTRAINED = "untrained"  # what a figure calls the control
-
-STYLE: Any = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "lines.linewidth": 1.3,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "floatscope",  # the same figure is the same file
-    "pdf.fonttype": 42,
-}
 
 
 @runtime_checkable
@@ -41,21 +58,6 @@ class Labelled(Protocol):
     """A Result, or anything with values and their `_low`, `_high`, `_null` in a dataset."""
 
     data: "xr.Dataset"
-
-
-@contextmanager
-def panels(
-    rows: int = 1, columns: int = 1, *, width: float = 3.3, height: float = 2.3
-) -> Iterator[Any]:
-    """`with panels(1, 2) as (figure, axes):`; axes is always a 2-d array. No window is opened."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with rc_context(STYLE):
-        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def band(
@@ -71,6 +73,8 @@ def band(
 
     Where the result has a control, its mean is drawn lightly; the first on an axis is named.
     """
+    from matplotlib.ticker import MaxNLocator
+
     x, data = result.data[along].values, result.data
     colour, line = COLOURS[series % len(COLOURS)], LINES[series % len(LINES)]
     axis.plot(x, data[name].values, color=colour, linestyle=line, label=label or name)
@@ -86,25 +90,6 @@ def band(
         light: Any = {"linewidth": 0.7, "marker": "x", "markersize": 3, "alpha": 0.55}
         axis.plot(at, mean, color=colour, label=None if named else UNTRAINED, **light)
     axis.set_xlabel(along)
-
-
-def save(figure: Figure, path: Path) -> Path:
-    """By the ending: .svg, .pdf or .png; the same data gives the same bytes."""
-    from matplotlib import rc_context
-    from matplotlib.backend_bases import get_registered_canvas_class
-
-    undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}
-    with rc_context(STYLE):
-        if path.suffix not in undated:
-            figure.savefig(path, dpi=_DPI)
-            return path
-        # `savefig` draws twice where a layout is to be found; drawing finds it by itself.
-        kind, shown, dpi = path.suffix[1:], figure.canvas, figure.dpi
-        figure.dpi = _DPI
-        try:
-            canvas: Any = get_registered_canvas_class(kind)(figure)
-            getattr(canvas, f"print_{kind}")(path, metadata=undated[path.suffix])
-        finally:
-            figure.set_canvas(shown)
-            figure.dpi = dpi
-    return path
+    ticks: Any = axis.xaxis.get_major_locator()
+    if along in ("layer", "step") and isinstance(ticks, MaxNLocator):
+        ticks.set_params(integer=True)

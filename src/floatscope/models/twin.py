@@ -1,7 +1,8 @@
 """The twin: SmolLM2-135M-Instruct and two adapters on it, trained alike but for objective and mask.
 
 The adapters are shipped inside the package, in `embedded/twin/`. The base weights are a GGUF file
-inside another package, which is found and compared with its checksum, and never imported.
+inside another package, which is found and compared with its checksum, and never imported. SmolLM2:
+Allal et al. 2025, arXiv 2502.02737.
 """
 
 import hashlib

@@ -4,6 +4,7 @@ It reads what a run left behind; it needs no model and never imports torch.
 """
 
 import io
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..engine import Run, atomic
-from ..measures.style import STYLE, save
+from ..measures.style import Figure, asked, save, style
 from ..studies.draw import Picture
 from ..studies.findings import ANSWERS, ORDER, Findings
 from ..studies.planning import settings_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .serve import Source
 
 BUDGET = 20_000_000  # bytes of a page
+_DPI = 300  # of pixels for paper
 _ROWS = 6  # of a table's preview
 _WIDE = 10  # columns of it
 
@@ -41,11 +43,33 @@ def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
 
 
 def write_figures(findings: Findings, ending: str) -> list[Path]:
-    """Every figure as a file, for papers."""
+    """Every figure as a file, as it is on the page, into figures/."""
     folder = Path(findings.run.directory) / "figures"
     folder.mkdir(exist_ok=True)
+    return save_figures(findings, folder, [ending])
+
+
+def save_figures(
+    findings: Findings,
+    folder: Path,
+    endings: Sequence[str],
+    *,
+    width: float | None = None,
+    font_size: float | None = None,
+) -> list[Path]:
+    """Every figure once, in every kind of file; `width` inches wide, letters of so many points."""
+    written = []
+    for name, _, _, draw in figures_of(findings):
+        with asked(width=width, font_size=font_size):
+            figure = draw()
+        written += [save(figure, folder / f"{name}.{ending}", dpi=_DPI) for ending in endings]
+    return written
+
+
+def figures_of(findings: Findings) -> list[tuple[str, str, str, Callable[[], Figure]]]:
+    """Name of its file, title, words, and how to draw it, for every figure of every study."""
     return [
-        save(picture.draw(), folder / f"{_named(study, one, '-')}-{picture.name}.{ending}")
+        (f"{_named(study, one, '-')}-{picture.name}", picture.title, picture.alt, picture.draw)
         for one in (findings, *findings.also)
         for study in one.studies
         for picture in study.figures(one)
@@ -147,7 +171,7 @@ def _drawn(picture: Picture) -> Drawn:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     buffer = io.StringIO()
-    with rc_context(STYLE):
+    with rc_context(style()):
         # `savefig` draws twice where a layout is to be found; drawing finds it by itself.
         FigureCanvasSVG(picture.draw()).print_svg(buffer, metadata={"Date": None})
     return Drawn(picture.name, picture.title, picture.alt, buffer.getvalue())

@@ -24,3 +24,11 @@ def digits(x: SupportsFloat | None) -> str:
         return f"{sign}{mantissa}·10{str(exponent).translate(_SUPERSCRIPT)}"
     rounded = float(f"{mantissa}e{power}")
     return f"{sign}{rounded:,.{max(0, 2 - exponent)}f}"
+
+
+def estimate(
+    value: SupportsFloat | None, low: SupportsFloat | None, high: SupportsFloat | None
+) -> str:
+    """A value and its interval: "7.31 [5.02, 9.38]"; without one, the value alone."""
+    ends = [digits(low), digits(high)]
+    return digits(value) if ABSENT in ends else f"{digits(value)} [{ends[0]}, {ends[1]}]"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..measures.style import COLOURS, MARKERS, Figure, panels
+from ..measures.style import COLOURS, MARKERS, Figure, legend, panels
 from .claim import SHARES, Number
 from .evidence import Evidence
 
@@ -53,7 +53,7 @@ def dots(
         axis.grid(axis="x", color="0.9", linewidth=0.6)
         axis.set_axisbelow(True)
         if len(series) > 1:
-            axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0)
+            legend(figure, axis, "upper")
     return figure
 
 

@@ -1,7 +1,8 @@
 """Encyclopaedia texts for long answers: openings of articles, and paragraphs with questions.
 
 LONG.md beside the files names every article and the licence. The twin's training leaves all of them out
-(`held_out`). What is asked about them is in `long_questions`; running prose of books is in `prose`.
+(`held_out`). The paragraphs are XQuAD's (1910.11856), after SQuAD (1606.05250). What is
+asked about them is in `long_questions`; running prose of books is in `prose`.
 """
 
 import gzip

@@ -163,7 +163,7 @@ class HaluEval(Schema):
 
 
 class KeyValue(Schema):
-    """Key-value retrieval of Lost in the Middle: every pair is a passage."""
+    """Key-value retrieval of Lost in the Middle (2307.03172): every pair is a passage."""
 
     title = "key-value retrieval"
     looks = "{ordered_kv_records: [[key, value], ...], key, value}"

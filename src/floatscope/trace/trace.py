@@ -5,17 +5,21 @@ from the sums that were recorded, so that a float16 trace keeps its digits (sums
 shares of order 1/S).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from ..errors import TraceError
 from . import store
+from .heatmap import draw
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SCHEMA = 1
 # Attributes without which nothing can be said of a trace.
@@ -181,6 +185,45 @@ class Trace:
         array = self.data[name]
         # Sums of float16 would overflow or lose digits; stored narrow, read wide.
         return array.astype(np.float32) if array.dtype == np.float16 else array
+
+    # Looking at it
+
+    def heatmap(
+        self,
+        rows: str = "layer",
+        columns: str = "position",
+        *,
+        layer: int | Sequence[int] | None = None,
+        head: int | Sequence[int] | None = None,
+        step: int | Sequence[int] | None = None,
+        region: str | Sequence[str] | None = None,
+        lift: bool = False,
+        tokens: bool | None = None,
+        ax: "Axes | None" = None,
+        width: float | None = None,
+        height: float | None = None,
+        font_size: float | None = None,
+    ) -> "Axes":
+        """Where attention went, over any two of step, layer, head, position and region.
+
+        `heatmap()` is layer × position, `heatmap("step", layer=3)` step × position of a layer,
+        `heatmap("step", "layer", region="gold")` what one region receives. Means are taken over what is
+        neither shown nor chosen; a region is the sum over its positions. Returns matplotlib's Axes.
+
+        Args:
+            layer, head, step: one, or several to take the mean of; all by default.
+            region: these positions alone, by the region's name; "gold" is the gold passage.
+            lift: share over uniform attention, on a logarithmic scale; white is chance.
+            tokens: name every position's token, or none. By default all where there is room, else the
+                strongest.
+            ax: draw into these axes of yours.
+            width, height: of the figure, in inches.
+            font_size: points; by default rcParams["font.size"] if you set it, else 8.
+        """
+        size: dict[str, Any] = {"ax": ax, "width": width, "height": height, "font_size": font_size}
+        chosen: dict[str, Any] = {"layer": layer, "head": head, "step": step, "region": region}
+        look: dict[str, Any] = {"lift": lift, "tokens": tokens, **size}
+        return draw(self.data, self.mass, self.null, rows, columns, **chosen, **look)
 
     # Keeping it
 

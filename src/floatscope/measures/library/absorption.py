@@ -10,7 +10,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import LOOSE, uniform_received
 from ..result import Result
-from ..style import Figure, band, panels
+from ..style import Figure, band, headline, panels
 
 
 @dataclass(frozen=True)
@@ -69,5 +69,5 @@ class Absorption(Measure):
             band(count, result, "anchors", "layer")
             count.set_ylabel("anchors")
             count.set_ylim(bottom=0)
-            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+            headline(figure, f"{result.model}, n = {result.n}")
         return figure

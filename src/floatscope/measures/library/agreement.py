@@ -18,7 +18,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import uniform_received
 from ..result import Result, summarise
-from ..style import SHARE_MAP, Figure, panels
+from ..style import SHARE_MAP, Figure, headline, panels
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Agreement(Measure):
                 )
             right.set_yticks(range(3), ["shallow–deep", "deep–deep", "deep entropy"])
             right.set(ylim=(2.5, -0.5), xlim=(-0.04, 1.04), xlabel="value (diamond: null)")
-            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+            headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
 
@@ -102,7 +102,7 @@ class Perturbation(Measure):
             axis.set(xlabel="head", ylabel="layer")
             figure.colorbar(image, ax=axis, label="cosine with the twin")
             title = f"{result.model}, by {self.by}, n = {result.n}"
-            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
+            headline(figure, title)
         return figure
 
 

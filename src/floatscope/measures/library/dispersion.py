@@ -17,7 +17,7 @@ from ...stats.intervals import entropy
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import Figure, band, panels
+from ..style import Figure, band, headline, panels
 
 _DRAWS = 1000  # for the null
 
@@ -118,5 +118,5 @@ class Dispersion(Measure):
             entropy.set(ylabel="share (dotted: null)", ylim=(-0.03, 1.03))
             entropy.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0)
             title = f"{result.model}, n = {result.n}; one dot per example"
-            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
+            headline(figure, title)
         return figure

@@ -20,7 +20,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import by_layer
 from ..result import Result
-from ..style import SHARE_MAP, Axes, Figure, panels
+from ..style import SHARE_MAP, Axes, Figure, headline, panels
 
 LEVEL = 0.05  # share of errors in a list of heads; 1 − the confidence of a count
 _ZERO = 1e-6  # differences below are rounding
@@ -57,7 +57,7 @@ class Dormancy(Measure):
             left, right = axes[0]
             _map(left, result.data["mass"], "share of attention on anchors")
             _map(right, result.data["dormant"], f"share of examples above {self.threshold:g}")
-            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+            headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
 
@@ -162,7 +162,7 @@ def draw_switching(compared: xr.Dataset) -> Figure:
             f"{facts['model']}: {facts['switching']} of {facts['tested']} heads switch (+ −), "
             f"{facts['at_least']} to {facts['at_most']}\nwith 95 % confidence; others differ (·)"
         )
-        figure.suptitle(title, fontsize=8, x=0.01, ha="left")
+        headline(figure, title)
     return figure
 
 

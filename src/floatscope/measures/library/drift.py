@@ -17,7 +17,7 @@ from ...stats.chance import Chance
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import Figure, band, panels
+from ..style import Figure, band, headline, panels
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Drift(Measure):
             for axis in (moved, life):
                 axis.set_ylim(bottom=0)
             title = f"{result.model}, over {self.over}s, n = {result.n} (dotted: chance)"
-            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
+            headline(figure, title)
         return figure
 
 

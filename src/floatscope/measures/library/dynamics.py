@@ -14,7 +14,7 @@ from ...stats.chance import profile
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import COLOURS, Figure, band, panels
+from ..style import COLOURS, Figure, band, headline, panels
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Dynamics(Measure):
                 axis.set_ylim(bottom=0)
                 axis.xaxis.get_major_locator().set_params(integer=True)
             title = f"{result.model}, n = {result.n} (dotted: null)"
-            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
+            headline(figure, title)
         return figure
 
 

@@ -13,7 +13,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import by_layer
 from ..result import Result
-from ..style import SHARE_MAP, Figure, band, panels
+from ..style import ABOVE, SHARE_MAP, Figure, band, headline, panels
 
 ROWS = ("masked", "revealed", "prompt")
 
@@ -53,7 +53,7 @@ class AttentionEntropy(Measure):
                     band(lines, result, name, "layer", series=i, label=name)
             lines.set_ylim(0, 1.05)
             lines.set_ylabel("entropy / uniform")
-            lines.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, handlelength=2.4)
+            lines.legend(ncols=2, **ABOVE)
             lines.xaxis.get_major_locator().set_params(integer=True)
             grid = result.data["by_head"].transpose("head", "layer")
             layer, head = grid["layer"].values, grid["head"].values
@@ -63,11 +63,8 @@ class AttentionEntropy(Measure):
             for axis in (heads.xaxis, heads.yaxis):
                 axis.get_major_locator().set_params(integer=True)
             figure.colorbar(drawn, ax=heads, label="entropy / uniform")
-            figure.suptitle(
-                f"{result.model}, n = {result.n}: rows, by kind and by head (dotted: null)",
-                fontsize=8,
-                x=0.01,
-                ha="left",
+            headline(
+                figure, f"{result.model}, n = {result.n}: rows, by kind and by head (dotted: null)"
             )
         return figure
 

@@ -16,7 +16,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import anchors_of, by_layer, sides
 from ..result import Result
-from ..style import Axes, Figure, band, panels
+from ..style import Axes, Figure, band, headline, panels
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,8 @@ class ExtremeTokens(Measure):
                 axis.xaxis.get_major_locator().set_params(integer=True)
                 if name != "gap":
                     _ratio_axis(axis, result, name)
-            figure.suptitle(
-                f"{result.model}, n = {result.n}: anchors against the others (dotted: null)",
-                fontsize=8,
-                x=0.01,
-                ha="left",
+            headline(
+                figure, f"{result.model}, n = {result.n}: anchors against the others (dotted: null)"
             )
         return figure
 

@@ -16,7 +16,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import anchors_of, by_layer, sides
 from ..result import Result
-from ..style import Figure, band, panels
+from ..style import Figure, band, headline, panels, points
 
 _FLAT = 1e-6  # a spread below this share of the largest value is rounding
 _CANCEL = 0.5  # parts that cancel to less than this share of their sizes have no share
@@ -106,13 +106,13 @@ class Geometry(Measure):
                 axis.legend(
                     loc="lower left",
                     bbox_to_anchor=(0, 1),
-                    fontsize=7,
+                    fontsize=points(7),
                     ncols=3,
                     handlelength=2.4,
                     columnspacing=0.8,
                 )
                 axis.xaxis.get_major_locator().set_params(integer=True)
-            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+            headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
 

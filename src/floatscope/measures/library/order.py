@@ -18,7 +18,7 @@ from ...stats.frequencies import read_frequencies
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result, summarise_joined
-from ..style import SHARE_MAP, Axes, Figure, panels
+from ..style import SHARE_MAP, Axes, Figure, headline, panels, points
 
 _BINS = 10
 _EDGES = np.arange(_BINS + 1) / _BINS
@@ -188,7 +188,7 @@ class DecodingOrder(Measure):
             right.axvline(0, color="0.7", linewidth=0.6)
             right.set_yticks(range(len(_SHOWN)), list(_SHOWN.values()))
             right.set(ylim=(5.5, -0.5), xlim=(-1.08, 1.08), xlabel="value (diamond: null)")
-            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+            headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
 
@@ -211,17 +211,14 @@ def maps(orders: Mapping[str, Result]) -> Figure:
     """The map of every order, by its title: when is each part of the answer revealed?"""
     columns = min(5, len(orders))
     rows = -(-len(orders) // columns)
-    with panels(rows, columns, width=1.6, height=1.7) as (figure, axes):
-        for axis in axes.flat[len(orders) :]:
-            axis.set_visible(False)
+    with panels(rows, columns, count=len(orders), width=1.6, height=1.5) as (figure, axes):
         for axis, (title, order) in zip(axes.flat, orders.items(), strict=False):
             image = _map(axis, order.data)
-            axis.set_title(title, fontsize=7)
-        for axis in axes[:, 0]:
-            axis.set_ylabel("steps done")
-        for axis in axes[-1]:
-            axis.set_xlabel("place in the answer")
-        figure.colorbar(image, ax=axes, label="P(revealed)", shrink=0.8)
+            axis.set_title(title, fontsize=points(7))
+        figure.supylabel("steps done", fontsize="medium")
+        figure.supxlabel("place in the answer", fontsize="medium")
+        every = list(axes.flat[: len(orders)])
+        figure.colorbar(image, ax=every, label="P(revealed)", shrink=0.8)
     return figure
 
 

@@ -17,7 +17,7 @@ from ..base import Measure
 from ..nulls import flow_null, names, row_null, tokens
 from ..regions import CATEGORIES, SERIES, by_category, gold_of, passages_of, stated, written
 from ..result import Result
-from ..style import LIFT_MAP, Figure, band, panels
+from ..style import ABOVE, LIFT_MAP, Figure, band, headline, panels, points
 
 _ROWS = {
     "reveal": "the row that predicted each token of the answer, at the step that revealed it",
@@ -119,11 +119,10 @@ class RegionFlow(Measure):
                     result.data.sel(category=category), self, result.examples, result.model
                 )
                 band(share, part, "flow", "layer", series=SERIES[i], label=category)
-            share.set_ylabel("share of attention (dotted: null)")
+            share.set_ylabel("answer → region (dotted: null)")
             share.set_ylim(0, 1)
-            share.set_title("answer → region")
             lift.set_title("per gold token / per token of all passages")
-            share.legend(ncols=3, fontsize=5.5, loc="upper right", columnspacing=1)
+            share.legend(ncols=2, fontsize=points(7), **ABOVE)
             band(lift, result, "gold_lift", "layer", label="gold")
             lift.set_ylabel("gold lift (dotted: null)")
             lift.set_ylim(bottom=0)
@@ -138,7 +137,7 @@ class RegionFlow(Measure):
             if mapped:
                 _map(figure, axes[0][2], result)
             note = f"{result.model}, n = {result.n}, {self.rows} rows"
-            figure.suptitle(note, fontsize=8, x=0.01, ha="left")
+            headline(figure, note)
         return figure
 
 

@@ -20,7 +20,7 @@ from ..base import Measure
 from ..nulls import last_visible, present, row_null, rows_of_events
 from ..regions import gold_of, stated, written
 from ..result import Result
-from ..style import LIFT_MAP, SHARE_MAP, Figure, panels
+from ..style import LIFT_MAP, SHARE_MAP, Figure, headline, panels
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class RetrievalHeads(Measure):
             axes[0][1].set_title("evidence lift")
             if not np.isfinite(lift).any():
                 axes[0][1].set_title("evidence lift: no gold region")
-            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+            headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
 

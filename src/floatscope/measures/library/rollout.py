@@ -19,7 +19,7 @@ from ..base import Measure
 from ..nulls import names, rollout_null, tokens
 from ..regions import CATEGORIES, SERIES, by_category, gold_of, stated
 from ..result import Result
-from ..style import COLOURS, LINES, Figure, band, panels
+from ..style import ABOVE, COLOURS, LINES, Figure, band, headline, panels, points
 
 
 @dataclass(frozen=True)
@@ -77,22 +77,23 @@ class Rollout(Measure):
             shown = [c for c in CATEGORIES if result["rollout"].sel(category=c).notnull().any()]
             for i, category in zip(SERIES, shown, strict=False):
                 part = result.data.sel(category=category).drop_vars("rollout_null")
-                band(measured, Result(part, self, result.examples), "rollout", "layer", series=i)
+                own = Result(part, self, result.examples)
+                band(measured, own, "rollout", "layer", series=i, label=category)
                 colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
                 null = result["rollout_null"].sel(category=category)
                 nothing.plot(layers, null, color=colour, linestyle=line, label=category)
-            nothing.legend(ncols=2, fontsize=6)
+            for axis in (measured, nothing):
+                axis.legend(ncols=2, fontsize=points(7), **ABOVE)
             nothing.set_xlabel("layer")
-            measured.set_ylabel("share")
-            measured.set_title("rollout from the answer")
-            nothing.set_title("its null: uniform attention")
+            measured.set_ylabel("rollout from the answer")
+            nothing.set_ylabel("its null: uniform attention")
             for axis in (measured, nothing):
                 axis.set_ylim(0, 1)
             band(apart, result, "distinctness", "layer")
             apart.set_title("between source regions (dotted: null)")
             apart.set_ylabel("total variation")
             apart.set_ylim(0, 1)
-            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+            headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
 

@@ -14,7 +14,7 @@ from ...sequences.token_classes import STRUCTURAL
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import LIFT_MAP, Axes, Figure, band, panels
+from ..style import LIFT_MAP, Axes, Figure, band, headline, panels, points
 
 SHOWN = ("special", "mask", "whitespace", "punctuation", "template", "function", "content")
 _NUMBERS = 16  # up to so many layers, cells hold their number
@@ -89,7 +89,7 @@ class Structure(Measure):
             interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
             line.set_title(f"trend of ln(index) over depth: {trend:.2f}{interval}")
             grid.set_title("lift by class (1 = chance)")
-            figure.suptitle(f"{result.model}, n = {result.n}", fontsize=8, x=0.01, ha="left")
+            headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
 
@@ -106,7 +106,7 @@ def _lifts(axis: Axes, result: Result) -> None:
         if np.isfinite(value) and (numbers or value > 1):
             dark = abs(logs[row, column]) > 2.6
             colour = "white" if dark else "black"
-            axis.text(column, row, text, ha="center", va="center", fontsize=5, color=colour)
+            axis.text(column, row, text, ha="center", va="center", fontsize=points(6), color=colour)
     axis.set_yticks(range(len(values)), [str(c) for c in shown["token_class"].values])
     every = max(1, len(layers) // 8)
     axis.set_xticks(range(0, len(layers), every), [str(x) for x in layers[::every]])

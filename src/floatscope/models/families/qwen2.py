@@ -1,4 +1,7 @@
-"""Qwen2 and Qwen2.5: Llama with biases on q, k and v."""
+"""Qwen2 and Qwen2.5: Llama with biases on q, k and v.
+
+Yang et al. 2024, arXiv 2407.10671.
+"""
 
 from transformers import Qwen2ForCausalLM
 

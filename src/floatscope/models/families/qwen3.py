@@ -1,4 +1,7 @@
-"""Qwen3 (dense): Qwen2 without biases, with a norm on every head's q and k."""
+"""Qwen3 (dense): Qwen2 without biases, with a norm on every head's q and k.
+
+Yang et al. 2025, arXiv 2505.09388.
+"""
 
 from transformers import Qwen3ForCausalLM
 

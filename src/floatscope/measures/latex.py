@@ -1,0 +1,109 @@
+"""Numbers and words as LaTeX: a table in booktabs' style, with every special character escaped.
+
+Cells come as plain text, as a page would show them, and are escaped here and nowhere else: `−`, `×` and
+`10⁻⁵` become mathematics, and what a file or a model is called stays text.
+"""
+
+import re
+from collections.abc import Sequence
+
+_ESCAPED = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    **{c: f"${c}$" for c in "<>|"},
+    "−": "$-$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "∞": r"$\infty$",
+    "→": r"$\to$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "≠": r"$\neq$",
+    "≈": r"$\approx$",
+    "±": r"$\pm$",
+    "Σ": r"$\Sigma$",
+    "Δ": r"$\Delta$",
+    "λ": r"$\lambda$",
+    "½": r"$\frac{1}{2}$",
+    "‖": r"$\|$",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "“": "``",
+    "”": "''",
+    "’": "'",
+}
+_COLUMN = 238.0  # points: a page's column of 3.3 in,
+_LETTER, _BETWEEN = 4.0, 6.0  # an average letter of 8 points, and the space between columns
+_POWERS = {ord(c): plain for c, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True)}
+_SPECIAL = re.compile("|".join(map(re.escape, _ESCAPED)))
+_POWER = re.compile(r"(?:·(10))?([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
+
+
+Group = tuple[str, Sequence[Sequence[str]]]
+
+
+def tex(text: object) -> str:
+    """Plain text as LaTeX; a line break is a space."""
+    words = " ".join(str(text).split())
+    pieces, end = [], 0
+    for power in _POWER.finditer(words):
+        pieces.append(_plain(words[end : power.start()]))
+        base = r"\cdot 10" if power[1] else ""
+        pieces.append(f"${base}^{{{power[2].translate(_POWERS)}}}$")
+        end = power.end()
+    return "".join([*pieces, _plain(words[end:])])
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(lambda found: _ESCAPED[found[0]], text)
+
+
+def table(
+    header: Sequence[str],
+    groups: Sequence[Group],
+    *,
+    align: Sequence[str],
+    caption: str,
+    label: str,
+) -> str:
+    """A table environment: `groups` are rows that belong together, each with a heading of its own or "".
+
+    `align` has a column's kind for each, as `tabular` takes it: "l", "r", "p{2.6in}". What does not fit
+    one column of a page goes over both.
+    """
+    every = [header, *(row for _, rows in groups for row in rows)]
+    for row in every:
+        if len(row) != len(align):
+            raise ValueError(f"expected {len(align)} cells in a row, got {len(row)}")
+    letters = sum(max(len(cell) for cell in column) for column in zip(*every, strict=True))
+    kind = "table*" if _LETTER * letters + _BETWEEN * len(align) > _COLUMN else "table"
+    lines = [_row(header), r"\midrule"]
+    for number, (heading, rows) in enumerate(groups):
+        lines += [r"\addlinespace"] * (number > 0)
+        if heading:
+            lines.append(f"\\multicolumn{{{len(align)}}}{{l}}{{{tex(heading)}}} \\\\")
+        indent = r"\quad " if heading and align[0] == "l" else ""
+        lines += [indent + _row(row) for row in rows]
+    return "\n".join(
+        [
+            f"% \\usepackage{{booktabs}}\n\\begin{{{kind}}}[t]",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+            f"\\caption{{{tex(caption)}}}",
+            f"\\label{{{label}}}",
+            f"\\begin{{tabular}}{{{''.join(align)}}}",
+            r"\toprule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            f"\\end{{{kind}}}\n",
+        ]
+    )
+
+
+def _row(cells: Sequence[str]) -> str:
+    """After a row's end, LaTeX takes "[" and "*" for its own."""
+    text = " & ".join(map(tex, cells))
+    return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"

@@ -1,0 +1,114 @@
+"""A run's files for a paper: tables, figures, references, and a page of LaTeX that shows all of them.
+
+    paper/tables/*.csv .tex .parquet    paper/figures/*.pdf .svg .png
+    paper/references.bib                paper/overview.tex
+
+It decides where things go and nothing else: `tables`, `build` and `references` make them.
+"""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from ..engine import atomic
+from ..measures.latex import tex
+from ..studies.findings import Findings
+from .build import figures_of, save_figures
+from .references import bibtex
+from .tables import tables_of
+
+TABLES = {"csv": "csv", "latex": "tex", "parquet": "parquet"}  # what is asked for → a file's ending
+FIGURES = ("pdf", "svg", "png")
+
+
+class Written(NamedTuple):
+    """What was written, for a line on the screen."""
+
+    path: Path
+    what: str
+
+
+def write_paper(
+    findings: Findings,
+    out: Path | None = None,
+    *,
+    tables: Sequence[str] = (),
+    figures: Sequence[str] = (),
+    width: float | None = None,
+    font_size: float | None = None,
+) -> list[Written]:
+    """Everything asked for, into `out` or the run's own paper/; inches and points of the figures."""
+    out = Path(findings.run.directory) / "paper" if out is None else out
+    out.mkdir(parents=True, exist_ok=True)
+    written, shown = [], []
+    if tables:
+        names = _write_tables(findings, out / "tables", tables)
+        written.append(Written(out / "tables", f"{len(names)} tables as {', '.join(tables)}"))
+        if "latex" in tables:
+            shown += [f"\\input{{tables/{name}}}" for name in names]
+    if figures:
+        folder = out / "figures"
+        folder.mkdir(exist_ok=True)
+        drawn = save_figures(findings, folder, figures, width=width, font_size=font_size)
+        written.append(Written(folder, f"{len(drawn)} figures as {', '.join(figures)}"))
+        if set(figures) - {"svg"}:  # which LaTeX does not read
+            shown += [_figure(name, title) for name, title, _, _ in figures_of(findings)]
+    text, count = bibtex(findings)
+    atomic.write(out / "references.bib", text.encode())
+    written.append(Written(out / "references.bib", f"{count} entries"))
+    if shown:
+        atomic.write(out / "overview.tex", _overview(shown).encode())
+        written.append(Written(out / "overview.tex", "all of it once, to look at and copy from"))
+    return written
+
+
+def _write_tables(findings: Findings, folder: Path, kinds: Sequence[str]) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    made = tables_of(findings)
+    for table in made:
+        for kind in kinds:
+            path = folder / f"{table.name}.{TABLES[kind]}"
+            atomic.write(
+                path, table.latex.encode() if kind == "latex" else _bytes(table.frame, kind)
+            )
+    return [table.name for table in made]
+
+
+def _bytes(frame: pd.DataFrame, kind: str) -> bytes:
+    if kind == "csv":
+        return str(frame.to_csv(index=False)).encode()
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _figure(name: str, title: str) -> str:
+    return "\n".join(
+        [
+            r"\begin{figure}[t]",
+            r"\centering",
+            f"\\includegraphics{{figures/{name}}}",
+            f"\\caption{{{tex(title)}.}}",
+            f"\\label{{fig:{name}}}",
+            r"\end{figure}",
+        ]
+    )
+
+
+def _overview(shown: Sequence[str]) -> str:
+    """Figures stand in their own size: nothing is scaled, so that letters have the points asked for."""
+    head = r"""% pdflatex overview; bibtex overview; pdflatex overview
+\documentclass[10pt,twocolumn]{article}
+\usepackage[T1]{fontenc}
+\usepackage[margin=0.75in,columnsep=0.25in]{geometry}
+\usepackage{booktabs,graphicx,hyperref}
+\extrafloats{500}
+\begin{document}
+\nocite{*}
+"""
+    parts = [f"{part}\n\\clearpage" if i % 8 == 7 else part for i, part in enumerate(shown)]
+    foot = "\\bibliographystyle{plain}\n\\bibliography{references}\n\\end{document}\n"
+    return head + "\n\n".join(parts) + "\n\n" + foot

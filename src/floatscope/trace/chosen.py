@@ -1,0 +1,100 @@
+"""A trace as a table of two dimensions: what is chosen, and means over the rest. Nothing is drawn.
+
+Regions are sums over their positions, everything else is a mean. A lift is the share over what uniform
+attention gives the same positions, taken before any mean.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import xarray as xr
+
+from ..errors import UsageError
+
+AXES = ("step", "layer", "head", "position", "region")
+Choice = int | Sequence[int] | None
+GOLD = "gold"  # whichever region a prompt calls gold
+
+
+def attention_map(
+    data: xr.Dataset,
+    share: xr.DataArray,
+    null: xr.DataArray,
+    rows: str,
+    columns: str,
+    *,
+    layer: Choice = None,
+    head: Choice = None,
+    step: Choice = None,
+    region: str | Sequence[str] | None = None,
+    lift: bool = False,
+) -> xr.DataArray:
+    """(rows, columns): the share of all attention received, or its lift over uniform attention.
+
+    Of a trace's `data`, its `mass` (step, layer, head, key) and its `null` (step, key). A position that
+    is not there yet (a causal model's) is NaN.
+    """
+    for name in (rows, columns):
+        if name not in AXES:
+            raise UsageError(f"no axis {name!r} in a trace", f"Choose two of {', '.join(AXES)}.")
+    shown = {rows, columns}
+    if len(shown) < 2 or shown == {"position", "region"}:
+        raise UsageError(
+            f"{rows} × {columns} is no map",
+            f"Choose two of {', '.join(AXES)}, one of them a place.",
+        )
+    for dim, wanted in (("step", step), ("layer", layer), ("head", head)):
+        labels = _labels(data, dim, wanted)
+        share = share.sel({dim: labels})
+        null = null.sel({dim: labels}) if dim in null.dims else null
+    names = regions_of(data, region)
+    inside = np.isin(data["region"].values.astype(str), names)
+    share, null = share.isel(key=inside), null.isel(key=inside)
+    if "region" in shown:
+        share, null = (_by_region(array, names) for array in (share, null))
+    elif "position" not in shown:
+        if inside.all():
+            raise UsageError(
+                f"{rows} × {columns} over all positions is 1 everywhere",
+                f"Say which region: region={GOLD!r}, or one of {', '.join(names)}.",
+            )
+        share, null = (array.sum("key", min_count=1) for array in (share, null))
+    values = share / null if lift else share
+    values = values.rename(key="position") if "key" in values.dims else values
+    rest = [dim for dim in values.dims if dim not in shown]
+    return (
+        values.mean(rest, skipna=True).transpose(rows, columns).rename("lift" if lift else "mass")
+    )
+
+
+def regions_of(data: xr.Dataset, region: str | Sequence[str] | None) -> list[str]:
+    """The regions meant, in the order of the text: one, several, all; "gold" is the gold passage."""
+    known = list(dict.fromkeys(map(str, data["region"].values)))
+    if region is None:
+        return known
+    wanted = [region] if isinstance(region, str) else list(region)
+    gold = str(data.attrs["gold"])
+    meant = [gold if name == GOLD and gold and GOLD not in known else name for name in wanted]
+    for name in meant:
+        if name not in known:
+            raise UsageError(f"no region {name!r} in this trace", f"It has: {', '.join(known)}.")
+    return [name for name in known if name in meant]
+
+
+def _labels(data: xr.Dataset, dim: str, wanted: Choice) -> list[int]:
+    kept = [int(x) for x in data[dim].values]
+    if wanted is None:
+        return kept
+    several = wanted if isinstance(wanted, Iterable) else [wanted]
+    labels = [int(x) for x in several]
+    missing = [x for x in labels if x not in kept]
+    if missing or not labels:
+        what = f"no {dim} {missing[0]}" if missing else f"no {dim} chosen"
+        raise UsageError(f"{what} in this trace", f"It has: {kept}.")
+    return labels
+
+
+def _by_region(array: xr.DataArray, names: list[str]) -> xr.DataArray:
+    of = array["region"].values.astype(str)
+    parts = [array.isel(key=of == name).sum("key", min_count=1) for name in names]
+    return xr.concat(parts, dim=xr.Variable("region", names))

@@ -1,0 +1,203 @@
+"""A trace as a heat map: any two of step, layer, head, position and region, with tokens on the axis.
+
+It shows one decoding and tests nothing; a measure does that, over many.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..errors import UsageError
+from .chosen import Choice, attention_map, regions_of
+from .drawing import LIFT_MAP, POINTS, SHARE_MAP, Axes, asked, panels, points
+
+_WIDE = {"position": 6.8, "region": 3.3}  # inches by default, by what is on the x axis
+_LEAST = 4.0  # points below which letters are not letters
+_SPACE = 1.25  # a line of text over the size of its letters
+_STRONGEST = 14  # tokens named where there is no room for all of them
+_SPAN = 100.0  # lifts beyond it, up or down, share the last colour
+
+
+def draw(
+    data: xr.Dataset,
+    mass: xr.DataArray,
+    null: xr.DataArray,
+    rows: str,
+    columns: str,
+    *,
+    layer: Choice = None,
+    head: Choice = None,
+    step: Choice = None,
+    region: str | Sequence[str] | None = None,
+    lift: bool = False,
+    tokens: bool | None = None,
+    ax: Axes | None = None,
+    width: float | None = None,
+    height: float | None = None,
+    font_size: float | None = None,
+    note: str = "",
+) -> Axes:
+    """`Trace.heatmap` says what it shows; `note` ends the title."""
+    chosen: dict[str, Any] = {"step": step, "layer": layer, "head": head}
+    values = attention_map(data, mass, null, rows, columns, **chosen, region=region, lift=lift)
+    natural = _WIDE.get(columns, 3.3)
+    with (
+        asked(ax=ax, width=width, height=height, font_size=font_size),
+        panels(1, 1, width=natural, height=2.6) as (figure, axes),
+    ):
+        axis: Axes = axes[0, 0]
+        image = _colours(axis, values.values, lift)
+        axis.autoscale(False)
+        room = _room(axis, ax is None)
+        _ticks(axis.yaxis, values, rows, data, room[1], tokens)
+        _ticks(axis.xaxis, values, columns, data, room[0], tokens)
+        grey = "; grey: not there yet" if np.isnan(values.values).any() else ""
+        axis.set(xlabel=columns + grey, ylabel=rows)
+        above = _regions(axis, values, columns, data, room[0], "black" if lift else "white")
+        title = _title(data, {rows, columns}, chosen, region) + note
+        axis.set_title(title, pad=points(16 if above else 5), parse_math=False)
+        label = "lift over uniform attention (×)" if lift else "share of attention"
+        bar = figure.colorbar(image, ax=axis, label=label)
+        if lift:
+            _decades(bar, image.norm.vmax)
+    return axis
+
+
+def _colours(axis: Axes, values: np.ndarray, lift: bool) -> Any:
+    import matplotlib
+    from matplotlib.colors import LogNorm
+
+    look: dict[str, Any] = {"vmin": 0}
+    if lift:
+        some = values[np.isfinite(values) & (values > 0)]
+        most = float(np.exp(abs(np.log(some)).max())) if len(some) else 1.0
+        span = min(max(most, 2.0), _SPAN)
+        values = np.clip(
+            values, 1 / span, span
+        )  # no attention at all is the last colour, not a hole
+        look = {"norm": LogNorm(1 / span, span)}
+    map_ = matplotlib.colormaps[LIFT_MAP if lift else SHARE_MAP].with_extremes(bad="0.85")
+    return axis.imshow(values, aspect="auto", interpolation="nearest", cmap=map_, **look)
+
+
+def _decades(bar: Any, span: float) -> None:
+    """Plain numbers beside a logarithmic scale: 0.1, 1, 10; finer where it is short."""
+    steps = (1,) if span >= 10 else (1, 1.5, 2, 3, 5, 7) if span < 3 else (1, 2, 5)
+    every = [m * 10.0**e for e in range(-3, 3) for m in steps]
+    ticks = [x for x in every if 1 / span * 0.999 <= x <= span * 1.001]
+    bar.set_ticks(ticks, labels=[f"{x:g}" for x in ticks])
+    bar.minorticks_off()
+
+
+def _room(axis: Axes, own: bool) -> tuple[float, float]:
+    """Points along x and y; of a figure that has no layout yet, about what it will have."""
+    if not own:
+        box = axis.get_window_extent()
+        return box.width * 72 / axis.figure.dpi, box.height * 72 / axis.figure.dpi
+    figure: Any = axis.figure
+    width, height = figure.get_size_inches()
+    return 72 * width - points(80), 72 * height - points(90)
+
+
+def _ticks(
+    axis: Any, values: Any, dim: str, data: xr.Dataset, room: float, tokens: bool | None
+) -> None:
+    labels = values[dim].values
+    fits = int(room / points(_SPACE * POINTS))
+    if dim == "position" and tokens is not False:
+        _tokens(axis, values, data, room, fits, forced=tokens is True)
+        return
+    along_x = axis.axis_name == "x"
+    if dim == "region":
+        axis.set_ticks(range(len(labels)), [str(x) for x in labels], parse_math=False)
+        axis.set_tick_params(rotation=90 if along_x else 0)
+        return
+    most = fits // 2 if along_x else fits  # numbers lie, and are wider than they are high
+    coarse = (1, 2, 5, 10, 20, 50, 100, 200, 500, len(labels))
+    every = next(n for n in coarse if len(labels) <= n * max(most, 1))
+    some = range(0, len(labels), every)
+    axis.set_ticks(list(some), [str(labels[i]) for i in some])
+
+
+def _tokens(
+    axis: Any, values: Any, data: xr.Dataset, room: float, fits: int, *, forced: bool
+) -> None:
+    """Every token where there is room; otherwise the strongest, each with its number."""
+    at = values["position"].values
+    words = [shown(str(t)) for t in data["token"].sel(key=at).values]
+    size = points(POINTS)
+    if forced and len(at) > fits:
+        size = room / len(at) / _SPACE
+        if size < _LEAST:
+            raise UsageError(
+                f"{len(at)} tokens in {room / 72:.1f} in would have letters of {size:.1f} points",
+                'Choose fewer, such as region="answer", or a larger width=; or leave out tokens=True.',
+            )
+    if forced or len(at) <= fits:
+        some = list(range(len(at)))
+        labels = words
+    else:
+        other = next(d for d in values.dims if d != "position")
+        height = np.nan_to_num(values.max(other).values, nan=-1.0)
+        apart = len(at) / fits
+        some = []
+        for i in np.argsort(-height, kind="stable"):
+            if len(some) < _STRONGEST and all(abs(int(i) - j) >= apart for j in some):
+                some.append(int(i))
+        some.sort()
+        labels = [f"{words[i]} {at[i]}" for i in some]
+    axis.set_ticks(some, labels, parse_math=False, fontsize=size)
+    axis.set_tick_params(rotation=90 if axis.axis_name == "x" else 0)
+
+
+def shown(token: str) -> str:
+    """A token as a label: what cannot be seen is given a sign."""
+    text = token.replace("\n", "↵").replace("\t", "⇥").strip(" ")
+    return (text if len(text) <= 14 else f"{text[:13]}…") or "␣"
+
+
+def _regions(
+    axis: Axes, values: Any, columns: str, data: xr.Dataset, room: float, line: str
+) -> bool:
+    """Marks between the regions of a position axis, and the names of those with room for them."""
+    if columns != "position":
+        return False
+    names = data["region"].sel(key=values["position"].values).values
+    spans = [[i for i, _ in group] for _, group in groupby(enumerate(names), key=lambda x: x[1])]
+    width, gold, any_named = room / len(names), str(data.attrs["gold"]), False
+    for span in spans:
+        name = str(names[span[0]])
+        if span[0] and name == "answer":
+            axis.axvline(span[0] - 0.5, color=line, linewidth=0.8)
+        for edge in (span[0] - 0.5, span[-1] + 0.5):  # above, where they cover nothing
+            mark: Any = {"color": "black", "linewidth": 0.6, "clip_on": False}
+            axis.plot([edge, edge], [1, 1.05], transform=axis.get_xaxis_transform(), **mark)
+        text = f"{name} ★" if name == gold else name
+        short = text.replace("passage ", "p")
+        label = next((t for t in (text, short) if points(5) * len(t) <= width * len(span)), "")
+        if label:
+            middle = (span[0] + span[-1]) / 2
+            where: Any = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+            axis.text(middle, 1.03, label, parse_math=False, fontsize=points(7), **where)
+            any_named = True
+    return any_named
+
+
+def _title(data: xr.Dataset, shown: set[str], chosen: dict[str, Choice], region: Any) -> str:
+    """What is drawn: the model, what was chosen, and over what a mean was taken."""
+    parts, means = [str(data.attrs["model"])], []
+    for dim, wanted in chosen.items():
+        if dim in shown:
+            continue
+        if wanted is None or isinstance(wanted, Sequence):
+            means.append(f"{dim}s" if wanted is None else f"{dim}s {', '.join(map(str, wanted))}")
+        else:
+            parts.append(f"{dim} {wanted}")
+    if region is not None:
+        gold = str(data.attrs["gold"])
+        names = [f"{n} (gold)" if n == gold else n for n in regions_of(data, region)]
+        parts.append(f"on {' + '.join(names)}")
+    return ", ".join(parts) + (f"; mean over {' and '.join(means)}" if means else "")

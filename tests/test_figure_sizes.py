@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from planted import random_attention, trace_of
 
 import floatscope as fs
+from floatscope.cli.report import inches
 from floatscope.trace.drawing import asked, panels, save, two_lines
 
 
@@ -102,3 +103,16 @@ def test_a_long_name_is_broken_and_stays_inside(found):
 )
 def test_a_line_is_broken_in_the_middle(text, broken):
     assert two_lines(text) == broken
+
+
+@pytest.mark.parametrize(
+    ("text", "inches_"), [("3.3in", 3.3), ("84 mm", 3.307), ("8.4cm", 3.307), ("240pt", 3.321), ("5", 5)]
+)  # fmt: skip
+def test_a_width_is_said_in_any_unit(text, inches_):
+    assert inches(text) == pytest.approx(inches_, abs=1e-3)
+
+
+@pytest.mark.parametrize("text", ["huge", "0in", "-3in", "3.3ft", "1e9in", "inf", ""])
+def test_what_is_no_width_is_refused(text):
+    with pytest.raises(fs.UsageError, match="such as 3.3in"):
+        inches(text)

@@ -1,14 +1,18 @@
 """Studies end to end: from a request to verdicts and a page, on small models in real formats."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from browsing import Tab
+from figure_sizes import texts_outside
+from latex_tables import assert_sound
 
 import floatscope as fs
 from floatscope.decode.presets import all_samplers, presets
@@ -16,9 +20,11 @@ from floatscope.errors import RunError, UsageError
 from floatscope.studies import STUDIES, Findings, read_request, request_of
 from floatscope.studies.claim import Number, above, below, said, short
 from floatscope.studies.demo import DEMO
+from floatscope.studies.numbers import overall
 from floatscope.studies.planning import measures_of, plan, settings_of
 from floatscope.studies.run import run
 from floatscope.studies.values import flatten, unflatten
+from floatscope.trace.drawing import asked
 
 NASTY = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(2)>'
@@ -255,6 +261,8 @@ def page(finished):
         f"found = Findings({str(finished.run.directory)!r}); "
         "print(write_report(found)); "
         "print(len(write_figures(found, 'pdf'))); "
+        "from floatscope.report.paper import TABLES, write_paper; "
+        "write_paper(found, tables=list(TABLES)); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -266,6 +274,64 @@ def page(finished):
 
 def test_the_page_is_written_without_torch(page):
     assert "The viewer shows 1 of 3 traced examples" in page.read_text()
+
+
+def test_the_tables_of_a_paper_hold_the_numbers_of_the_page(page, finished):
+    """In csv, parquet and LaTeX: claims, answers and means as summary.json and the sentences have them."""
+    folder = page.parent / "paper" / "tables"
+    summary = finished.summary()
+    claims = pd.read_csv(folder / "claims.csv")
+    for claim in summary["claims"]:
+        rows = claims[claims["claim"] == claim["number"]]
+        assert set(rows["verdict"]) == {claim["verdict"]}
+        for row, number in zip(rows.to_dict("records"), claim["numbers"], strict=False):
+            scale = 100 if number["unit"] in ("%", "points") else 1
+            assert row["value"] == pytest.approx(scale * number["value"])
+            assert row["quantity"] == number["label"]
+    answers = pd.read_csv(folder / "answers.csv").set_index(["setting", "model"])
+    right = {(s, m): n for s, by in summary["right"].items() for m, n in by.items()}
+    assert set(answers.index) == set(right)
+    for place, number in right.items():
+        for end in ("value", "low", "high"):
+            assert answers.loc[place, end] == pytest.approx(100 * number[end])
+        assert answers.loc[place, "unit"] == "%" and answers.loc[place, "n"] == number["n"]
+    means = pd.read_parquet(folder / "absorption.parquet")
+    assert set(means["weights"]) == {"trained", "permuted"}
+    own = means.query("weights == 'trained' and quantity == 'first'").set_index("model")
+    for model in finished.models:
+        number = overall(finished.result("absorption", model), "first", "", "share")
+        assert (own.loc[model, "value"], own.loc[model, "n"]) == (number.value, number.n)
+    sources = {path.stem: path.read_text() for path in folder.glob("*.tex")}
+    assert set(sources) == {path.stem for path in folder.glob("*.csv")} > {"claims", "drift"}
+    for source in sources.values():
+        assert_sound(source)
+    overview = (page.parent / "paper" / "overview.tex").read_text()
+    assert all(f"\\input{{tables/{name}}}" in overview for name in sources)
+
+
+def test_references_are_those_of_what_was_run(page):
+    text = (page.parent / "paper" / "references.bib").read_text()
+    for key, reason in {
+        "nie2025llada": "model .*: LLaDA",
+        "touvron2023llama": "model .*: Llama",
+        "wu2024retrieval": "measure RetrievalHeads",
+        "rulli2025sinks": "intervention mask-columns",
+        "wang2025remdm": "sampler remdm",
+        "floatscope": "",
+    }.items():
+        assert re.search(rf"{reason}[^@]*@\w+{{{key},", text), key
+    assert "allal2025smollm2" not in text and "yang2025qwen3" not in text
+
+
+def test_figures_of_answers_fit_a_column_of_a_paper(finished):
+    from floatscope.report.build import figures_of
+
+    drawn = [f for f in figures_of(finished) if f[0].startswith(("knowledge", "decoding"))]
+    assert len(drawn) >= 3
+    for name, _, _, draw in drawn:
+        with asked(width=3.3, font_size=8):
+            figure = draw()
+        assert figure.get_figwidth() == 3.3 and not texts_outside(figure), name
 
 
 def test_hostile_text_of_a_data_file_stays_text_on_the_page(page, browser):

@@ -53,7 +53,9 @@ def write_paper(
         folder = out / "figures"
         folder.mkdir(exist_ok=True)
         drawn = save_figures(findings, folder, figures, width=width, font_size=font_size)
-        written.append(Written(folder, f"{len(drawn)} figures as {', '.join(figures)}"))
+        written.append(
+            Written(folder, f"{len(drawn) // len(figures)} figures as {', '.join(figures)}")
+        )
         if set(figures) - {"svg"}:  # which LaTeX does not read
             shown += [_figure(name, title) for name, title, _, _ in figures_of(findings)]
     text, count = bibtex(findings)

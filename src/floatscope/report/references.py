@@ -15,24 +15,23 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import floatscope
-
 from .._lazy import _listed
 from ..decode.presets import presets
 from ..errors import FloatscopeError
+from ..models import twin
 from ..registry import dashed
 from ..stats.anchors import RULES, Rule
 from ..studies.findings import Findings
 from ..studies.planning import settings_of
 from ..studies.provenance import FOLDER
 from ..studies.setting import Setting
-from ..tasks import schemas
+from ..tasks import long_texts, schemas
 from ..tasks.named import is_named
 from ..tasks.readers import read_records
 
 NUMBER = re.compile(r"\b\d{4}\.\d{5}\b")
 _OWN = "floatscope"  # the entry of this package
-_ROOT = Path(str(floatscope.__file__)).parent
+_ROOT = Path(__file__).parents[1]
 
 
 @cache
@@ -77,7 +76,7 @@ def used_by(findings: Findings) -> Iterator[tuple[str, str]]:
             family = str(about["family"])
             yield f"model {name}: {family}", _library("models.families").get(_bare(family), "")
             if one.asked_for[name].startswith("twin/"):
-                yield f"model {name}", _docstrings("floatscope.models.twin")
+                yield f"model {name}", str(twin.__doc__)
         for name in dict.fromkeys(_samplers(one)):
             yield f"sampler {name}", _sampler(name, one)
         for measure in one.measures.values():
@@ -129,7 +128,7 @@ def _data(one: Findings) -> str:
     """The paper that describes the data's form; what the records are is theirs to say who made them."""
     data = one.request.data
     if is_named(data):
-        return _docstrings("floatscope.tasks.long_texts") if data == "long:answer" else ""
+        return str(long_texts.__doc__) if data == "long:answer" else ""
     about = (one.run.asked() or {}).get("about", {})
     for folder in (Path(), Path(str(about.get(FOLDER, ".")))):
         path = folder / Path(data).expanduser()

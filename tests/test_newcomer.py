@@ -77,6 +77,36 @@ def project(cut_pair, tmp_path_factory):
     return folder
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("", "unknown architecture None: its config.json names none.*family=Llama"),
+        (
+            ",family=Llama,direction=bidirectional",
+            "no mask id.*mask_id into floatscope.json.*,mask_id=",
+        ),
+    ],
+)
+def test_what_is_missing_is_said(cut_pair, tmp_path, settings, says):
+    path = adapted.written(cut_pair["pair/mdm"], tmp_path / "adapted")
+    with pytest.raises(fs.ModelError, match=says):
+        fs.load(f"{path}{settings}")
+
+
+def test_a_sampler_that_does_not_fit_says_how_to_load_an_adapted_model(cut_pair, tmp_path):
+    path = adapted.written(cut_pair["pair/mdm"], tmp_path / "adapted")
+    causal = fs.load(f"{path},family=Llama")
+    with pytest.raises(fs.UsageError, match="trained to fill masks, load it with direction="):
+        causal.generate("Who?", fs.Confidence(length=4))
+    ours = fs.load(f"{path},{adapted.SETTINGS}")
+    assert "bidirectional" in repr(ours) and "mask 3, shift 0" in repr(ours)
+    theirs = fs.load(cut_pair["pair/mdm"])
+    assert ours.fingerprint == theirs.fingerprint
+    prompt = "Where was Tara Voss born?"
+    same = (model.generate(prompt, fs.Confidence(length=4)).canvas for model in (ours, theirs))
+    assert (next(same) == next(same)).all()
+
+
 def produced(run):
     files = [*run.glob("shards/*"), *run.glob("results/*"), run / "summary.json"]
     assert len(files) > 10

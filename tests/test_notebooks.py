@@ -74,8 +74,8 @@ def same(now, before):
     ("other", "expected"),
     [
         ("mean 0.124 of 8 in 31 s", True),
-        ("mean 0.123  of ─ 8 in 4 s", False),  # another word
-        ("mean  0.123 of 8 in 4 s", True),
+        ("mean  0.123 of ── 8 in 4 s", True),
+        ("mean 0.123 of 8 or 9 in 4 s", False),
         ("mean 0.323 of 8 in 4 s", False),
         ("mode 0.123 of 8 in 4 s", False),
     ],
@@ -95,6 +95,18 @@ def test_a_notebook_is_a_page(path):
     assert pictures and all(name in page for name in pictures)
     outputs = [one for cell in notebook["cells"] for one in cell.get("outputs", ())]
     assert len(pictures) == sum("image/png" in one.get("data", ()) for one in outputs)
+
+
+def test_a_figure_and_its_axes_are_pictures(llada):
+    """Without pyplot, which a notebook asks for its open figures."""
+    trace = llada.trace("Hello", fs.Confidence(length=4, steps=2))
+    axes = trace.heatmap(width=6)
+    assert axes._repr_png_() == axes.figure._repr_png_()
+    assert struct.unpack(">I", axes.figure._repr_png_()[16:20]) == (900,)
+    figure = fs.Absorption()(trace).plot()
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(fs.UsageError, match="no value 'frist'.*absorption, first"):
+        fs.compare(fs.Absorption()(trace), fs.Absorption()(trace), labels=["a", "b"]).plot("frist")
 
 
 def test_what_is_no_plain_python_is_refused(tmp_path, monkeypatch):

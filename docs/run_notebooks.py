@@ -35,7 +35,8 @@ def outputs(notebook: dict[str, Any]) -> list[list[Output]]:
     matplotlib.use("agg")
     names: dict[str, Any] = {"__name__": "__main__"}
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    return [_run("".join(cell["source"]), names, i) for i, cell in enumerate(code, 1)]
+    with matplotlib.rc_context():  # what a notebook sets is its own
+        return [_run("".join(cell["source"]), names, i) for i, cell in enumerate(code, 1)]
 
 
 def _run(source: str, names: dict[str, Any], number: int) -> list[Output]:

@@ -3,7 +3,7 @@
 Every command is a process of its own, in an environment of its own: a new virtual environment in which the
 package lies as a wheel would put it, without the repository around it (what it depends on is this
 environment's, by a .pth file: installing it again takes minutes); an empty home, an empty folder to work
-in, and of all variables PATH, HOME, LANG and a number of threads.
+in, and of all variables those that are set below.
 """
 
 import json
@@ -39,6 +39,9 @@ def type_in(tmp_path_factory):
     command.chmod(0o755)
     around = {"PATH": f"{scripts}:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"}
     around["OMP_NUM_THREADS"] = "1"  # other tests run beside this one
+    around["MPLBACKEND"] = (
+        "module://of.a.notebook"  # as `!floatscope` gets it, from another environment
+    )
 
     def run(line, folder):
         done = subprocess.run(

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from floatscope.cli import app
 from floatscope.errors import RunError, UsageError
 from floatscope.studies import Findings
+from floatscope.studies.provenance import repeated
 
 MINE = ("--plugin", "mine.py")
 PLUGIN = """
@@ -136,6 +138,32 @@ def test_what_is_not_here_is_named(there, tmp_path, monkeypatch):
             "study", "--config", file, "--out", tmp_path / "again", "--plugin", there / "mine.py"
         )
     assert os.getcwd() == str(tmp_path)
+
+
+def test_a_model_that_was_named_without_a_path_is_found_where_the_run_was_made(
+    there, tmp_path, monkeypatch
+):
+    run = json.loads((there / "run" / "run.json").read_text())
+    run["request"]["models"] = ["adapted,direction=bidirectional,shift=1,mask_id=4"]
+    fields, folder = repeated(run, there / "run.json", {"plugins": [str(there / "mine.py")]})
+    assert folder == Path()  # here
+    monkeypatch.chdir(tmp_path)
+    fields, folder = repeated(run, there / "run.json", {"plugins": [str(there / "mine.py")]})
+    assert folder == there and fields["models"] == run["request"]["models"]
+
+
+def test_an_absolute_path_that_is_gone_can_be_a_link(there, tmp_path):
+    gone = tmp_path / "gone" / "adapted"
+    run = json.loads((there / "run" / "run.json").read_text())
+    run["request"]["models"] = [f"{gone},direction=bidirectional,shift=1,mask_id=4"]
+    given = {"plugins": [str(there / "mine.py")]}
+    with pytest.raises(
+        UsageError, match=r"adapted, which the run read, is not here.*a link will do"
+    ):
+        repeated(run, there / "run.json", given)
+    gone.parent.mkdir()
+    gone.symlink_to(there / "adapted")
+    assert repeated(run, there / "run.json", given)[1] == Path()
 
 
 def test_a_sample_of_shards_is_computed_again_byte_for_byte(there):

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, pro
 5 a capture that missed a layer; 6 a run that cannot start, write or go on; 130 interrupted.
 """
 
+import os
 import sys
 
 from rich.markup import escape
@@ -17,6 +18,8 @@ from .app import Interrupted, app, err
 
 def main() -> None:
     """Run the command line; errors a user can mend are one line and an exit code."""
+    # No window is opened; and `!floatscope` in a notebook is handed one's backend, of another environment.
+    os.environ["MPLBACKEND"] = "agg"
     with once(to_the_end=True):
         try:
             app()

@@ -59,6 +59,12 @@ class Comparison:
             return self._plot(values)
 
     def _plot(self, values: tuple[str, ...]) -> Figure:
+        for name in values:
+            if name not in self.values:
+                raise UsageError(
+                    f"no value {name!r:.80} in this comparison",
+                    f"There are {', '.join(self.values)}.",
+                )
         shown = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
         if not shown:
             raise UsageError(

@@ -91,7 +91,7 @@ class Model:
             f"{self.n_layers} layers × {self.n_heads} heads",
             str(self.direction) + (f" ({self.block})" if self.block else ""),
             f"context {self.context}",
-            f"mask {self.mask_id}" if self.is_diffusion else "no mask",
+            f"mask {self.mask_id}, shift {self.shift}" if self.is_diffusion else "no mask",
             f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
         ]
         return f"<floatscope.Model {self.name}: {'; '.join(facts)}>"

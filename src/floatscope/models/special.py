@@ -44,7 +44,8 @@ def mask_id(
         )
         raise ModelError(
             f"{problem} for a {family.name} model",
-            "Put mask_token_id into config.json, or load(..., mask_id=...).",
+            "Put mask_token_id into config.json or mask_id into floatscope.json; or say it with the "
+            "model: 'DIR,mask_id=4', load(..., mask_id=4).",
         )
     return int(given)
 

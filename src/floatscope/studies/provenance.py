@@ -62,14 +62,17 @@ def folder_of(about: Mapping[str, Any], fields: Mapping[str, Any], where: Path) 
     used = {part["data"] for part in (fields, *fields.get("also", ()))}
     told = {path: digest for path, digest in about.get(DATA, {}).items() if path in used}
     told |= about.get(PLUGINS, {})
-    wanted = [*told, *_models(fields)]
+    made_in = Path(str(about.get(FOLDER, ".")))
+    wanted = [*told, *_models(fields, made_in)]
     missing = [path for path in wanted if not Path(path).expanduser().exists()]
-    folder = Path(str(about.get(FOLDER, "."))) if missing else Path()
+    folder = made_in if missing else Path()
     if missing and not all((folder / Path(path).expanduser()).exists() for path in wanted):
-        raise UsageError(
-            f"{where}: {missing[0]}, which the run read, is not here",
-            f"Do it in the folder that has it; the run was made in {folder}.",
+        moved = (
+            "Put it there again (a link will do), or say with --model or --data where it is now."
+            if Path(missing[0]).expanduser().is_absolute()
+            else f"Do it in the folder that has it; the run was made in {folder}."
         )
+        raise UsageError(f"{where}: {missing[0]}, which the run read, is not here", moved)
     for path, digest in told.items():
         if _digest(folder / Path(path).expanduser()) != digest:
             raise UsageError(
@@ -79,12 +82,19 @@ def folder_of(about: Mapping[str, Any], fields: Mapping[str, Any], where: Path) 
     return folder
 
 
-def _models(fields: Mapping[str, Any]) -> list[str]:
-    """Paths of models and adapters; names of embedded models and hub ids are none."""
+def _models(fields: Mapping[str, Any], made_in: Path) -> list[str]:
+    """Paths of models and adapters; names of embedded models and hub ids are none.
+
+    What looks like a name is a path if it was one where the run was made: `adapted` for `./adapted`.
+    """
     parts = (fields, *fields.get("also", ()))
     specs = [ModelSpec.parse(text) for part in parts for text in part["models"]]
     paths = [spec.where for spec in specs] + [spec.adapter for spec in specs if spec.adapter]
-    return [path for path in paths if path.startswith((".", "/", "~")) or path.endswith(".gguf")]
+    return [
+        path
+        for path in paths
+        if path.startswith((".", "/", "~")) or path.endswith(".gguf") or (made_in / path).exists()
+    ]
 
 
 def _digests(paths: Any) -> dict[str, str]:

@@ -144,6 +144,8 @@ def panels(
     """
     from matplotlib import rc_context
 
+    from .shown import ShownAxes
+
     count = rows * columns if count is None else max(count, 1)
     with rc_context(style()):
         want = _now.get() or Asked()
@@ -160,7 +162,7 @@ def panels(
         down = -(-count // across)
         figure = _figure(want.width or width * columns, want.height or height * down)
         for i in range(count):
-            axes[i] = figure.add_subplot(down, across, i + 1)
+            axes[i] = figure.add_subplot(down, across, i + 1, axes_class=ShownAxes)
         yield figure, axes.reshape(rows, columns)
         _settle(figure)
         if want.width is not None or want.height is not None or want.font_size is not None:
@@ -177,9 +179,10 @@ def _side_by_side(columns: int, width: float, whole: float) -> int:
 
 def _figure(width: float, height: float) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    from .shown import ShownFigure
+
+    figure = ShownFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

@@ -78,7 +78,8 @@ class Sampler:
         if not model.is_diffusion:
             raise UsageError(
                 f"{type(self).__name__} fills masks, and {model.name} is autoregressive",
-                "Use Autoregressive(length=...).",
+                "Use Autoregressive(length=...); or, if it was trained to fill masks, load it with "
+                "direction='bidirectional', shift= and mask_id=.",
             )
         if (self.no_eos or self.end_last) and not model.end_ids:
             raise UsageError(

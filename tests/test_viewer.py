@@ -14,6 +14,7 @@ import pytest
 from waiting import LIMIT
 
 import floatscope as fs
+from floatscope.report import embed
 from floatscope.report.embed import assets, fragment, notebook, viewer_page
 from floatscope.report.pack import scene_of
 from floatscope.report.serve import make_server
@@ -418,6 +419,67 @@ def test_the_served_view_reads_scenes_and_heads_when_asked(browser, server, trac
         assert_harmless(tab.page)
 
 
+def test_a_chosen_head_is_there_at_every_step(browser, server, traces):
+    """One request brings its whole way; nothing is said to be missing."""
+    with Tab(browser, server.url) as tab:
+        assert "single heads" not in tab.page.locator(".fsv-message").inner_text()
+        tab.page.get_by_label("Layer", exact=True).select_option("4")
+        tab.page.get_by_label("Head", exact=True).select_option("6")
+        tab.wait("views.every(view => view.scene.alone.has('4/6'))")
+        for view, trace in ((0, traces[0]), (1, traces[2])):
+            mass = trace.mass.transpose("step", "layer", "head", "key")
+            for step in range(trace.n_steps):
+                row = tab.state(f"views[{view}].scene.shareRow({step}, 4, 6)")
+                np.testing.assert_allclose(row, mass[step, 4, 6], rtol=2e-4)
+            assert (
+                tab.page.locator(".fsv-path").nth(view).locator(".fsv-dot").count() == trace.n_steps
+            )
+        change = tab.state("views[0].scene.valueRow('change', 5, 4, 6)")
+        np.testing.assert_allclose(
+            change, traces[0].mass[5, 4, 6] - traces[0].mass[4, 4, 6], atol=1e-3
+        )
+        asked = [url for url in tab.requests if "/head/" in url]
+        assert len(asked) == len(set(asked)) == 2
+        assert "single heads" not in tab.page.locator(".fsv-message").inner_text()
+
+
+def test_a_head_that_cannot_be_read_is_said_and_asked_for_again(browser, server):
+    with Tab(browser, server.url) as tab:
+        tab.page.route("**/head*/**", lambda route: route.fulfill(status=500, body="no"))
+        tab.page.get_by_label("Layer", exact=True).select_option("4")
+        tab.page.get_by_label("Head", exact=True).select_option("6")
+        message = tab.page.locator(".fsv-message")
+        tab.until(lambda: "could not be read: 500" in message.inner_text(), "the reason")
+        tab.until(lambda: tab.state("views.every(view => view.scene.asked.size === 0)"), "silence")
+        tab.page.unroute("**/head*/**")
+        tab.set_slider(3)
+        tab.wait("views.every(view => view.scene.alone.has('4/6') && view.scene.asked.size === 0)")
+        tab.until(lambda: "single heads" not in message.inner_text(), "the head")
+        assert all("500" in error for error in tab.errors)  # the browser's own words for it
+        tab.errors.clear()
+
+
+def test_a_notebook_says_which_steps_have_heads_and_what_to_type(
+    browser, traces, tmp_path, monkeypatch
+):
+    assert "floatscope view" not in traces[0]._repr_html_()  # all of them fit
+    monkeypatch.setattr(embed, "_NOTEBOOK_BUDGET", 400_000)
+    path = tmp_path / "notebook.html"
+    shown = traces[0]._repr_html_()
+    assert len(shown) < 1_000_000
+    path.write_text(f"<!doctype html><meta charset='utf-8'>{shown}", encoding="utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    frame = page.frames[1]
+    frame.wait_for_selector(".fsv-cell")
+    said = frame.locator(".fsv-message").inner_text()
+    page.close()
+    count = int(said.split("single heads for ")[1].split(" of 8 steps")[0])
+    named = said.split("those are steps ")[1].split(";")[0].split(", ")
+    assert 0 < count == len(named) < 8 and named[0] == "1"
+    assert 'trace.save("traces/this.zarr")' in said and "floatscope view traces" in said
+
+
 def ask(server, path, host=None, method="GET"):
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=LIMIT)
     connection.request(method, f"/{server.key}{path}", headers={"Host": host} if host else {})
@@ -436,7 +498,9 @@ def test_the_server_answers_this_machine_and_nothing_else(server, tmp_path):
         assert ask(server, "/index", host=host)[0] == 403
     (tmp_path / "secret.txt").write_text("secret")
     escapes = "/secret.txt /../secret.txt /scene/../secret.txt /scene/..%2f..%2fsecret.txt"
-    nothing = "/scene/t99 /scene/t0/heads/99 /scene/ /shards/0.zarr/zarr.json //etc/passwd"
+    assert ask(server, "/scene/t0/head/4/6")[0] == 200
+    nothing = "/scene/t99 /scene/t0/heads/99 /scene/t0/head/99/0 /scene/t0/head/0/99 "
+    nothing += "/scene/t0/head/0 /scene/ /shards/0.zarr/zarr.json //etc/passwd"
     for path in (*escapes.split(), *nothing.split()):
         status, body, _ = ask(server, path)
         assert status == 404 and "secret" not in body

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from multiprocessing import connection, get_context, parent_process, resource_tracker
-from multiprocessing.context import BaseContext
+from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -163,7 +163,7 @@ class _Process:
             self.process.close()
 
 
-def _context(worker: str, gpu: str | None) -> BaseContext:
+def _context(worker: str, gpu: str | None) -> ForkServerContext | SpawnContext:
     """How a process is started. What has looked at a GPU cannot be forked, so there is no server then."""
     if sys.platform != "linux" or gpu is not None or _NVIDIA.exists():
         return get_context("spawn")

@@ -32,8 +32,9 @@ if threading.current_thread() is threading.main_thread():
 
 # Begun first, the longest before the others, so that no process is left alone with one at the end. A file
 # stays in one process, which makes its fixtures once (`--dist loadfile --no-loadscope-reorder`).
-LONG = """documentation documented_commands notebooks newcomer engine fused studies extending real_model interventions viewer
-harness training pair compiled_kernels every_measure report_page evaluate answers decode""".split()
+LONG = """documentation documented_commands notebooks newcomer engine fused studies extending real_model
+interventions viewer harness training pair compiled_kernels every_measure report_page evaluate answers
+decode""".split()
 
 
 def pytest_configure(config):

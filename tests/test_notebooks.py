@@ -99,7 +99,7 @@ def test_a_notebook_is_a_page(path):
 
 def test_a_figure_and_its_axes_are_pictures(llada):
     """Without pyplot, which a notebook asks for its open figures."""
-    trace = llada.trace("Hello", fs.Confidence(length=4, steps=2))
+    trace = llada.trace("Hello, who is it?", fs.Confidence(length=4, steps=2))
     axes = trace.heatmap(width=6, tokens=False)
     assert axes._repr_png_() == axes.figure._repr_png_()
     assert struct.unpack(">I", axes.figure._repr_png_()[16:20]) == (900,)

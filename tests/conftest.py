@@ -33,15 +33,9 @@ if threading.current_thread() is threading.main_thread():
 
 # Begun first, the longest before the others, so that no process is left alone with one at the end. A file
 # stays in one process, which makes its fixtures once (`--dist loadfile --no-loadscope-reorder`).
-<<<<<<< HEAD
 LONG = """documentation studies documented_commands notebooks engine compiled_kernels real_model extending
 newcomer harness training viewer interventions fused evaluate answers claims every_measure decode
 region_flow pair report_page""".split()
-=======
-LONG = """documentation documented_commands notebooks newcomer engine fused studies extending real_model
-interventions viewer harness training pair compiled_kernels every_measure report_page evaluate answers
-decode""".split()
->>>>>>> h-notebooks
 
 
 def pytest_configure(config):

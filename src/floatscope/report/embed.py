@@ -163,6 +163,5 @@ def _rest(scene: Scene) -> list[str]:
     named = [f"those are steps {', '.join(numbers)}"] if numbers else []
     return [
         *named,
-        'for all of them type trace.save("traces/this.zarr") here, and in a terminal '
-        "floatscope view traces",
+        'for all of them type trace.save("traces/this.zarr") here and floatscope view traces in a terminal',
     ]

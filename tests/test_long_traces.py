@@ -58,7 +58,7 @@ def test_saving_holds_a_few_chunks(trace, tmp_path, monkeypatch):
     trace.save(tmp_path / "first.zarr")
     with most() as peak:
         trace.save(tmp_path / "again.zarr")
-    assert peak[0] < 0.5 * trace.nbytes
+    assert peak[0] < 0.2 * trace.nbytes
 
 
 def test_a_scene_is_made_of_a_few_steps_at_a_time(trace, monkeypatch):

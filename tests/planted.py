@@ -89,7 +89,7 @@ def trace_of(
     variables = {
         "column_sum": (
             ("step", "group", "layer", "head", "key"),
-            (of_group[:, None, None] @ a).transpose(0, 3, 1, 2, 4),
+            np.einsum("tgq,tlhqk->tglhk", of_group, a),
         ),
         "rows_counted": (("step", "group"), of_group.sum(-1)),
         "entropy": (("step", "layer", "head", "query"), entropy),

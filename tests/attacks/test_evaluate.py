@@ -257,8 +257,12 @@ def test_a_model_that_cannot_be_loaded_costs_no_answer_of_the_first(
     ended, small, batches, tmp_path
 ):
     out, second = tmp_path / "a.csv", tmp_path / "second"
+    tiny.write("LLaDA", second)  # one that is not there at all would be refused before the first
+    (weights,) = second.glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-100])
     done = ended(*small, "--model", second, "--out", out)
     assert done.returncode == 3 and "5 answers are kept" in done.stderr
+    weights.unlink()
     tiny.write("LLaDA", second)
     done = ended(*small, "--model", second, "--out", out)
     assert done.returncode == 0 and batches.counted() == 6

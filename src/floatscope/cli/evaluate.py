@@ -107,7 +107,6 @@ def evaluate(
     from ..tasks.templates import template_of
     from .early import require_records, require_sampler, spec_of
 
-    specs = [spec_of(name) for name in model]
     form = template_of(template, chat)
     conditions = [condition_of(text, seed) for text in condition or ["as-is"]]
     records, bad, note = records_of(data, limit, seed, skip_bad, split_alternatives)
@@ -141,13 +140,14 @@ def evaluate(
             for change in edits
         ]
 
-    for outline in map(outlined, [] if skip_bad else specs):
-        if outline is not None:
-            for one, change, how in settings_of(outline):
-                require_records(outline, records, how, one, form, change)
     every: list[Answers] = []
     unfit: list[Bad] = []
     with keeping(save, given, records, resume, overwrite) as keep:
+        specs = [spec_of(name) for name in model]  # all of them, before the first is loaded
+        for outline in map(outlined, [] if skip_bad else specs):
+            if outline is not None:
+                for one, change, how in settings_of(outline):
+                    require_records(outline, records, how, one, form, change)
         for place, name in enumerate(model):
             with err.status(f"Loading {escape(name)} …"):
                 loaded = instrument.load(

@@ -62,11 +62,12 @@ def test_saving_holds_a_few_chunks(trace, tmp_path, monkeypatch):
 
 
 def test_a_scene_is_made_of_a_few_steps_at_a_time(trace, monkeypatch):
-    whole = scene_of(trace, budget=400_000)
+    with most() as at_once:
+        whole = scene_of(trace, budget=400_000)
     monkeypatch.setattr(parts, "_BLOCK", trace.data["column_sum"].nbytes // 16)
     with most() as peak:
         assert scene_of(trace, budget=400_000) == whole
-    assert peak[0] < 0.5 * trace.nbytes
+    assert peak[0] < 0.55 * trace.nbytes < at_once[0]
 
 
 def test_packing_in_pieces_is_packing(monkeypatch):

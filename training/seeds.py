@@ -4,7 +4,8 @@
 
 RUN is a finished `floatscope study` of that seed's two models, TABLES the folder with its `mdm-curve.csv`,
 `mdm-emergence.csv` and the same of `arm`. Writes seeds.json and SEEDS.md, which docs/pair.md shows. A seed is
-the level that repeats: an interval is over seeds, Student's with their number less one, and so wide.
+the level that repeats: an interval is over seeds, Student's with their number less one, and so wide. Beside
+each difference stands that of the same networks before training: what those have too is no finding.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from floatscope.stats.intervals import hierarchical
 from floatscope.studies import Findings
 from floatscope.studies.claim import Claim, short
 
+UNTRAINED, TRAINED = "untrained", "trained"  # the first probe, before any step, and the last
 OF_TRAINING = {  # column → what it is, and its unit; of the last probe
     "answer_accuracy": ("answers right, nine passages", "%"),
     "natural_loss": ("held-out text, nats a token", ""),
@@ -48,10 +50,11 @@ def results(runs: list[Path], tables: list[Path]) -> dict[str, Any]:
         }
         for number, first in found[0].items()
     }
-    trained = {
-        objective: [_last(folder, objective) for folder in tables] for objective in ("mdm", "arm")
+    probes = {
+        state: {o: [_probe(folder, o, state) for folder in tables] for o in ("mdm", "arm")}
+        for state in (UNTRAINED, TRAINED)
     }
-    return {"claims": claims, "trained": trained}
+    return {"claims": claims, **probes}
 
 
 def _claims(run: Path) -> dict[int, Claim]:
@@ -59,18 +62,23 @@ def _claims(run: Path) -> dict[int, Claim]:
     return {c.number: c for claims in findings.claims.values() for c in claims}
 
 
-def _last(folder: Path, objective: str) -> dict[str, float]:
-    """The last probe's values; those of attention are means over layers."""
-    curve = list(csv.DictReader((folder / f"{objective}-curve.csv").open()))[-1]
+def _probe(folder: Path, objective: str, state: str) -> dict[str, float]:
+    """The first or the last probe's values; those of attention are means over layers."""
+    every = _lines(folder / f"{objective}-curve.csv")
+    curve = every[0 if state == UNTRAINED else -1]
     layers = [
         row
-        for row in csv.DictReader((folder / f"{objective}-emergence.csv").open())
+        for row in _lines(folder / f"{objective}-emergence.csv")
         if row["step"] == curve["step"] and row["domain"] == "world"
     ]
     return {
         key: float(curve[key]) if key in curve else float(np.mean([float(r[key]) for r in layers]))
         for key in OF_TRAINING
     }
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
 
 
 def over_seeds(values: list[float]) -> list[float]:
@@ -80,7 +88,7 @@ def over_seeds(values: list[float]) -> list[float]:
 
 
 def page(made: dict[str, Any]) -> str:
-    n = len(made["trained"]["mdm"])
+    n = len(made[TRAINED]["mdm"])
     heads = [f"seed {s}" for s in range(n)]
     lines = [
         f"| # | claim | quantity | {' | '.join(heads)} | over seeds |",
@@ -98,18 +106,20 @@ def page(made: dict[str, Any]) -> str:
     both = " | ".join(f"{head}: `mdm`, `arm`" for head in heads)
     lines += [
         "",
-        f"| at the end of training | {both} | `mdm` − `arm`, over seeds |",
-        "|---" * (2 + n) + "|",
+        f"| at the end of training | {both} | `mdm` − `arm`, over seeds | before training |",
+        "|---" * (3 + n) + "|",
     ]
     for key, (label, unit) in OF_TRAINING.items():
-        pairs = [
-            (m[key], a[key])
-            for m, a in zip(made["trained"]["mdm"], made["trained"]["arm"], strict=True)
-        ]
-        cells = [f"{short(m, unit, bare=True)}, {short(a, unit)}" for m, a in pairs]
-        change = _interval([m - a for m, a in pairs], "points" if unit == "%" else unit)
-        lines.append(f"| {label} | {' | '.join(cells)} | {change} |")
+        before, after = (_pairs(made[state], key) for state in (UNTRAINED, TRAINED))
+        cells = [f"{short(m, unit, bare=True)}, {short(a, unit)}" for m, a in after]
+        of = "points" if unit == "%" else unit
+        changes = [_interval([m - a for m, a in pairs], of) for pairs in (after, before)]
+        lines.append(f"| {label} | {' | '.join([*cells, *changes])} |")
     return "\n".join(lines) + "\n"
+
+
+def _pairs(made: dict[str, list[dict[str, float]]], key: str) -> list[tuple[float, float]]:
+    return [(m[key], a[key]) for m, a in zip(made["mdm"], made["arm"], strict=True)]
 
 
 def _interval(values: list[float], unit: str) -> str:

@@ -1,13 +1,29 @@
 #!/usr/bin/env bash
-# The claims and the table of docs/twin.md: 24 texts of long:continuation, 64 tokens in 64 steps, three models
-# and their permuted weights. A few minutes on a GPU; hours on CPU cores, where --limit 4 is a beginning.
+# The tables and claims of docs/twin.md: 64 tokens in 64 steps of three kinds of text, three models, their
+# permuted weights, and the parent's weights seeing both ways. A quarter of an hour on one GPU; on CPU cores
+# hours, where --limit 4 --questions 4 is a beginning.
 #
 #     runs/twin.sh [DIR] [further options of `floatscope study`, such as --limit 4]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir="${1:-twin-run}"
 shift || true
-floatscope study floating structure geometry decoding changes --plugin examples/twin_table.py \
-    --model twin/mdm --model twin/arm --model twin/parent --data long:continuation \
-    --limit 24 --questions 24 --length 64 --steps 64 --dtype float32 --view 0 --out "$dir" "$@"
-python examples/twin_table.py "$dir"
+three=(--model twin/mdm --model twin/arm --model twin/parent)
+long=(--plugin examples/twin_table.py --length 64 --steps 64 --view 0 --dtype bfloat16 --trace-batch 6
+    --sampler confidence,block_length=8,temperature=0.7)
+
+# Claims 1 to 6 and 9, and the table of continuations.
+floatscope study floating structure geometry decoding changes "${three[@]}" "${long[@]}" \
+    --data long:continuation --limit 96 --questions 48 --out "$dir/continuation" "$@"
+for kind in answer summary; do
+    floatscope study changes "${three[@]}" "${long[@]}" \
+        --data "long:$kind" --limit 48 --out "$dir/$kind" "$@"
+done
+# What the mask alone does.
+floatscope study changes --model "both=twin/parent,direction=bidirectional,shift=1,mask_id=4" "${long[@]}" \
+    --data long:continuation --limit 48 --out "$dir/both" "$@"
+# Claims 7, 8 and 10.
+floatscope study knowledge robustness dormancy --model twin/mdm --model twin/arm --data world:mixed \
+    --traced-as passages=6 --limit 48 --questions 100 --gain-questions 128 --columns 5 --length 16 --view 0 \
+    --dtype bfloat16 --batch-size 48 --trace-batch 12 --controls 0 --out "$dir/world" "$@"
+for kind in continuation answer summary both; do python examples/twin_table.py "$dir/$kind"; done

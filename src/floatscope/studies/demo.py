@@ -33,7 +33,8 @@ TWIN: dict[str, Any] = {
     "data": "long:continuation",
     "traced_as": "as-is",
     "limit": 2,  # to be watched: deciding claim 3 takes dozens (docs/twin.md)
-    "length": 56,  # a few more than claim 3 asks for: an end token now and then is no content
+    "sampler": "confidence,block_length=8,temperature=0.7",  # without, long texts circle
+    "length": 64,  # more than claim 3 asks for: an end token now and then is no content
     "steps": 32,
     "control_steps": 8,  # untrained weights are looked at after each quarter, and only there
     "frequencies": None,

@@ -122,7 +122,7 @@ def test_from_an_adapted_checkpoint_to_a_run_that_is_repeated_elsewhere(type_in,
     assert "ours" in said and len((project / "answers.jsonl").read_text().splitlines()) == 3
 
     small = "--limit 2 --questions 3 --steps 3 --workers 1 --out run"
-    said = type_in(f"floatscope study floating knowledge --model '{OURS}' {few} {small}", project)
+    said = type_in(f"floatscope study structure knowledge --model '{OURS}' {few} {small}", project)
     assert "What was found" in said
     type_in("floatscope report run --tables csv", project)
     page, before = (project / "run" / "report.html").read_bytes(), produced(project / "run")

@@ -260,7 +260,7 @@ def page(finished):
         "from floatscope.report.build import write_report, write_figures; "
         f"found = Findings({str(finished.run.directory)!r}); "
         "print(write_report(found)); "
-        "print(len(write_figures(found, 'pdf'))); "
+        "print(len(write_figures(found, 'svg'))); "
         "from floatscope.report.paper import TABLES, write_paper; "
         "write_paper(found, tables=list(TABLES)); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
@@ -268,7 +268,7 @@ def page(finished):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     path, figures = done.stdout.split()
-    assert len(list((finished.run.directory / "figures").glob("*.pdf"))) == int(figures) > 0
+    assert len(list((finished.run.directory / "figures").glob("*.svg"))) == int(figures) > 0
     return Path(path)
 
 

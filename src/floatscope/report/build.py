@@ -90,6 +90,8 @@ def source_of(directory: Path) -> "str | Path | Source":
 
 def page_of(findings: Findings, budget: int = BUDGET) -> Page:
     every = (findings, *findings.also)
+    for one in every:
+        one.gather()
     sections = tuple(_section(study, one) for one in every for study in one.studies)
     weight = sum(len(d.svg) for s in sections for d in s.figures) + 300_000
     scenes: list[Scene] = []

@@ -1,5 +1,6 @@
 """Samplers against their rules, batches against one at a time, records against what happened."""
 
+import dataclasses
 import math
 from functools import partial
 
@@ -13,6 +14,8 @@ from tiny_models import CAUSAL, DIFFUSION, EVERY, FAMILIES, sampler_for
 import floatscope as fs
 from floatscope.decode import Change
 from floatscope.decode.samplers.base import Guess, best, ranked
+from floatscope.decode.state import State
+from floatscope.sequences.prompt import Encoded
 
 PROMPTS = ["Tell me.", "A much longer prompt about one thing and another.", "x", "Numbers: 1 2 3"]
 
@@ -180,6 +183,53 @@ def test_entropy_bound_by_hand():
     assert chosen(fs.EntropyBound(gamma=1.0), guess_of(p)) == [0, 1, 2, 3]
 
 
+def test_attention_guided_by_hand():
+    """By falling confidence, whoever has no edge to one taken before; the surest always."""
+    p = [[0.95, 0.05], [0.9, 0.1], [0.8, 0.2], [0.55, 0.45]]
+    coupling = torch.zeros(1, 4, 4)
+    coupling[0, 0, 1] = coupling[0, 1, 0] = 3.0
+    coupling[0, 1, 2] = coupling[0, 2, 1] = 3.0
+    guess = dataclasses.replace(guess_of(p), coupling=coupling)
+    assert chosen(fs.AttentionGuided(edge=1.0, least=0.0), guess) == [0, 2, 3]
+    assert chosen(fs.AttentionGuided(edge=1.0, least=0.6), guess) == [0, 2]
+    assert chosen(fs.AttentionGuided(edge=4.0, least=0.0), guess) == [0, 1, 2, 3]
+    assert chosen(fs.AttentionGuided(least=1.0), guess) == [0]
+    # A mask that is taken already stands in nobody's way; one that is no mask is never taken.
+    guess = dataclasses.replace(guess_of(p, [False, True, True, True]), coupling=coupling)
+    assert chosen(fs.AttentionGuided(least=0.0), guess) == [1, 3]
+
+
+@pytest.mark.parametrize("family", ["LLaDA", "Dream"])
+def test_attention_guided_hears_the_attention_between_masks(exact, family):
+    """The whole matrices, made plainly, from the rows that predict the window; the output is untouched."""
+    from floatscope.attention import Labels, View, reference
+    from floatscope.decode.coupling import listening
+    from floatscope.models import seam
+
+    model, (lo, hi) = exact[family], (7, 12)
+    canvas = torch.randint(5, model.vocab_size, (2, hi), generator=torch.manual_seed(1))
+    canvas[:, lo:] = model.mask_id
+    prompts = [
+        Encoded(tuple(row[pad:lo].tolist()), ("prompt",) * (lo - pad))
+        for row, pad in zip(canvas, (0, 2), strict=True)
+    ]
+    state = State.of(model, prompts, canvas, (lo, hi), prompt_end=lo)
+    whole = []
+
+    def look(call, proceed):
+        none = torch.zeros(2, hi, dtype=torch.long)
+        whole.append(reference.attention(View.of(call, state.visible, Labels(none, 1, none, 1))))
+        return proceed(call)
+
+    with seam.attached(model.net, look), listening(model, state, frozenset({1})) as heard:
+        logits = model.predict(canvas, lo, hi, state.visible)
+    assert torch.equal(logits, model.predict(canvas, lo, hi, state.visible))
+    rows = torch.arange(lo, hi) - model.shift
+    between = whole[1].mean(1)[:, rows, lo:hi]
+    expected = torch.maximum(between, between.mT)
+    np.testing.assert_allclose(heard.mean.numpy(), expected.numpy(), atol=1e-6)
+
+
 def test_position_calibrated_by_hand(tmp_path):
     """ln C_i − decay·i with C_i = min(−p ln(f + 1e-9), clip), also where the product underflows."""
     f = np.array([0.5, 0.001])
@@ -310,6 +360,9 @@ BAD = {
     "threshold": (fs.Threshold(threshold=2), "threshold"),
     "steps of threshold": (fs.Threshold(steps=4), "as many steps as it needs"),
     "gamma": (fs.EntropyBound(gamma=-1), "gamma"),
+    "edge": (fs.AttentionGuided(edge=-1), "edge"),
+    "least": (fs.AttentionGuided(least=2), "least"),
+    "guided steps": (fs.AttentionGuided(steps=4), "as many steps as it needs"),
     "decay": (fs.PositionCalibrated(decay=-1), "decay"),
     "frequencies": (fs.PositionCalibrated(frequencies="nowhere.npy"), "nowhere.npy"),
     "hold": (fs.Remask(hold=1.5), "hold"),

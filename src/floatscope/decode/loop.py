@@ -16,6 +16,7 @@ from ..models import Model, seam
 from ..sequences.decoding import Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
 from .autoregressive import continue_text
+from .coupling import listening
 from .draw import sample, stream
 from .samplers.autoregressive import Autoregressive
 from .samplers.base import Guess, Sampler
@@ -87,6 +88,7 @@ def denoise(
         (len(entries), length), device=canvas.device
     )  # p of each token when revealed
     active, visible, tick = list(range(len(entries))), None, 0
+    listens = sampler.listens_to(model.n_layers)
     while active:
         now = canvas[active]
         if visible is not None and len(visible.padding) != len(active):
@@ -101,7 +103,11 @@ def denoise(
             visible=visible,
         )
         visible = state.visible
-        with notify_edits(model, state), watcher.forward(state):
+        with (
+            notify_edits(model, state),
+            watcher.forward(state),
+            listening(model, state, listens) as heard,
+        ):
             logits = model.predict(now, lo, hi, visible)
         if sampler.cfg:
             blank = now.clone()
@@ -110,6 +116,9 @@ def denoise(
                 blind = model.predict(blank, lo, hi, visible).float()
             logits = blind + (sampler.cfg + 1) * (logits.float() - blind)
         guess = _guess(model, sampler, state, logits, starts, width, [entries[b] for b in active])
+        if heard is not None:
+            keys = visible.key_is_real.sum(-1)[:, None, None]
+            guess = replace(guess, coupling=heard.mean * keys)
         first = entries[active[0]]  # a fixed schedule is the same for all
         steps = guess.steps
         quota = sampler.quota(guess.masked.sum(-1), width, first.step, steps)

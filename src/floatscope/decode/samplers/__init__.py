@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .random import Random
     from .threshold import Threshold
     from .entropy_bound import EntropyBound
+    from .attention_guided import AttentionGuided
     from .position_calibrated import PositionCalibrated
     from .dream import Dream
     from .remdm import ReMDM

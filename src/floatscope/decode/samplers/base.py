@@ -37,6 +37,8 @@ class Guess:
     held: Bool[Tensor, "b w"]  # proposes an end token that is to come last
     step: int = 0  # of the block's `steps`, where their number is fixed
     steps: int = 1
+    # Attention between positions over what uniform attention would give, for a sampler that listens.
+    coupling: Float[Tensor, "b w w"] | None = None
 
     @cached_property
     def log_p(self) -> Float[Tensor, "b w v"]:
@@ -126,6 +128,10 @@ class Sampler:
     def adaptive(self) -> bool:
         """Takes as many steps as its rule needs; `steps` is not used."""
         return False
+
+    def listens_to(self, n_layers: int) -> frozenset[int] | None:
+        """Layers whose attention between the masks it decides by (`Guess.coupling`); None: it does not."""
+        return None
 
     def block_steps(self, block: int) -> int:
         """Steps for one block: divided evenly, the remainder to the first blocks."""

@@ -19,7 +19,10 @@ PROMPT = fs.Prompt.rag(
 )
 PROMPTS = [PROMPT, fs.Prompt.rag("Where is it?", ["It is far away.", "No."], gold=0)]
 # What one cannot do without; every other field has a default.
-NEEDED = {"mask-tokens": {"regions": "gold"}}
+NEEDED = {
+    "mask-tokens": {"regions": "gold"},
+    "ablate-heads": {"heads": ((0, 1), (1, 2))},
+}
 # Every one as it comes, and with the settings that take another way through the code.
 ALL = {name: kind(**NEEDED.get(name, {})) for name, kind in INTERVENTIONS.items()} | {
     "random columns": fs.MaskColumns(k=2, control="random"),

@@ -13,6 +13,8 @@ from .._lazy import lazily
 
 if TYPE_CHECKING:
     from .base import Intervention, Together
+    from .branching import ablated_each
+    from .head_outputs import HeadMeans, HeadRows
     from .library import *
     from .library import INTERVENTIONS
     from .masking import DoesNotFit

@@ -28,7 +28,9 @@ def _one_intervention(text: str) -> Intervention:
                 f"--intervene {text}: {name} has no such field as {item!r}",
                 f"It has: {', '.join(known)}.",
             )
-        if key in ("layers", "heads", "steps", "positions"):
+        if key == "heads" and "." in value:
+            settings[key] = tuple(_head_of(one) for one in value.split("|"))
+        elif key in ("layers", "heads", "steps", "positions"):
             settings[key] = choice_of(value.replace("|", ","), key)
         elif key == "rule":
             settings[key] = _rule_of(value)
@@ -37,6 +39,15 @@ def _one_intervention(text: str) -> Intervention:
         else:
             settings[key] = value_of(value)
     return cls(**settings)
+
+
+def _head_of(text: str) -> tuple[int, int]:
+    """ "3.1": layer 3, head 1."""
+    layer, _, head = text.partition(".")
+    try:
+        return int(layer), int(head)
+    except ValueError as error:
+        raise UsageError(f"heads: {text!r}", "Write layer.head: 3.1, or 3.1|4.0.") from error
 
 
 def _rule_of(text: str) -> Any:

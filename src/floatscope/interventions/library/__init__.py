@@ -10,5 +10,6 @@ if TYPE_CHECKING:
     from .mask_tokens import MaskTokens
     from .sink_token import SinkToken
     from .boost_dynamics import BoostDynamics
+    from .ablate_heads import AblateHeads
 
 INTERVENTIONS.offer(__name__, lazily(__name__))

@@ -170,6 +170,132 @@ def test_lower_layers_are_computed_once(models):
     assert seen == [1, 2, 6]
 
 
+# Values
+
+
+def chosen(model, ids, test):
+    """Positions of the prompt and the answer by a test of (position, region), computed by hand."""
+    encoded = model.encode(PROMPT)
+    regions = [*encoded.regions, *["answer"] * (len(ids) - len(encoded.ids))]
+    return torch.tensor([test(at, region) for at, region in enumerate(regions)])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("to", ["zero", "mean"])
+@pytest.mark.parametrize("heads", [None, [1, 2]])
+def test_values_are_gone_and_weights_are_not(exact, family, to, heads):
+    """Heads 1 and 2 share keys and values with others in the families with grouped heads."""
+    model = exact[family]
+
+    def edit(step, ids, layer, weights, value, seen):
+        out, gone = weights @ value, chosen(model, ids, lambda at, r: r == "passage 2" or at == 0)
+        fill = torch.zeros_like(value)
+        if to == "mean":
+            fill = (seen / seen.sum(-1, keepdim=True).double()) @ value  # (h, q, d)
+        other = weights[..., ~gone] @ value[:, ~gone]
+        other = other + weights[..., gone].sum(-1, keepdim=True) * fill
+        which = torch.tensor(
+            [layer in (0, 2) and (not heads or h in heads) for h in range(len(out))]
+        )
+        return torch.where(which[:, None, None], other, out)
+
+    gold = fs.MaskValues(regions="gold", to=to, heads=heads, layers=[0, 2])
+    first = fs.MaskValues(positions=0, to=to, heads=heads, layers=[0, 2])
+    agrees(model, fs.Together((gold, first)), PROMPT, brief(model), edit)
+
+
+def test_the_weights_of_a_layer_stay_while_its_values_go(models):
+    """In the first masked layer a trace sees the very same attention; above it, another."""
+    for model in models.values():
+        before = model.read(PROMPT, keep=["mass", "value_norm"])
+        with fs.MaskValues(regions="gold", layers=slice(1, None)).in_force(model):
+            after = model.read(PROMPT, keep=["mass", "value_norm"])
+        for layer in (0, 1):
+            same = before.mass.sel(layer=layer), after.mass.sel(layer=layer)
+            np.testing.assert_allclose(*same, atol=1e-6)
+        assert not np.allclose(before.mass.sel(layer=2), after.mass.sel(layer=2), atol=1e-5)
+
+
+# Edges
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_edges_are_cut_at_both_ends(exact, family):
+    """From function words of the question, and the answer's rows, to the gold passage and the start."""
+    model = exact[family]
+    words = [model.token_texts([i])[0] for i in model.encode(PROMPT).ids]
+
+    def edit(step, ids, layer, weights, value, seen):
+        keys = chosen(model, ids, lambda at, r: r == "passage 2")
+        rows = chosen(
+            model,
+            ids,
+            lambda at, r: (r == "question" and words[at] in "?") or r == "answer",
+        )
+        cut = rows[:, None] & keys
+        if layer == 1:
+            scores = weights.log().masked_fill(cut, -torch.inf)
+            scores[0] = weights[0].log()
+            weights = scores.softmax(-1)
+        return weights @ value
+
+    punctuation = fs.CutEdges(
+        queries="question", query_classes="punctuation", keys="gold", layers=1, heads=[1, 2, 3]
+    )
+    answer = fs.CutEdges(queries="answer", keys="gold", layers=1, heads=[1, 2, 3])
+    agrees(model, fs.Together((punctuation, answer)), PROMPT, brief(model), edit)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_edges_and_masked_tokens_are_one_thing(models, family):
+    model, sampler = models[family], brief(models[family])
+    same = [
+        fs.MaskTokens(regions="gold", classes="content", queries="question"),
+        fs.CutEdges(queries="question", keys="gold", key_classes="content"),
+    ]
+    traces = []
+    for one in same:
+        with one(model):
+            traces.append(model.trace(PROMPT, sampler, keep=["mass"]))
+    np.testing.assert_array_equal(traces[0].mass, traces[1].mass)
+
+
+def test_names_of_positions_by_hand(models):
+    """ "masked", "revealed", "predicting", "answer 1", in a batch with padding, at the second step."""
+    from floatscope.decode.state import State, lay_out
+    from floatscope.interventions.selection import Selection
+    from floatscope.sequences.prompt import Encoded
+
+    for model in (models["LLaDA"], models["Dream"], models["Llama"]):
+        prompts = [Encoded((5, 6, 7), ("a", "b", "b")), Encoded((8,), ("b",))]
+        fill = 9 if model.mask_id is None else model.mask_id
+        canvas = lay_out(model, prompts, 2, fill)
+        canvas[:, 4] = 9
+        state = State.of(model, prompts, canvas, (3, 5), prompt_end=3)
+        masked = [3] if model.is_diffusion else []
+        shift = model.shift
+        expected = {
+            "b": [[1, 2], [2]],
+            "answer": [[3, 4], [3, 4]],
+            "answer 1": [[4], [4]],
+            "masked": [masked, masked],
+            "revealed": [sorted({3, 4} - set(masked))] * 2,
+            "predicting": [list(range(3 - shift, 5))] * 2,
+        }
+        for name, places in expected.items():
+            flags = Selection(model, name).of(state)
+            assert [one.nonzero().flatten().tolist() for one in flags] == places, name
+        assert Selection(model, positions=-1).of(state).nonzero().tolist() == [[0, 2], [1, 2]]
+        assert Selection(model).of(state).sum(-1).tolist() == [5, 3]
+
+
+def test_a_row_keeps_its_only_keys(llama):
+    """All rows cut from all keys see what they saw."""
+    with fs.CutEdges(queries="prompt", keys="prompt")(llama):
+        during = llama.read("Go on.", keep=["mass"])
+    np.testing.assert_array_equal(during.mass, llama.read("Go on.", keep=["mass"]).mass)
+
+
 # What is typed, and what is refused
 
 
@@ -177,6 +303,17 @@ def test_as_a_person_types_it():
     assert intervention_of("ablate-heads:heads=3.1|4.0,to=zero,steps=0:4") == fs.AblateHeads(
         ((3, 1), (4, 0)), "zero", slice(0, 4)
     )
+    assert intervention_of(
+        "mask-values:regions=gold|answer 2,to=mean,control=mass"
+    ) == fs.MaskValues(regions=("gold", "answer 2"), to="mean", control="mass")
+    typed = "cut-edges:queries=masked,keys=gold|question,key_classes=content,query_positions=0:4"
+    assert intervention_of(typed) == fs.CutEdges(
+        queries=("masked",),
+        keys=("gold", "question"),
+        key_classes=("content",),
+        query_positions=slice(0, 4),
+    )
+    assert intervention_of("mask-columns:keys=all").keys == "all"
     with pytest.raises(UsageError, match=r"layer\.head"):
         intervention_of("ablate-heads:heads=3.x")
 
@@ -192,6 +329,11 @@ def test_as_a_person_types_it():
         (fs.AblateHeads(((0, 0),), "mean"), r"HeadMeans\.of"),
         (fs.AblateHeads(((0, 0),), "resample"), r"HeadRows\.of"),
         (fs.AblateHeads(((0, 0),), seed=-1), "seed"),
+        (fs.MaskValues(), "MaskValues needs something to hide"),
+        (fs.MaskValues(regions="gold", to="one"), "Use one of zero, mean"),
+        (fs.CutEdges(keys="gold"), "has no queries.*query_classes="),
+        (fs.CutEdges(queries="gold"), "has no keys.*key_positions="),
+        (fs.CutEdges(queries="gold", key_classes="verbs"), "no token class 'verbs'"),
     ],
 )
 def test_refused_before_anything_runs(llada, wrong, says):

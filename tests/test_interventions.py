@@ -21,6 +21,8 @@ PROMPTS = [PROMPT, fs.Prompt.rag("Where is it?", ["It is far away.", "No."], gol
 # What one cannot do without; every other field has a default.
 NEEDED = {
     "mask-tokens": {"regions": "gold"},
+    "cut-edges": {"queries": "question", "keys": "gold"},
+    "mask-values": {"regions": "gold"},
     "ablate-heads": {"heads": ((0, 1), (1, 2))},
 }
 # Every one as it comes, and with the settings that take another way through the code.
@@ -31,6 +33,7 @@ ALL = {name: kind(**NEEDED.get(name, {})) for name, kind in INTERVENTIONS.items(
     "columns of the step before": fs.MaskColumns(k=2, hold=False, keys="all", control="random"),
     "the first position": fs.MaskTokens(positions=0),
     "columns by head mean": fs.MaskColumns(k=2, per_head=False),
+    "mean values, one head": fs.MaskValues(positions=0, to="mean", heads=1, control="random"),
     "structural tokens": fs.MaskTokens(classes="structural", queries="answer"),
     "strong boost": fs.BoostDynamics(strength=2.0),
     "together": fs.Together((fs.SinkToken(), fs.MaskColumns(k=1), fs.BoostDynamics())),

@@ -19,7 +19,7 @@ def intervention_of(text: str) -> Intervention:
 def _one_intervention(text: str) -> Intervention:
     name, _, rest = text.partition(":")
     cls = INTERVENTIONS.named(name)
-    known = [f.name for f in fields(cls)]
+    known = {f.name: f.default for f in fields(cls)}
     settings: dict[str, Any] = {}
     for item in rest.split(",") if rest else []:
         key, _, value = item.partition("=")
@@ -30,11 +30,11 @@ def _one_intervention(text: str) -> Intervention:
             )
         if key == "heads" and "." in value:
             settings[key] = tuple(_head_of(one) for one in value.split("|"))
-        elif key in ("layers", "heads", "steps", "positions"):
+        elif key in ("layers", "heads", "steps") or key.endswith("positions"):
             settings[key] = choice_of(value.replace("|", ","), key)
         elif key == "rule":
             settings[key] = _rule_of(value)
-        elif key in ("regions", "classes", "queries"):
+        elif known[key] == ():  # names
             settings[key] = tuple(value.split("|"))
         else:
             settings[key] = value_of(value)

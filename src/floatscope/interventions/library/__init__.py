@@ -8,6 +8,8 @@ from ..base import INTERVENTIONS
 if TYPE_CHECKING:
     from .mask_columns import MaskColumns
     from .mask_tokens import MaskTokens
+    from .cut_edges import CutEdges
+    from .mask_values import MaskValues
     from .sink_token import SinkToken
     from .boost_dynamics import BoostDynamics
     from .ablate_heads import AblateHeads

@@ -13,5 +13,6 @@ if TYPE_CHECKING:
     from .sink_token import SinkToken
     from .boost_dynamics import BoostDynamics
     from .ablate_heads import AblateHeads
+    from .patch import Patch
 
 INTERVENTIONS.offer(__name__, lazily(__name__))

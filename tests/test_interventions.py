@@ -19,15 +19,27 @@ PROMPT = fs.Prompt.rag(
 )
 PROMPTS = [PROMPT, fs.Prompt.rag("Where is it?", ["It is far away.", "No."], gold=0)]
 # What one cannot do without; every other field has a default.
-NEEDED = {"mask-tokens": {"regions": "gold"}}
+NEEDED = {
+    "mask-tokens": {"regions": "gold"},
+    "cut-edges": {"queries": "question", "keys": "gold"},
+    "mask-values": {"regions": "gold"},
+    "ablate-heads": {"heads": ((0, 1), (1, 2))},
+}
+# Need a run, or change what a step decides and no attention: test_patching.py, test_overruling.py.
+ELSEWHERE = ("patch", "force-token", "remasked")
 # Every one as it comes, and with the settings that take another way through the code.
-ALL = {name: kind(**NEEDED.get(name, {})) for name, kind in INTERVENTIONS.items()} | {
+ALL = {
+    name: kind(**NEEDED.get(name, {}))
+    for name, kind in INTERVENTIONS.items()
+    if name not in ELSEWHERE
+} | {
     "random columns": fs.MaskColumns(k=2, control="random"),
     "matched columns": fs.MaskColumns(k=2, control="matched"),
     "columns of equal mass": fs.MaskColumns(k=2, control="mass"),
     "columns of the step before": fs.MaskColumns(k=2, hold=False, keys="all", control="random"),
     "the first position": fs.MaskTokens(positions=0),
     "columns by head mean": fs.MaskColumns(k=2, per_head=False),
+    "mean values, one head": fs.MaskValues(positions=0, to="mean", heads=1, control="random"),
     "structural tokens": fs.MaskTokens(classes="structural", queries="answer"),
     "strong boost": fs.BoostDynamics(strength=2.0),
     "together": fs.Together((fs.SinkToken(), fs.MaskColumns(k=1), fs.BoostDynamics())),

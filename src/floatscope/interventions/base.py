@@ -2,7 +2,7 @@
 
 The work is done by an Acting, made anew for every `with`: it hears of each step from the decoding loop
 and stands at the seam, where every attention passes. Several may be in force; what Together lists
-first acts first.
+first acts first: on the call before the others, on what comes out of it after them.
 """
 
 from collections.abc import Iterator
@@ -48,12 +48,17 @@ class Acting(Edit):
     def begin(self, state: State) -> None:
         """A forward is about to run."""
 
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Around the time it is in force: hooks of its own, where the seam is not the place."""
+        yield
+
     def acts(self, layer: int) -> bool:
         step = 0 if self.state is None else self.state.step
         return layer in self.layers and within(self.steps, step, "step")
 
     def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
-        """Stands at the seam: change the call, or not, and proceed."""
+        """Stands at the seam: change the call, or what comes of it, or neither, and proceed."""
         return proceed(call)
 
 
@@ -98,7 +103,7 @@ class Intervention:
         acting.described = self.describe()
         model.edits.insert(0, acting)
         try:
-            with seam.attached(model.net, acting.attention):
+            with seam.attached(model.net, acting.attention), acting.installed():
                 yield
         finally:
             model.edits.remove(acting)

@@ -175,6 +175,16 @@ class ActingMask(Acting):
         now: columns.ColumnSums | None = None,
     ) -> seam.Call:
         """The call without these keys; `now`: what they hold, where that is known already."""
+        return columns.hide(call, self.noted(call, picked, rows, now), rows)
+
+    def noted(
+        self,
+        call: seam.Call,
+        picked: Bool[Tensor, "b #h k"],
+        rows: Bool[Tensor, "b q"] | None = None,
+        now: columns.ColumnSums | None = None,
+    ) -> Bool[Tensor, "b _ k"]:
+        """These keys in the chosen heads; what they hold goes into the record."""
         picked = picked if self.heads is None else picked & self.heads
         state = self.state
         if state is not None and not state.blind:
@@ -184,7 +194,7 @@ class ActingMask(Acting):
                 for x in ((now.total * picked).sum(-1), now.total.sum(-1), picked.sum(-1).float())
             )
             self.hidden.add(state.step, call.layer, state.active, held, of, count)
-        return columns.hide(call, picked, rows)
+        return picked
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
         return self.hidden.mean(prompt, steps)

@@ -19,7 +19,7 @@ def intervention_of(text: str) -> Intervention:
 def _one_intervention(text: str) -> Intervention:
     name, _, rest = text.partition(":")
     cls = INTERVENTIONS.named(name)
-    known = [f.name for f in fields(cls)]
+    known = {f.name: f.default for f in fields(cls)}
     settings: dict[str, Any] = {}
     for item in rest.split(",") if rest else []:
         key, _, value = item.partition("=")
@@ -28,15 +28,26 @@ def _one_intervention(text: str) -> Intervention:
                 f"--intervene {text}: {name} has no such field as {item!r}",
                 f"It has: {', '.join(known)}.",
             )
-        if key in ("layers", "heads", "steps", "positions"):
+        if key == "heads" and "." in value:
+            settings[key] = tuple(_head_of(one) for one in value.split("|"))
+        elif key in ("layers", "heads", "steps") or key.endswith("positions"):
             settings[key] = choice_of(value.replace("|", ","), key)
         elif key == "rule":
             settings[key] = _rule_of(value)
-        elif key in ("regions", "classes", "queries"):
+        elif known[key] == ():  # names
             settings[key] = tuple(value.split("|"))
         else:
             settings[key] = value_of(value)
     return cls(**settings)
+
+
+def _head_of(text: str) -> tuple[int, int]:
+    """ "3.1": layer 3, head 1."""
+    layer, _, head = text.partition(".")
+    try:
+        return int(layer), int(head)
+    except ValueError as error:
+        raise UsageError(f"heads: {text!r}", "Write layer.head: 3.1, or 3.1|4.0.") from error
 
 
 def _rule_of(text: str) -> Any:

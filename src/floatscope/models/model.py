@@ -106,8 +106,11 @@ class Model:
         rows: Int[Tensor, " r"],
         visible: Visibility,
         cache: DynamicCache | None = None,
-    ) -> Float[Tensor, "b r v"]:
-        """Logits of the given rows, as the network computes them (not shifted)."""
+    ) -> Float[Tensor, "n r v"]:
+        """Logits of the given rows, as the network computes them (not shifted).
+
+        One for each text, unless hooks make several of one (`interventions/branching.py`).
+        """
         with seam.alone(self.net), seam.evaluating(self.net), seam.engaged(self.net):
             output = self.net(
                 input_ids=ids,

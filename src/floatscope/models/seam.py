@@ -10,7 +10,7 @@ measures nor edits anything.
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,14 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 NAME = "floatscope"
+
+
+@dataclass(frozen=True, eq=False)
+class Fill:
+    """In place of the values of some keys every row gets another one; the weights stay."""
+
+    keys: Bool[Tensor, "b #h k"]
+    value: Float[Tensor, "b h _ d"] | None = None  # for each row, or one for all; None: nothing
 
 
 @dataclass
@@ -37,6 +45,7 @@ class Call:
     causal: bool
     scale: float
     bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores of a key
+    fills: tuple[Fill, ...] = ()  # where two name one key, the first counts
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -86,6 +95,8 @@ def allowed(call: Call) -> Bool[Tensor, "#b #h q k"]:
 
 def stock(call: Call) -> Float[Tensor, "b q h d"]:
     """Attention as transformers computes it."""
+    if call.fills:
+        return _filled(call)
     biased = call.bias is not None
     output, _ = sdpa_attention_forward(
         call.module,
@@ -98,6 +109,29 @@ def stock(call: Call) -> Float[Tensor, "b q h d"]:
         **call.extra,
     )
     return output
+
+
+def each_head(grouped: Float[Tensor, "b kv k d"], heads: int) -> Float[Tensor, "b h k d"]:
+    """Keys or values of grouped heads, once for every head."""
+    return grouped.repeat_interleave(heads // grouped.shape[1], dim=1)
+
+
+_UNGROUPED = nn.Identity()  # a module whose heads have keys and values of their own
+
+
+def _filled(call: Call) -> Float[Tensor, "b q h d"]:
+    """The same weights over values that are partly gone; then each fill, as much of it as was attended."""
+    heads = call.query.shape[1]
+    key, value = each_head(call.key, heads), each_head(call.value, heads)
+    plain = replace(call, module=_UNGROUPED, key=key, value=value, fills=())
+    left, more = torch.ones_like(value[..., :1], dtype=torch.bool), []
+    for fill in call.fills:
+        here = fill.keys[..., None] & left  # (b, h, k, 1)
+        left = left & ~here
+        if fill.value is not None:
+            share = stock(replace(plain, value=here.to(value.dtype).expand_as(value).contiguous()))
+            more.append(share * fill.value.transpose(1, 2))
+    return stock(replace(plain, value=value.masked_fill(~left, 0))) + sum(more)
 
 
 def _biased(call: Call) -> Float[Tensor, "b h q k"]:

@@ -8,7 +8,11 @@ from ..base import INTERVENTIONS
 if TYPE_CHECKING:
     from .mask_columns import MaskColumns
     from .mask_tokens import MaskTokens
+    from .cut_edges import CutEdges
+    from .mask_values import MaskValues
     from .sink_token import SinkToken
     from .boost_dynamics import BoostDynamics
+    from .ablate_heads import AblateHeads
+    from .patch import Patch
 
 INTERVENTIONS.offer(__name__, lazily(__name__))

@@ -1,0 +1,142 @@
+"""What heads put out in other runs: their means, or the rows themselves. AblateHeads puts them in place.
+
+    reference = fs.HeadMeans.of(model, prompts)
+
+Kept by layer and head, on the model's device and in its dtype. Nothing is changed or drawn here.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..decode.loop import AnySampler
+from ..decode.state import State
+from ..errors import UsageError
+from ..models import Model, seam
+from ..models.select import chosen
+from ..sequences.prompt import PromptLike
+from .observing import Observer, encoded
+
+Heads = Sequence[Sequence[int]]  # (layer, head), …
+
+
+def by_layer(heads: Heads, model: Model, what: str) -> dict[int, list[int]]:
+    """Pairs of layer and head as the heads of each layer; negative numbers count from the end."""
+    layers: dict[int, set[int]] = {}
+    for pair in heads:
+        if isinstance(pair, int) or len(pair) != 2:
+            raise UsageError(
+                f"{what}: a head is {pair!r:.40}", "Give pairs: heads=((layer, head), …)."
+            )
+        (layer,) = chosen(pair[0], model.n_layers, "layer")
+        (head,) = chosen(pair[1], model.n_heads, "head")
+        layers.setdefault(layer, set()).add(head)
+    return {layer: sorted(some) for layer, some in sorted(layers.items())}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadMeans:
+    """The mean output of every head over all rows of some runs; make one with `HeadMeans.of`."""
+
+    mean: Float[Tensor, "layer h d"]
+    prompts: int
+    rows: int
+
+    @classmethod
+    def of(
+        cls, model: Model, prompts: Sequence[PromptLike], sampler: AnySampler | None = None
+    ) -> "HeadMeans":
+        """Over every row of one forward over each prompt; with a sampler, of all its steps' forwards."""
+        several = encoded(model, prompts)
+        sums = _Sums(model)
+        for prompt in several:
+            sums.run(prompt, sampler)
+        mean = torch.stack([total / sums.rows for total in sums.of_layer])
+        return cls(mean.to(model.dtype), len(several), sums.rows)
+
+    def __repr__(self) -> str:
+        return f"HeadMeans({self.prompts} prompts, {self.rows} rows, {self._digest})"
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest([self.mean])
+
+
+class _Sums(Observer):
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.of_layer: list[Tensor] = []
+        self.rows = 0
+
+    def saw(self, state: State, call: seam.Call, output: Tensor) -> None:
+        total = output[0].double().sum(0)  # (h, d)
+        if call.layer == len(self.of_layer):
+            self.of_layer.append(total)
+        else:
+            self.of_layer[call.layer] += total
+        self.rows += output.shape[1] if call.layer == 0 else 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadRows:
+    """What heads put out in every row of some runs, prompt by prompt; make one with `HeadRows.of`."""
+
+    rows: dict[int, tuple[Float[Tensor, "row h d"], ...]]  # by layer: a tensor for each prompt
+    heads: dict[int, list[int]]  # by layer: the heads that are kept, in that order
+    ids: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        prompts: Sequence[PromptLike],
+        sampler: AnySampler | None = None,
+        heads: Heads | None = None,
+    ) -> "HeadRows":
+        """As HeadMeans.of, but every row is kept; `heads` ((layer, head), …) alone, where given."""
+        several = encoded(model, prompts)
+        every = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
+        kept = by_layer(every if heads is None else heads, model, "HeadRows")
+        rows: dict[int, list[Tensor]] = {layer: [] for layer in kept}
+        for prompt in several:
+            seen = _Rows(model, kept)
+            seen.run(prompt, sampler)
+            for layer, parts in seen.parts.items():
+                rows[layer].append(torch.cat(parts))
+        return cls(
+            {layer: tuple(some) for layer, some in rows.items()},
+            kept,
+            tuple(p.ids for p in several),
+        )
+
+    def __repr__(self) -> str:
+        count = sum(len(one) for one in next(iter(self.rows.values())))
+        return f"HeadRows({len(self.ids)} prompts, {count} rows, {self._digest})"
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest(one for some in self.rows.values() for one in some)
+
+
+class _Rows(Observer):
+    def __init__(self, model: Model, kept: dict[int, list[int]]) -> None:
+        super().__init__(model)
+        self.kept = kept
+        self.parts: dict[int, list[Tensor]] = {layer: [] for layer in kept}
+
+    def saw(self, state: State, call: seam.Call, output: Tensor) -> None:
+        if call.layer in self.kept:
+            self.parts[call.layer].append(output[0, :, self.kept[call.layer]].clone())
+
+
+def digest(tensors: "Iterator[Tensor] | Sequence[Tensor]") -> str:
+    """A few letters that tell one reference from another in the record of a run."""
+    made = hashlib.blake2b(digest_size=4)
+    for tensor in tensors:
+        made.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())
+    return made.hexdigest()

@@ -1,0 +1,143 @@
+"""AblateHeads: a head's output gives way to nothing, to its mean, or to what it says elsewhere.
+
+The head still attends as it did, and a trace shows it; what it writes into the residual is another thing.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...decode.draw import check_seed, stream
+from ...decode.state import State
+from ...errors import UsageError
+from ...models import Model, seam
+from ...models.select import Choice
+from ..base import Acting, Intervention
+from ..head_outputs import HeadMeans, HeadRows, Heads, by_layer
+
+KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": HeadRows}
+
+
+@dataclass(frozen=True)
+class AblateHeads(Intervention):
+    """Set the output of heads ((layer, head), …) to zero, to its mean, or to another prompt's rows.
+
+    "mean": over all rows of the runs of `reference` (`fs.HeadMeans.of(model, prompts)`), the same in
+    every row. "resample": each row says what the head said in some row of another prompt, of those in
+    `reference` (`fs.HeadRows.of(model, prompts)`); prompt and row are drawn by `seed` and the prompt at
+    hand, alike for all heads, layers and steps, so that heads ablated together stay together.
+    """
+
+    heads: Heads = ()
+    to: str = "zero"
+    steps: Choice = None
+    reference: HeadMeans | HeadRows | None = None
+    seed: int = 0
+
+    def check(self, model: Model) -> None:
+        if not self.heads:
+            raise UsageError(
+                "AblateHeads needs heads", "Give heads=((layer, head), …), such as heads=((3, 1),)."
+            )
+        if self.to not in KINDS:
+            raise UsageError(f"AblateHeads: to = {self.to!r}", f"Use one of {', '.join(KINDS)}.")
+        check_seed(self.seed)
+        wanted = by_layer(self.heads, model, "AblateHeads")
+        kind, reference = KINDS[self.to], self.reference
+        if kind is None:
+            return
+        if not isinstance(reference, kind):
+            raise UsageError(
+                f"AblateHeads(to={self.to!r}) has reference = {reference!r}",
+                f"Give reference=fs.{kind.__name__}.of(model, prompts).",
+            )
+        self._check_reference(model, wanted)
+
+    def _check_reference(self, model: Model, wanted: dict[int, list[int]]) -> None:
+        reference, expected = self.reference, (model.n_layers, model.n_heads)
+        if isinstance(reference, HeadMeans) and tuple(reference.mean.shape[:2]) != expected:
+            raise UsageError(
+                f"the reference has {tuple(reference.mean.shape[:2])} layers and heads, "
+                f"{model.name} has {expected}",
+                "Make the reference with the same model.",
+            )
+        for layer, heads in wanted.items() if isinstance(reference, HeadRows) else ():
+            if missing := set(heads) - set(reference.heads.get(layer, ())):
+                raise UsageError(
+                    f"the reference keeps nothing of head {min(missing)} of layer {layer}",
+                    "Make it with these heads: fs.HeadRows.of(model, prompts, heads=…).",
+                )
+
+    def probe(self) -> "AblateHeads":
+        return replace(self, to="zero", steps=None, reference=None)
+
+    def acting(self, model: Model) -> "_Acting":
+        return _Acting(self, model)
+
+
+class Fills:
+    """What takes the place of heads' outputs, for one configuration."""
+
+    def __init__(self, spec: AblateHeads, model: Model) -> None:
+        # Zero means zero, whatever else is there.
+        self.reference = None if spec.to == "zero" else spec.reference
+        self.seed, self.positions = spec.seed, model.context
+        self.drawn: dict[tuple[int, ...], tuple[int, Tensor]] = {}  # by prompt
+
+    def of(
+        self, layer: int, heads: list[int], state: State | None, like: Float[Tensor, "b q h d"]
+    ) -> Float[Tensor, "#b #q n d"]:
+        reference = self.reference
+        if isinstance(reference, HeadMeans):
+            return reference.mean[layer, heads].to(like)[None, None]
+        if not isinstance(reference, HeadRows):
+            return like.new_zeros(1, 1, len(heads), like.shape[-1])
+        if state is None:
+            raise UsageError(
+                "AblateHeads(to='resample') draws by the prompt, which is known while it is decoded "
+                "or read",
+                "Use generate, trace or read inside the `with`.",
+            )
+        kept = [reference.heads[layer].index(head) for head in heads]
+        filled = []
+        for place, b in enumerate(state.active):
+            at = state.visible.query_positions - state.visible.padding[place]
+            other, noise = self._draw(state.prompts[b].ids, reference)
+            rows = reference.rows[layer][other]
+            number = (noise.to(at.device)[at.clamp(min=0)] * len(rows)).long()
+            filled.append(rows[number][:, kept].to(like))
+        return torch.stack(filled)
+
+    def _draw(self, ids: tuple[int, ...], reference: HeadRows) -> tuple[int, Tensor]:
+        """Another prompt of the reference, and a number for each position."""
+        if ids not in self.drawn:
+            others = [n for n, known in enumerate(reference.ids) if known != ids]
+            if not others:
+                raise UsageError(
+                    "AblateHeads(to='resample') finds no prompt but this one in its reference",
+                    "Give the reference more prompts.",
+                )
+            generator = stream(self.seed, ids)
+            place = int(torch.randint(len(others), (), generator=generator))
+            # For all positions there may be: those that come later change nothing.
+            noise = torch.rand(self.positions, generator=generator, dtype=torch.float64)
+            self.drawn[ids] = others[place], noise
+        return self.drawn[ids]
+
+
+class _Acting(Acting):
+    def __init__(self, spec: AblateHeads, model: Model) -> None:
+        super().__init__(model, None, spec.steps)
+        self.heads = by_layer(spec.heads, model, "AblateHeads")
+        self.fills = Fills(spec, model)
+
+    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        output = proceed(call)
+        heads = self.heads.get(call.layer)
+        if heads is None or not self.acts(call.layer):
+            return output
+        output = output.clone()
+        output[:, :, heads] = self.fills.of(call.layer, heads, self.state, output)
+        return output

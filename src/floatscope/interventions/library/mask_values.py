@@ -1,0 +1,61 @@
+"""MaskValues: attention stays where it is, and what it finds there is gone. Is a sink a bias or a message?
+
+A head may rest on a key because it must rest somewhere, or because of what it reads there. Hiding the key
+changes both; this changes what is read, and no weight.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ...errors import UsageError
+from ...models import Model, seam
+from ..token_masking import ActingTokens, TokenMasking
+
+KINDS = ("zero", "mean")
+
+
+@dataclass(frozen=True)
+class MaskValues(TokenMasking):
+    """Zero the values of chosen keys, or replace them by a row's mean value; no weight changes.
+
+    Tokens are chosen as in MaskTokens, with the same controls. "mean": a row gets the mean of the values
+    of all keys that it sees in place of those of the chosen ones; in a causal model each row has its own.
+    """
+
+    to: str = "zero"
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        if self.to not in KINDS:
+            raise UsageError(f"MaskValues: to = {self.to!r}", f"Use one of {', '.join(KINDS)}.")
+
+    def probe(self) -> "MaskValues":
+        every = replace(self, regions="prompt", classes=(), positions=None)
+        return replace(every, to="zero", steps=None, control=None)
+
+    def acting(self, model: Model) -> "_Acting":
+        return _Acting(self, model, self.selection(model))
+
+
+class _Acting(ActingTokens):
+    masking: MaskValues
+
+    def changed(self, call: seam.Call, picked: Bool[Tensor, "b #h k"]) -> seam.Call:
+        keys = self.noted(call, picked)
+        if not bool(keys.any()):
+            return call
+        instead = _mean(call) if self.masking.to == "mean" else None
+        return replace(call, fills=(*call.fills, seam.Fill(keys, instead)))
+
+
+def _mean(call: seam.Call) -> Float[Tensor, "b h _ d"]:
+    """The mean value of the keys that each row sees; one for all rows, where all see the same."""
+    heads = call.query.shape[1]
+    value = seam.each_head(call.value, heads)
+    if call.mask is None and not call.causal:
+        return value.mean(2, keepdim=True)
+    seen = seam.allowed(call).to(value.dtype)
+    return torch.matmul(seen / seen.sum(-1, keepdim=True), value)

@@ -1,0 +1,166 @@
+"""Patch: what another run computed at a step, layer and position, put into this one. What carries the answer?
+
+Activation patching. The source is recorded once (`fs.Activations`); the run at hand goes on from what it is
+given, so that a change below shows in all layers, positions and steps after it.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ...decode.state import State
+from ...errors import UsageError
+from ...models import Model, seam
+from ...models.select import Choice, chosen
+from .. import alignment
+from ..activations import KINDS, QUERY, Activations
+from ..base import Intervention
+from ..layers import ActingLayers, Blank
+from ..selection import Names, Selection, check_classes
+
+
+@dataclass(frozen=True)
+class Patch(Intervention):
+    """Put head outputs, attention rows or the residual of another run into this one, step by step.
+
+    `what`: "residual", the input of a layer; "head", a head's output; "attention", a row's weights, applied
+    to this run's own values. Step t takes the source's step t; steps and rows that the source does not have
+    stay as they are, and `Decoding.info["patched_rows"]` counts the others. Positions are chosen as in
+    MaskTokens, of this run, all by default. `align`: "positions" (prompts of one length), or "regions", span
+    by span; answers correspond place by place. One source is put into every prompt of a batch.
+    """
+
+    what: str = "residual"
+    source: Activations | None = None
+    layers: Choice = None
+    heads: Choice = None
+    steps: Choice = None
+    regions: Names = ()
+    classes: Names = ()
+    positions: Choice = None
+    align: str = "positions"
+
+    def check(self, model: Model) -> None:
+        if self.what not in KINDS:
+            raise UsageError(f"Patch: what = {self.what!r}", f"Use one of {', '.join(KINDS)}.")
+        if self.align not in alignment.KINDS:
+            raise UsageError(f"Patch: align = {self.align!r}", "Use 'positions' or 'regions'.")
+        if self.what == "residual" and self.heads is not None:
+            raise UsageError(
+                "Patch: the residual has no heads", "Leave heads out, or use what='head'."
+            )
+        check_classes(self.classes)
+        chosen(self.heads, model.n_heads, "head")
+        layers = chosen(self.layers, model.n_layers, "layer")
+        if not isinstance(self.source, Activations):
+            raise UsageError(
+                f"Patch: source = {self.source!r}",
+                "Give source=fs.Activations.of(model, prompt, sampler).",
+            )
+        missing = [f"layer {n}" for n in layers if n not in self.source.layers]
+        missing += [self.what] * (self.what not in self.source.keep)
+        if missing:
+            raise UsageError(
+                f"the source keeps nothing of {missing[0]}",
+                f"Record it: fs.Activations.of(…, keep={self.what!r}, layers=…).",
+            )
+
+    def probe(self) -> Intervention:
+        return Blank(self.what, self.layers, self.heads)
+
+    def acting(self, model: Model) -> "_Acting":
+        assert self.source is not None
+        return _Acting(self, model, self.source)
+
+
+class _Acting(ActingLayers):
+    def __init__(self, spec: Patch, model: Model, source: Activations) -> None:
+        super().__init__(model, spec.what, spec.layers, spec.heads, spec.steps)
+        self.source, self.align = source, spec.align
+        self.selection = Selection(model, spec.regions, spec.classes, spec.positions)
+        self.patched: dict[int, dict[int, int]] = {}  # by prompt and step: rows
+        # Of this forward, for every prompt: rows that are patched, the source's rows for them, and the
+        # source's position of every key.
+        self.rows: list[Tensor] = []
+        self.theirs: list[Tensor] = []
+        self.keys: list[Tensor] = []
+
+    def acts(self, layer: int) -> bool:
+        state = self.state
+        known = state is not None and not state.blind and state.step in self.source.first_row
+        return known and super().acts(layer)
+
+    def begin(self, state: State) -> None:
+        if state.step == 0 and not state.blind:
+            self.patched = {}
+        if not self.acts(min(self.layers)):
+            return
+        self.rows, self.theirs, self.keys = [], [], []
+        flagged = self.selection.of(state)
+        first = self.source.first_row[state.step]
+        kind = QUERY if self.what == "attention" else self.what
+        dim = 1 if self.what == "attention" else 0
+        count = self.source.of_step(kind, state.step, min(self.layers)).shape[dim]
+        for place, b in enumerate(state.active):
+            at = self._partners(state, b).to(flagged.device)  # (k,), −1 where there is none
+            own = at[-state.visible.queries :]
+            there = (own >= first) & (own < first + count)
+            rows = (flagged[place, -state.visible.queries :] & there).nonzero().squeeze(-1)
+            self.rows.append(rows)
+            self.theirs.append(own[rows] - first)
+            self.keys.append(at)
+            self.patched.setdefault(b, {})[state.step] = len(rows)
+
+    def _partners(self, state: State, b: int) -> Tensor:
+        prompt, other = state.prompts[b], self.source.prompt
+        padding = state.prompt_end - len(prompt.ids)
+        answer = state.canvas.shape[1] - state.prompt_end
+        found = alignment.partners(prompt, other, self.align)
+        more = range(len(other.ids), len(other.ids) + answer)
+        return torch.tensor([*[-1] * padding, *found, *more])
+
+    def residual(self, layer: int, x: Tensor) -> Tensor:
+        assert self.state is not None
+        source, x = self.source.of_step("residual", self.state.step, layer), x.clone()
+        for b, (rows, theirs) in enumerate(zip(self.rows, self.theirs, strict=True)):
+            x[b, rows] = source[theirs].to(x)
+        return x
+
+    def output(self, call: seam.Call, output: Tensor) -> Tensor:
+        assert self.state is not None
+        output = output.clone()
+        other = self._attended(call) if self.what == "attention" else None
+        heads = torch.tensor(self.heads, device=output.device)
+        for b, (rows, theirs) in enumerate(zip(self.rows, self.theirs, strict=True)):
+            if other is None:
+                new = self.source.of_step("head", self.state.step, call.layer)[theirs]
+            else:
+                new = other[b, rows]
+            output[b, rows[:, None], heads] = new[:, heads].to(output)
+        return output
+
+    def _attended(self, call: seam.Call) -> Tensor:
+        """This run's values under the source's weights: stock attention on its queries and keys."""
+        assert self.state is not None
+        query, key = call.query.clone(), call.key.clone()
+        theirs = self.source.keys(self.state.step, call.layer)
+        asked = self.source.of_step(QUERY, self.state.step, call.layer)
+        for b, (rows, from_row, at) in enumerate(
+            zip(self.rows, self.theirs, self.keys, strict=True)
+        ):
+            real = self.state.visible.key_is_real[b]
+            if int(real.sum()) != theirs.shape[1] or not bool((at[real] >= 0).all()):
+                raise UsageError(
+                    f"Patch(what='attention') needs runs whose keys correspond one to one: this one has "
+                    f"{int(real.sum())}, the source {theirs.shape[1]}, and "
+                    f"{int((at[real] < 0).sum())} have no partner",
+                    "Use prompts of one length, or what='head'.",
+                )
+            query[b, :, rows] = asked[:, from_row].to(query)
+            key[b, :, real] = theirs[:, at[real]].to(key)
+        return seam.stock(replace(call, query=query, key=key))
+
+    def report(self, prompt: int, steps: int) -> dict[str, float]:
+        rows = (n for step, n in self.patched.get(prompt, {}).items() if step < steps)
+        return {"patched_rows": float(sum(rows))}

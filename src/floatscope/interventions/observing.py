@@ -1,0 +1,69 @@
+"""An Observer looks at runs of a model and keeps what it wants of every layer: references, activations.
+
+It changes nothing. Prompts are run one at a time, so that what is kept of one never depends on others.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..decode.loop import AnySampler, decode
+from ..decode.state import State, Watcher, lay_out, notify_edits, prepared
+from ..errors import UsageError
+from ..models import Model, seam
+from ..sequences.decoding import Decoding
+from ..sequences.prompt import Encoded, PromptLike, encode
+
+
+class Observer(Watcher):
+    """Sees every layer's call and its output in every forward that counts (not guidance's blank)."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.state: State | None = None
+
+    @contextmanager
+    def forward(self, state: State) -> Iterator[None]:
+        self.state = state
+        try:
+            yield
+        finally:
+            self.state = None
+
+    def saw(self, state: State, call: seam.Call, output: Float[Tensor, "1 q h d"]) -> None:
+        """One layer of one forward."""
+
+    def run(self, prompt: Encoded, sampler: AnySampler | None) -> Decoding | None:
+        """Decode a prompt; without a sampler, one forward over it alone."""
+        with seam.alone(self.model.net), seam.attached(self.model.net, self._look):
+            if sampler is not None:
+                return decode(self.model, [prompt], sampler, self)[0]
+            canvas = lay_out(self.model, [prompt])
+            size = canvas.shape[1]
+            state = State.of(
+                *(self.model, [prompt], canvas, (size, size)),
+                prompt_end=size,
+                predicting=(size - 1, size),
+            )
+            last = torch.tensor([size - 1], device=canvas.device)
+            with notify_edits(self.model, state), self.forward(state):
+                self.model.forward(canvas, last, state.visible)
+        return None
+
+    def _look(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        output = proceed(call)
+        if self.state is not None:
+            self.saw(self.state, call, output)
+        return output
+
+
+def encoded(model: Model, prompts: Sequence[PromptLike]) -> list[Encoded]:
+    """Prompts as the model is given them."""
+    if isinstance(prompts, str) or not len(prompts):
+        raise UsageError(
+            f"a reference is made of {prompts!r:.60}", "Give a list of at least one prompt."
+        )
+    return [prepared(model, encode(model, prompt)) for prompt in prompts]

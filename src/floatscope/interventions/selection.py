@@ -1,0 +1,112 @@
+"""Which tokens are meant, by region, class and place: what maskings, cuts and patches choose by.
+
+It looks at a canvas and flags positions. What happens to them is the interventions' business.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from ..decode.state import State
+from ..errors import UsageError
+from ..models import Model
+from ..models.select import Choice, chosen
+from ..sequences.prompt import Encoded
+from ..sequences.token_classes import CLASSES, STRUCTURAL, token_class
+
+Names = str | Sequence[str]
+GOLD, ANSWER, STRUCTURE = "gold", "answer", "structural"
+MASKED, REVEALED, PREDICTING = "masked", "revealed", "predicting"
+_PLACE = re.compile(r"answer (\d+)")
+
+
+def names_of(given: Names) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def check_classes(given: Names) -> None:
+    for name in names_of(given):
+        if name not in (*CLASSES, STRUCTURE):
+            raise UsageError(
+                f"no token class {name!r}", f"There are: {', '.join((STRUCTURE, *CLASSES))}."
+            )
+
+
+@dataclass(eq=False)
+class Selection:
+    """Tokens of some regions, classes and positions: of several, tokens that are in all of them.
+
+    Beside a prompt's regions: "gold" (each prompt's gold passage), "answer" (positions being generated),
+    "answer 3" (one of them, from 0), "masked" and "revealed" (of the answer, at this step), "predicting"
+    (positions whose rows predict the answer: one to the left where logits are shifted). "structural" is
+    all structural classes. `positions` are places in the prompt, as Python counts them.
+    """
+
+    model: Model
+    regions: Names = ()
+    classes: Names = ()
+    positions: Choice = None
+    _known: dict[tuple[int, str], str] = field(default_factory=dict)  # (token, region) → class
+    _places: dict[int, frozenset[int]] = field(default_factory=dict)  # prompt's length → positions
+    _answers: frozenset[int] = frozenset()  # places in the answer
+
+    def __post_init__(self) -> None:
+        self.regions = names_of(self.regions)
+        each = (STRUCTURAL if name == STRUCTURE else (name,) for name in names_of(self.classes))
+        self.classes = tuple(dict.fromkeys(one for some in each for one in some))
+        places = (_PLACE.fullmatch(name) for name in self.regions)
+        self._answers = frozenset(int(one[1]) for one in places if one)
+
+    @property
+    def given(self) -> bool:
+        return bool(self.regions or self.classes) or self.positions is not None
+
+    def of(self, state: State) -> Bool[Tensor, "b k"]:
+        """Every position that is meant; all of a prompt's own where nothing is said, padding never."""
+        flagged = torch.zeros(state.canvas.shape, dtype=torch.bool)
+        masked = state.masked.tolist()
+        for place, b in enumerate(state.active):
+            prompt = state.prompts[b]
+            start = state.prompt_end - len(prompt.ids)
+            for at, token in enumerate(state.canvas[place, start:].tolist()):
+                flagged[place, start + at] = self._has(at, token, masked[place][start + at], prompt)
+        return flagged.to(state.canvas.device)
+
+    def _has(self, at: int, token: int, masked: bool, prompt: Encoded) -> bool:
+        size = len(prompt.ids)
+        region = prompt.regions[at] if at < size else ANSWER
+        if self.positions is not None and at not in self._placed(size):
+            return False
+        if self.regions and not self._named(at, region, masked, prompt):
+            return False
+        return not self.classes or self._class(token, region) in self.classes
+
+    def _placed(self, size: int) -> frozenset[int]:
+        if size not in self._places:
+            self._places[size] = frozenset(chosen(self.positions, size, "position"))
+        return self._places[size]
+
+    def _named(self, at: int, region: str, masked: bool, prompt: Encoded) -> bool:
+        size, names = len(prompt.ids), self.regions
+        if GOLD in names and prompt.gold is None:
+            raise UsageError(
+                "regions='gold' needs prompts that say which passage is gold",
+                "Use Prompt.rag(..., gold=...), or name the region.",
+            )
+        if region in names or (GOLD in names and region == prompt.gold):
+            return True
+        if PREDICTING in names and at >= size - self.model.shift:
+            return True
+        if at < size:
+            return False
+        return (MASKED if masked else REVEALED) in names or at - size in self._answers
+
+    def _class(self, token: int, region: str) -> str:
+        if (token, region) not in self._known:
+            text = self.model.token_texts([token])[0]
+            self._known[token, region] = token_class(text, token, region, self.model)
+        return self._known[token, region]

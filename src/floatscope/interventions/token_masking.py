@@ -1,0 +1,87 @@
+"""What maskings of chosen tokens share: tokens by region, class or place, step by step, and their controls.
+
+`mask_columns` chooses by attention instead. What is done to the chosen keys is the subclasses' business.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from ..decode.state import State
+from ..errors import UsageError
+from ..models import Model, seam
+from ..models.select import Choice
+from .masking import ActingMask, Masking
+from .selection import Names, Selection, check_classes
+
+
+@dataclass(frozen=True)
+class TokenMasking(Masking):
+    """Tokens of some regions, classes or positions; of several, tokens that are in all."""
+
+    regions: Names = ()
+    classes: Names = ()
+    positions: Choice = None
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        if not self.regions and not self.classes and self.positions is None:
+            raise UsageError(
+                f"{type(self).__name__} needs something to hide",
+                "Give regions=..., classes=... or positions=....",
+            )
+        check_classes(self.classes)
+
+    def selection(self, model: Model) -> Selection:
+        return Selection(model, self.regions, self.classes, self.positions)
+
+
+class ActingTokens(ActingMask):
+    """Hides the chosen keys; from some rows, where rows are chosen too."""
+
+    def __init__(
+        self, spec: Masking, model: Model, keys: Selection, rows: Selection | None = None
+    ) -> None:
+        super().__init__(spec, model, looks_first=spec.control == "mass")
+        self.keys, self.rows = keys, rows
+        self.columns = torch.empty(0)
+        self.from_rows: Tensor | None = None
+        self.drawn: dict[int | None, Tensor] = {}  # by layer, where they differ: what is hidden now
+
+    def begin(self, state: State) -> None:
+        """The columns of this step: the same for all layers and heads, and for guidance's blank."""
+        super().begin(state)
+        if state.blind:
+            return
+        self.drawn = {}
+        self.columns = self.keys.of(state)
+        if self.rows is not None:
+            self.from_rows = self.rows.of(state)[:, -state.visible.queries :]
+
+    def masked(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        if not self.acts(call.layer):
+            return proceed(call)
+        if self.state is None:
+            raise UsageError(
+                f"{type(self.masking).__name__} knows the regions of a prompt only while it is decoded "
+                "or read",
+                "Use generate, trace or read inside the `with`.",
+            )
+        return proceed(self.changed(call, self._columns(self.state, call.layer)))
+
+    def changed(self, call: seam.Call, picked: Bool[Tensor, "b #h k"]) -> seam.Call:
+        """The call with the chosen keys hidden, or whatever else is done to them."""
+        return self.hide(call, picked, self.from_rows)
+
+    def _columns(self, state: State, layer: int) -> Bool[Tensor, "b _ k"]:
+        weighed = self.masking.control == "mass"  # by what a layer's keys held in the first forward
+        place = layer if weighed else None
+        if place not in self.drawn:
+            total = None
+            if weighed:
+                total = self.unmasked[layer].of(state.active).widened(self.columns.shape[-1]).total
+            picked = self.columns[:, None]
+            self.drawn[place] = self.instead(picked, self.prompt_keys(state), total)
+        return self.drawn[place]

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
+import xarray as xr
 from transformers import PreTrainedModel
 
 from . import models
@@ -15,7 +16,9 @@ from .attention import selfcheck
 from .decode import AnySampler, decode, default_sampler
 from .decode.state import prepared
 from .errors import UsageError
+from .models.select import Choice
 from .models.spec import ModelSpec
+from .recording import pattern as patterns
 from .recording.finished import reading
 from .recording.options import TraceKeywords, TraceOptions
 from .recording.recorder import Recorder
@@ -142,6 +145,17 @@ class Model(models.Model):
             regions = [*encoded.regions, *["answer"] * len(more)]
         prompt = Encoded(tuple(int(i) for i in ids[:start]), tuple(regions[:start]), gold)
         return reading(self, prompt, [int(i) for i in ids[start:]], TraceOptions(**options))
+
+    def pattern(
+        self, trace: Trace, *, step: int, layer: Choice = None, head: Choice = None
+    ) -> xr.DataArray:
+        """The whole attention A_ij of chosen heads at a step of a trace: layer, head, query, key.
+
+        One forward over the canvas that the step was given; rows of a cached decoding are the same
+        without a cache. A single number for `layer` or `head` drops that dimension. `token` and
+        `query_token` name the positions. Only for the model that was traced, without interventions.
+        """
+        return patterns.pattern(self, trace, step, layer, head)
 
     def _answer_ids(self, answer: str) -> list[int]:
         if not answer:

@@ -18,6 +18,7 @@ from ..errors import TraceError
 from . import store
 from .checked import damaged
 from .heatmap import draw
+from .pattern import Patterns, draw_pattern
 from .tokens import by_step
 
 if TYPE_CHECKING:
@@ -239,6 +240,28 @@ class Trace:
         chosen: dict[str, Any] = {"layer": layer, "head": head, "step": step, "region": region}
         look: dict[str, Any] = {"lift": lift, "tokens": tokens, **size}
         return draw(self.data, self.mass, self.null, rows, columns, **chosen, **look)
+
+    def show(
+        self,
+        step: int,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        model: Patterns,
+        tokens: bool | None = None,
+        ax: "Axes | None" = None,
+        width: float | None = None,
+        height: float | None = None,
+        font_size: float | None = None,
+    ) -> "Axes":
+        """The whole pattern of a head at a step, queries by keys, computed again by `model`.
+
+        The trace holds none of it: `model` is the one that was traced. Without a layer or a head, the
+        mean over them. The other options are `heatmap`'s.
+        """
+        size: dict[str, Any] = {"ax": ax, "width": width, "height": height, "font_size": font_size}
+        pattern = model.pattern(self, step=step, layer=layer, head=head)
+        return draw_pattern(pattern, tokens=tokens, **size)
 
     # Keeping it
 

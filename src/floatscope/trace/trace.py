@@ -169,6 +169,35 @@ class Trace:
         return self._need("residual_norm", "residual_norm")
 
     @property
+    def massive(self) -> xr.DataArray:
+        """max |x| over median |x| of the residual's channels at the layer's input, by position."""
+        return self._need("massive", "massive")
+
+    @property
+    def massive_channel(self) -> xr.DataArray:
+        """Which channel is the largest; −1 where a position is not there yet."""
+        return self._need("massive_channel", "massive")
+
+    @property
+    def lens(self) -> xr.Dataset:
+        """What each layer's output predicts at masked positions: `token` id, `probability`, `entropy`.
+
+        By the position that is predicted, whichever row predicts it; −1 and NaN where it is not masked.
+        A causal model's next position is predicted at each step. The mask itself is never predicted.
+        """
+        names = ("token", "probability", "entropy")
+        return xr.Dataset({n: self._need(f"lens_{n}", "lens").drop_vars("token") for n in names})
+
+    @property
+    def key_drift(self) -> xr.DataArray:
+        """1 − cos of k_j with itself at the kept step before, mean over heads; NaN with a KV cache."""
+        return self._need("key_drift", "kv_drift")
+
+    @property
+    def value_drift(self) -> xr.DataArray:
+        return self._need("value_drift", "kv_drift")
+
+    @property
     def rows(self) -> xr.Dataset:
         """One event per reveal: the strongest keys of the row that predicted it, and its region sums."""
         self._need("row_key", "rows")

@@ -115,7 +115,7 @@ def test_a_massive_channel_is_found_where_it_was_planted():
     found = fs.MassiveActivations()(residual([0, 4], by=500))
     np.testing.assert_allclose(found.largest[2], 500, rtol=0.02)
     np.testing.assert_allclose(found["first"][2], 500, rtol=0.02)
-    np.testing.assert_allclose(found.massive, [0, 0, 2 / SIZE, 0, 0])
+    np.testing.assert_allclose(found["count"], [0, 0, 2, 0, 0])
     np.testing.assert_allclose(found.same_channel, [np.nan, np.nan, 1, np.nan, np.nan])
     assert float(found.typical[2]) < 10
 
@@ -125,7 +125,7 @@ def test_normal_channels_are_the_null():
     for name in ("largest", "first", "typical"):
         np.testing.assert_allclose(found[name], found[f"{name}_null"], rtol=0.25)
     np.testing.assert_allclose(found.typical.mean(), found.typical_null.mean(), rtol=0.05)
-    np.testing.assert_allclose(found.massive_null, 0, atol=1e-12)
+    np.testing.assert_allclose(found.count_null, 0, atol=1e-12)
     with pytest.raises(fs.UsageError, match="threshold = 1"):
         fs.MassiveActivations(threshold=1)
 

@@ -32,6 +32,7 @@ class KVDrift(Measure):
     null: compare kinds, layers, and an untrained model.
     """
 
+    needs: ClassVar[tuple[str, ...]] = ("kv_drift",)
     units: ClassVar[dict[str, str]] = dict.fromkeys(
         [f"{side}_{kind}" for side in ("key", "value") for kind in KINDS], "1 − cos"
     )
@@ -53,9 +54,12 @@ class KVDrift(Measure):
                     if result.data[f"{side}_{kind}"].notnull().any():
                         band(axis, result, f"{side}_{kind}", "layer", series=i, label=kind)
                 axis.set(ylabel=f"{side}s, 1 − cos", xlabel="layer")
-                axis.set_ylim(bottom=0)
                 if axis.get_legend_handles_labels()[0]:
+                    axis.set_yscale("log", nonpositive="mask")
                     axis.legend(ncols=2, **ABOVE)
+                else:
+                    axis.text(0.5, 0.5, "one step, or a KV cache", ha="center")
+                    axis.set(xticks=[], yticks=[])
             headline(figure, f"{result.model}, n = {result.n}: since the step before")
         return figure
 

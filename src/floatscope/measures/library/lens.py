@@ -33,6 +33,7 @@ class LogitLens(Measure):
       before the reveal that was; NaN for a causal model, which predicts a position once
     """
 
+    needs: ClassVar[tuple[str, ...]] = ("lens",)
     units: ClassVar[dict[str, str]] = {
         "agree": "share",
         "committed": "share",

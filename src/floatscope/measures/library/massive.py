@@ -15,7 +15,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import by_layer
 from ..result import Result
-from ..style import Figure, band, headline, panels
+from ..style import ABOVE, Figure, band, headline, panels
 
 _NORMAL = NormalDist()
 _MEDIAN = _NORMAL.inv_cdf(0.75)  # of |x| of a standard normal
@@ -30,18 +30,19 @@ class MassiveActivations(Measure):
     - `largest`: of the position where the ratio is largest
     - `first`: of position 0
     - `typical`: the median over positions
-    - `massive`: share of positions above `threshold`
+    - `count`: how many positions are above `threshold`
     - `same_channel`: of these, how many share the layer's most frequent channel; NaN without any
 
     Null: channels that are independent and normal (the median of what they would give).
     """
 
     threshold: float = 100.0
+    needs: ClassVar[tuple[str, ...]] = ("massive",)
     units: ClassVar[dict[str, str]] = {
         "largest": "×",
         "first": "×",
         "typical": "×",
-        "massive": "share",
+        "count": "positions",
         "same_channel": "share",
     }
 
@@ -53,20 +54,20 @@ class MassiveActivations(Measure):
         ratio, channel = trace.massive, trace.massive_channel
         ratio = ratio.where(np.isfinite(ratio))
         there = ratio.notnull()
-        over = (ratio > self.threshold).where(there)
         values = {
             "largest": _log_mean(ratio.max("key")),
             "first": _log_mean(ratio.isel(key=0)),
             "typical": _log_mean(ratio.median("key")),
-            "massive": by_layer(over.astype(float)),
-            "same_channel": _shared(channel, (ratio > self.threshold)),
+            "count": by_layer((ratio > self.threshold).sum("key").astype(float)),
+            "same_channel": _shared(channel, ratio > self.threshold),
         }
         width, size = int(trace.info.get("width", 0)), int(there.sum("key").max())
-        nulls = dict.fromkeys(("largest", "first", "typical", "massive"), np.nan)
+        nulls = dict.fromkeys(("largest", "first", "typical", "count"), np.nan)
         if width:
             one, all_of = _normal_peak(width), _normal_peak(width * size)
             below = 2 * _NORMAL.cdf(self.threshold * _MEDIAN) - 1
-            nulls = {"largest": all_of, "first": one, "typical": one, "massive": 1 - below**width}
+            count = size * (1 - below**width)
+            nulls = {"largest": all_of, "first": one, "typical": one, "count": count}
         flat = {f"{name}_null": xr.full_like(values[name], x) for name, x in nulls.items()}
         return xr.Dataset({**values, **flat})
 
@@ -77,11 +78,10 @@ class MassiveActivations(Measure):
                 band(left, result, name, "layer", series=i, label=name)
             left.set_yscale("log")
             left.set_ylabel("max |x| / median |x|")
-            left.legend()
-            band(right, result, "massive", "layer", label=f"over {self.threshold:g}×")
-            band(right, result, "same_channel", "layer", series=1, label="in one channel")
-            right.set(ylabel="share of positions", ylim=(-0.03, 1.03))
-            right.legend()
+            left.legend(ncols=3, **ABOVE)
+            band(right, result, "count", "layer")
+            right.set_ylabel(f"positions over {self.threshold:g}×")
+            right.set_ylim(bottom=0)
             headline(figure, f"{result.model}, n = {result.n}: residual channels (dotted: null)")
         return figure
 

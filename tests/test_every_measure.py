@@ -21,7 +21,7 @@ def results():
         ("pair/mdm", fs.Confidence(length=8, steps=4)),
         ("pair/arm", fs.Autoregressive(length=6)),
     ):
-        traces = fs.load(name).trace(prompts, sampler)
+        traces = fs.load(name).trace(prompts, sampler, keep=fs.STATISTICS)
         found[name] = {key: measure()(traces) for key, measure in MEASURES.items()}
     return found
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .measures.picture import heatmap
     from .measures.result import Result
     from .models.family import Family
+    from .recording.exports import to_bertviz, to_circuitsvis
     from .registry import load_plugin, register
     from .sequences.decoding import Decoding
     from .sequences.prompt import Part, Prompt

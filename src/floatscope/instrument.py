@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
+import xarray as xr
 from transformers import PreTrainedModel
 
 from . import models
@@ -15,7 +16,9 @@ from .attention import selfcheck
 from .decode import AnySampler, decode, default_sampler
 from .decode.state import prepared
 from .errors import UsageError
+from .models.select import Choice
 from .models.spec import ModelSpec
+from .recording import pattern as patterns
 from .recording.finished import reading
 from .recording.options import TraceKeywords, TraceOptions
 from .recording.recorder import Recorder
@@ -93,7 +96,8 @@ class Model(models.Model):
         Args:
             prompts: text, a Prompt, token ids; a list of texts or Prompts gives a list of traces.
             sampler: by default Confidence() for a diffusion model, Autoregressive() for a causal one.
-            keep: which statistics, of `floatscope.STATISTICS`; all by default.
+            keep: which statistics, of `floatscope.STATISTICS`; by default all but "massive", "lens" and
+                "kv_drift", which have to be named.
             layers, heads, steps: which of them, as a number, a slice or a sequence; all by default.
             groups: query groups of the column sums: "coarse" (prompt, masked, revealed) or "regions".
             top: how many of the strongest keys to keep of the row that predicted a revealed position.
@@ -142,6 +146,17 @@ class Model(models.Model):
             regions = [*encoded.regions, *["answer"] * len(more)]
         prompt = Encoded(tuple(int(i) for i in ids[:start]), tuple(regions[:start]), gold)
         return reading(self, prompt, [int(i) for i in ids[start:]], TraceOptions(**options))
+
+    def pattern(
+        self, trace: Trace, *, step: int, layer: Choice = None, head: Choice = None
+    ) -> xr.DataArray:
+        """The whole attention A_ij of chosen heads at a step of a trace: layer, head, query, key.
+
+        One forward over the canvas that the step was given; rows of a cached decoding are the same
+        without a cache. A single number for `layer` or `head` drops that dimension. `token` and
+        `query_token` name the positions. Only for the model that was traced, without interventions.
+        """
+        return patterns.pattern(self, trace, step, layer, head)
 
     def _answer_ids(self, answer: str) -> list[int]:
         if not answer:

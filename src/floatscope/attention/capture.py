@@ -12,13 +12,15 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..errors import CaptureError
 from ..models import Model, Visibility, seam
-from . import backend
+from . import backend, lens
+from .kv_drift import Before
 from .overhear import Overhear
+from .residuals import massive
 from .rows import Held, hold, row, strongest
 from .statistics import Columns, Labels, View
 
@@ -33,6 +35,9 @@ class Forward:
     labels: Labels
     rows: tuple[int, int]  # query rows that `Captured.rows` may be asked for
     cached: bool  # earlier rows came in earlier forwards
+    prompts: Sequence[int] = ()  # whose forward it is: numbers that stay while others end
+    # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
+    predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
 
     @cached_property
     def max_entropy(self) -> Float[Tensor, "b 1 q"]:
@@ -62,6 +67,13 @@ class LayerStatistics:
     columns: Columns | None = None
     value_norm: Float[Tensor, "b h k"] | None = None  # of this forward's new keys
     residual_norm: Float[Tensor, "b k"] | None = None  # likewise
+    massive: Float[Tensor, "b k"] | None = None  # likewise
+    massive_channel: Int[Tensor, "b k"] | None = None  # likewise
+    lens_token: Int[Tensor, "b w"] | None = None  # of the positions that the forward predicts
+    lens_probability: Float[Tensor, "b w"] | None = None
+    lens_entropy: Float[Tensor, "b w"] | None = None
+    key_drift: Float[Tensor, "b k"] | None = None
+    value_drift: Float[Tensor, "b k"] | None = None
     # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
     held: Held | None = None
@@ -83,6 +95,7 @@ class Captured:
     layers: dict[int, LayerStatistics]
     labels: Labels
     top: int
+    first_predicted: int = 0  # column of the first position that a lens was asked for
 
     def rows(self, which: Sequence[Tensor]) -> list[Rows]:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
@@ -138,15 +151,21 @@ class Capture:
     _calls: int = 0
     _state: Tensor | None = None  # the rollout up to this layer
     _states: dict[int, Tensor] = field(default_factory=dict)  # with a cache: of earlier rows
+    _before: Before = field(default_factory=Before)
     _open: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> "Capture":
         net = self.model.net
+        if "lens" in self.keep:
+            lens.check(self.model)
         self._open.enter_context(seam.alone(net))
         self._open.enter_context(seam.attached(net, self._look, innermost=True))
-        if "residual_norm" in self.keep:
-            for layer, block in enumerate(net.model.layers):
+        for layer, block in enumerate(net.model.layers):
+            if {"residual_norm", "massive"} & set(self.keep):
                 hook = block.register_forward_pre_hook(self._residual(layer), with_kwargs=True)
+                self._open.callback(hook.remove)
+            if "lens" in self.keep:
+                hook = block.register_forward_hook(self._through_lens(layer))
                 self._open.callback(hook.remove)
         return self
 
@@ -159,7 +178,8 @@ class Capture:
         self._forward, self._calls, self._state = forward, 0, None
         self._layers = {layer: LayerStatistics() for layer in self.layers}
         try:
-            yield Captured(self._layers, forward.labels, self.top)
+            first = 0 if forward.predicted is None else forward.predicted[0]
+            yield Captured(self._layers, forward.labels, self.top, first)
             if self._calls != self.model.n_layers:
                 raise CaptureError(
                     f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers",
@@ -172,7 +192,24 @@ class Capture:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._forward is not None and layer in self._layers:
                 x = args[0] if args else kwargs["hidden_states"]
-                self._layers[layer].residual_norm = backend.vector_norms(x)
+                one = self._layers[layer]
+                if "residual_norm" in self.keep:
+                    one.residual_norm = backend.vector_norms(x)
+                if "massive" in self.keep:
+                    one.massive, one.massive_channel = massive(x)
+
+        return hook
+
+    def _through_lens(self, layer: int) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            forward = self._forward
+            if forward is None or forward.predicted is None or layer not in self._layers:
+                return
+            _, rows, wanted = forward.predicted
+            found = lens.predicted(self.model, lens.output_of(output), rows, wanted)
+            one = self._layers[layer]
+            one.lens_token, one.lens_probability = found.token, found.probability
+            one.lens_entropy = found.entropy
 
         return hook
 
@@ -252,6 +289,12 @@ class Capture:
             norm = backend.value_norms(call.module, fresh)
             every = len(self.heads) == norm.shape[1]
             layer.value_norm = norm if every else norm[:, list(self.heads)]
+        if "kv_drift" in keep and forward.cached:  # no key is ever computed again
+            shape, device = (len(call.query), call.query.shape[2]), call.query.device
+            layer.key_drift = layer.value_drift = torch.full(shape, torch.nan, device=device)
+        elif "kv_drift" in keep:
+            drift = self._before.drift(call.layer, forward.prompts, call.key, call.value)
+            layer.key_drift, layer.value_drift = drift
         if "rows" in keep and not at_once:
             kept = view if isinstance(pick, slice) else _of_heads(view, pick)
             layer.held = hold(kept, *forward.rows)

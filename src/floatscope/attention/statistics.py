@@ -25,7 +25,12 @@ STATISTICS = {
     "value_norm": "norm of what each key's value writes, ‖W_O v‖",
     "residual_norm": "norm of each position's residual at the layer's input",
     "rows": "the strongest keys of each position at the step it was revealed",
+    "massive": "each position's largest residual channel over its median one, and which it is",
+    "lens": "what each layer's residual predicts at masked positions: token, probability, entropy",
+    "kv_drift": "1 − cos of each key and value with its own at the kept step before",
 }
+# Kept only where they are named: they cost more than attention's own statistics, or are seldom asked.
+ON_REQUEST = ("massive", "lens", "kv_drift")
 
 
 @dataclass(frozen=True, eq=False)

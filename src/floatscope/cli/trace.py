@@ -55,7 +55,9 @@ def trace(
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(help="Statistics to keep, with commas: mass,entropy,flow,… All by default."),
+        typer.Option(
+            help="Statistics to keep, with commas: mass,entropy,flow,… Default: all that cost little."
+        ),
     ] = None,
     groups: Annotated[
         str, typer.Option(help="Query groups: coarse (prompt, masked, revealed) or regions.")
@@ -113,6 +115,7 @@ def trace(
     * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
     """
     given = locals()
+    from ..measures.base import keep_for
     from ..models.select import choice_of
     from .early import require_sampler, require_texts, spec_of
     from .inputs import measures_of, paths_for, texts_of
@@ -149,7 +152,7 @@ def trace(
             traces = loaded.trace(
                 prompts[start : start + batch_size],
                 chosen,
-                keep=[name.strip() for name in keep.split(",")] if keep else None,
+                keep=[n.strip() for n in keep.split(",")] if keep else keep_for(wanted.values()),
                 layers=choice_of(layers, "--layers"),
                 heads=choice_of(heads, "--heads"),
                 steps=choice_of(keep_steps, "--keep-steps"),

@@ -6,7 +6,7 @@ it. Everything else (many traces, intervals, lifts, tables, a plain figure) is d
 does not apply is NaN, never a guess; a statistic that was not kept is an error that says which.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +28,7 @@ class Measure:
 
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
     units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
+    needs: ClassVar[tuple[str, ...]] = ()  # statistics that a trace keeps only where they are named
 
     def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
         several = [traces] if isinstance(traces, Trace) else list(traces)
@@ -61,3 +62,13 @@ class Measure:
     def plot(self, result: Result) -> Figure:
         """Every value with its interval and null; a measure with more to show draws its own."""
         return default_plot(result)
+
+
+def keep_for(measures: Iterable[Measure]) -> frozenset[str] | None:
+    """What to `keep` of traces that these measures will look at; None where the default will do."""
+    needed = frozenset(name for measure in measures for name in measure.needs)
+    if not needed:
+        return None
+    from ..recording.options import TraceOptions  # not where traces are only read
+
+    return TraceOptions().kept | needed

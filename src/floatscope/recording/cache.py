@@ -28,7 +28,7 @@ class RunningSums:
 
 def _join(old: LayerStatistics, new: LayerStatistics) -> LayerStatistics:
     return replace(
-        new,  # the rows kept whole are the new ones
+        new,  # the rows kept whole and the predictions are the new ones
         column_sum=_grow(old.column_sum, new.column_sum),
         entropy=_append(old.entropy, new.entropy),
         flow_sum=_grow(old.flow_sum, new.flow_sum),
@@ -36,6 +36,10 @@ def _join(old: LayerStatistics, new: LayerStatistics) -> LayerStatistics:
         columns=None if new.columns is None else _columns(old.columns, new.columns),
         value_norm=_append(old.value_norm, new.value_norm),
         residual_norm=_append(old.residual_norm, new.residual_norm),
+        massive=_append(old.massive, new.massive),
+        massive_channel=_append(old.massive_channel, new.massive_channel),
+        key_drift=_append(old.key_drift, new.key_drift),
+        value_drift=_append(old.value_drift, new.value_drift),
     )
 
 

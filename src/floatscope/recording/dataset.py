@@ -28,6 +28,13 @@ _DIMS = {
     "query_norm": ("layer", "head", "key"),
     "value_norm": ("layer", "head", "key"),
     "residual_norm": ("layer", "key"),
+    "massive": ("layer", "key"),
+    "massive_channel": ("layer", "key"),
+    "lens_token": ("layer", "key"),
+    "lens_probability": ("layer", "key"),
+    "lens_entropy": ("layer", "key"),
+    "key_drift": ("layer", "key"),
+    "value_drift": ("layer", "key"),
     "rows_counted": ("group",),
 }
 _ROW_DIMS = {
@@ -87,6 +94,7 @@ def assemble(
         "shift": model.shift,
         "mask_id": -1 if model.mask_id is None else model.mask_id,
         "end_ids": list(model.end_ids),
+        "width": int(model.net.config.hidden_size),
         "dtype": str(model.dtype).removeprefix("torch."),
         "sampler": sampler.describe(),
         "interventions": [edit.described or type(edit).__name__ for edit in model.edits],

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypedDict
 
-from ..attention.statistics import STATISTICS
+from ..attention.statistics import ON_REQUEST, STATISTICS
 from ..errors import UsageError
 from ..models import Model
 from ..models.select import Choice, chosen
@@ -55,8 +55,9 @@ class TraceOptions:
 
     @property
     def kept(self) -> frozenset[str]:
-        """The statistics to keep; all of them by default."""
-        keep = STATISTICS if self.keep is None else self.keep
+        """The statistics to keep; by default all but those that have to be asked for."""
+        default = [name for name in STATISTICS if name not in ON_REQUEST]
+        keep = default if self.keep is None else self.keep
         return frozenset([keep] if isinstance(keep, str) else keep)
 
     @property

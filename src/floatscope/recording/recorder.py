@@ -119,7 +119,22 @@ class Recorder(Watcher):
             labels=Labels(group, n_groups, region, self.n_regions),
             rows=state.predicting,
             cached=state.cached,
+            prompts=state.active,
+            predicted=self._predicted(state) if "lens" in self.keep else None,
         )
+
+    def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
+        """All masked positions of the answer; with a cache, the next one."""
+        device = state.canvas.device
+        if state.cached:
+            start, stop = state.window
+            wanted = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
+        else:
+            start, stop = state.prompt_end, state.canvas.shape[1]
+            wanted = state.masked[:, start:]
+        behind = self.model.shift + state.visible.keys - state.visible.queries
+        rows = torch.arange(start, stop, device=device) - behind
+        return start, rows.clamp(min=0), wanted
 
     # Afterwards
 

@@ -17,6 +17,8 @@ from torch import Tensor
 from ..attention import Captured, Rows
 from .transfer import Outbox
 
+_FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
+
 
 @dataclass(eq=False)
 class PromptRecord:
@@ -31,8 +33,10 @@ class PromptRecord:
     events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
-    def place(self, name: str, values: Tensor, kind: np.dtype, by_key: bool) -> np.ndarray:
-        """Where the present step's values go. Positions not there yet are NaN."""
+    def place(
+        self, name: str, values: Tensor, kind: np.dtype, by_key: bool, start: int = 0
+    ) -> np.ndarray:
+        """Where the present step's values go, from position `start`. Others are NaN, numbers −1."""
         shape = tuple(values.shape)
         if name not in self.arrays:
             whole = (*shape[:-1], self.size) if by_key else shape
@@ -40,8 +44,9 @@ class PromptRecord:
         here = self.arrays[name][len(self.steps) - 1]
         if not by_key:
             return here
-        here[..., shape[-1] :] = np.nan
-        return here[..., : shape[-1]]
+        stop = start + shape[-1]
+        here[..., :start] = here[..., stop:] = np.nan if kind.kind == "f" else -1
+        return here[..., start:stop]
 
     def reveal(
         self,
@@ -80,9 +85,9 @@ def record(
     def post(recorded: PromptRecord, name: str, part: Tensor, kind: np.dtype, by_key: bool) -> None:
         outbox.post(part, recorded.place(name, part, kind, by_key))
 
-    def take(name: str, whole: Tensor) -> None:  # batch first, keys last
+    def take(name: str, whole: Tensor, kind: np.dtype = dtype) -> None:  # batch first, keys last
         for one, (recorded, padding) in zip(whole, places, strict=True):
-            post(recorded, name, one[..., padding:], dtype, by_key=True)
+            post(recorded, name, one[..., padding:], kind, by_key=True)
 
     def take_regions(name: str, whole: Tensor) -> None:  # batch first, (from, to) last
         for one, (recorded, _) in zip(whole, places, strict=True):
@@ -102,9 +107,18 @@ def record(
             post(recorded, "column_sum", own[..., padding:], dtype, by_key=True)
             post(recorded, "rows_counted", n, np.dtype(np.int64), by_key=False)
         del column
-    for name in ("entropy", "value_norm", "residual_norm"):
+    for name in ("entropy", "value_norm", "residual_norm", "key_drift", "value_drift"):
         if (whole := stacked(name)) is not None:
             take(name, whole)
+    if (ratio := stacked("massive")) is not None and (at := stacked("massive_channel")) is not None:
+        take("massive", ratio, _FLOAT)  # may be larger than float16 holds
+        take("massive_channel", at, _INT)
+    for name in ("lens_token", "lens_probability", "lens_entropy"):
+        if (whole := stacked(name)) is not None:  # (b, layer, w): of the positions predicted
+            kind = _INT if name == "lens_token" else dtype
+            for one, (recorded, padding) in zip(whole, places, strict=True):
+                start = captured.first_predicted - padding
+                outbox.post(one, recorded.place(name, one, kind, True, start))
     some = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
     if (flow := stacked("flow_sum")) is not None:
         take_regions("flow", flow / some[:, None])  # (b, layer, h, r, r)

@@ -1,6 +1,6 @@
 """The worker: one shard in, arrays out. The only file of the studies that runs a model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..instrument import Model
 from ..interventions import DoesNotFit
 from ..interventions.parse import intervention_of
+from ..measures.base import Measure, keep_for
 from ..registry import load_plugin
 from ..sequences.prompt import Encoded, Prompt
 from ..sequences.vocabulary import ModelFacts
@@ -36,7 +37,8 @@ from .values import Arrays, flatten
 # Measured and let go; the viewer shows the rest of a trace.
 _LET_GO = (
     *("entropy", "flow", "rollout", "score", "cosine"),
-    *("key_norm", "query_norm", "value_norm", "residual_norm"),
+    *("key_norm", "query_norm", "value_norm", "residual_norm", "massive", "massive_channel"),
+    *("lens_token", "lens_probability", "lens_entropy", "key_drift", "value_drift"),
 )
 Tick = Callable[[float, float], None]
 
@@ -87,15 +89,17 @@ class ShardWorker:
         left_out: list[dict[str, str]] = []
         chosen = range(spec["start"], spec["stop"])
         trained = spec.get("control") is None
-        measures = self.by_domain[spec["domain"]] if trained else self.controlled
-        for done, (index, name, trace) in enumerate(self._traces(model, spec, left_out)):
+        measures = self._measures(spec)
+        keep = keep_for(measures.values())
+        for done, (index, name, trace) in enumerate(self._traces(model, spec, keep, left_out)):
             tick(done + len(left_out), len(chosen))
             said: dict[str, Any] = {"id": name, "index": index, "text": trace.text, "values": {}}
             states = {"": trace}  # what measures look at: the decoding, or a text that is read
             for key, measure in measures.items():
                 state = next((s for s in (FINISHED, SAME) if key.endswith(s)), "")
                 if state not in states:
-                    states[state] = self._read(model, trace, state, spec["domain"], index)
+                    read = self._read(model, trace, state, spec["domain"], index, keep)
+                    states[state] = read
                 said["values"][key] = flatten(measure.one(states[state]), f"{index}/{key}", arrays)
             if trained and spec["domain"] == QUESTIONS and index < self.request.view:
                 shown = trace.data.drop_vars(_LET_GO, errors="ignore")
@@ -104,12 +108,25 @@ class ShardWorker:
         # What a control cannot trace is what its model could not, and is listed there.
         return arrays, {"examples": examples, "left_out": left_out if trained else []}
 
-    def _read(self, model: Model, trace: Trace, state: str, domain: str, index: int) -> Trace:
+    def _measures(self, spec: dict[str, Any]) -> dict[str, Measure]:
+        return (
+            self.controlled if spec.get("control") is not None else self.by_domain[spec["domain"]]
+        )
+
+    def _read(
+        self,
+        model: Model,
+        trace: Trace,
+        state: str,
+        domain: str,
+        index: int,
+        keep: Collection[str] | None,
+    ) -> Trace:
         """One forward: over the model's own finished text, or over one that all models read."""
         if state == FINISHED:
-            return model.read(trace)
+            return model.read(trace, keep=keep)
         _, prompt = self._prompt(domain, index, model)
-        return model.read(prompt, answer=self._gold(domain, index))
+        return model.read(prompt, answer=self._gold(domain, index), keep=keep)
 
     def _gold(self, domain: str, index: int) -> str:
         """The answer that all models read: at most as many words as they would decode tokens."""
@@ -121,7 +138,11 @@ class ShardWorker:
         return space + " ".join(words[: self.request.length])
 
     def _traces(
-        self, model: Model, spec: dict[str, Any], left_out: list[dict[str, str]]
+        self,
+        model: Model,
+        spec: dict[str, Any],
+        keep: Collection[str] | None,
+        left_out: list[dict[str, str]],
     ) -> Iterator[tuple[int, str, Trace]]:
         """Index, name and trace of each example that can be traced; a batch at a time in memory."""
         together = self.request.trace_batch
@@ -140,7 +161,7 @@ class ShardWorker:
                 sampler = self.sampler(model)
                 if spec.get("control") is not None and model.is_diffusion:
                     sampler = replace(sampler, steps=self.request.control_steps or sampler.steps)
-                traces = model.trace(encoded, sampler, batch_size=together)
+                traces = model.trace(encoded, sampler, batch_size=together, keep=keep)
                 for (index, (name, _)), trace in zip(prompts.items(), traces, strict=True):
                     yield index, name, trace
 

@@ -49,13 +49,13 @@ def draw(
         panels(1, 1, width=natural, height=2.6) as (figure, axes),
     ):
         axis: Axes = axes[0, 0]
-        image = _colours(axis, values.values, lift)
+        image = colours(axis, values.values, lift)
         axis.autoscale(False)
-        room = _room(axis, ax is None)
+        room = room_of(axis, ax is None)
         # One step has the tokens it saw; several have those that stand there in the end.
         words = data["final_token"] if not isinstance(step, int) else data["token"].sel(step=step)
-        _ticks(axis.yaxis, values, rows, words, room[1], tokens)
-        _ticks(axis.xaxis, values, columns, words, room[0], tokens)
+        ticks(axis.yaxis, values, rows, words, room[1], tokens)
+        ticks(axis.xaxis, values, columns, words, room[0], tokens)
         grey = "; grey: not there yet" if np.isnan(values.values).any() else ""
         axis.set(xlabel=columns + grey, ylabel=rows)
         above = _regions(axis, values, columns, data, room[0], "black" if lift else "white")
@@ -68,7 +68,7 @@ def draw(
     return axis
 
 
-def _colours(axis: Axes, values: np.ndarray, lift: bool) -> Any:
+def colours(axis: Axes, values: np.ndarray, lift: bool) -> Any:
     import matplotlib
     from matplotlib.colors import LogNorm
 
@@ -94,7 +94,7 @@ def _decades(bar: Any, span: float) -> None:
     bar.minorticks_off()
 
 
-def _room(axis: Axes, own: bool) -> tuple[float, float]:
+def room_of(axis: Axes, own: bool) -> tuple[float, float]:
     """Points along x and y; of a figure that has no layout yet, about what it will have."""
     if not own:
         box = axis.get_window_extent()
@@ -104,7 +104,7 @@ def _room(axis: Axes, own: bool) -> tuple[float, float]:
     return 72 * width - points(80), 72 * height - points(90)
 
 
-def _ticks(
+def ticks(
     axis: Any, values: Any, dim: str, words: xr.DataArray, room: float, tokens: bool | None
 ) -> None:
     labels = values[dim].values

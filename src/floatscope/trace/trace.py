@@ -18,6 +18,7 @@ from ..errors import TraceError
 from . import store
 from .checked import damaged
 from .heatmap import draw
+from .pattern import Patterns, draw_pattern
 from .tokens import by_step
 
 if TYPE_CHECKING:
@@ -168,6 +169,35 @@ class Trace:
         return self._need("residual_norm", "residual_norm")
 
     @property
+    def massive(self) -> xr.DataArray:
+        """max |x| over median |x| of the residual's channels at the layer's input, by position."""
+        return self._need("massive", "massive")
+
+    @property
+    def massive_channel(self) -> xr.DataArray:
+        """Which channel is the largest; −1 where a position is not there yet."""
+        return self._need("massive_channel", "massive")
+
+    @property
+    def lens(self) -> xr.Dataset:
+        """What each layer's output predicts at masked positions: `token` id, `probability`, `entropy`.
+
+        By the position that is predicted, whichever row predicts it; −1 and NaN where it is not masked.
+        A causal model's next position is predicted at each step. The mask itself is never predicted.
+        """
+        names = ("token", "probability", "entropy")
+        return xr.Dataset({n: self._need(f"lens_{n}", "lens").drop_vars("token") for n in names})
+
+    @property
+    def key_drift(self) -> xr.DataArray:
+        """1 − cos of k_j with itself at the kept step before, mean over heads; NaN with a KV cache."""
+        return self._need("key_drift", "kv_drift")
+
+    @property
+    def value_drift(self) -> xr.DataArray:
+        return self._need("value_drift", "kv_drift")
+
+    @property
     def rows(self) -> xr.Dataset:
         """One event per reveal: the strongest keys of the row that predicted it, and its region sums."""
         self._need("row_key", "rows")
@@ -239,6 +269,28 @@ class Trace:
         chosen: dict[str, Any] = {"layer": layer, "head": head, "step": step, "region": region}
         look: dict[str, Any] = {"lift": lift, "tokens": tokens, **size}
         return draw(self.data, self.mass, self.null, rows, columns, **chosen, **look)
+
+    def show(
+        self,
+        step: int,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        model: Patterns,
+        tokens: bool | None = None,
+        ax: "Axes | None" = None,
+        width: float | None = None,
+        height: float | None = None,
+        font_size: float | None = None,
+    ) -> "Axes":
+        """The whole pattern of a head at a step, queries by keys, computed again by `model`.
+
+        The trace holds none of it: `model` is the one that was traced. Without a layer or a head, the
+        mean over them. The other options are `heatmap`'s.
+        """
+        size: dict[str, Any] = {"ax": ax, "width": width, "height": height, "font_size": font_size}
+        pattern = model.pattern(self, step=step, layer=layer, head=head)
+        return draw_pattern(pattern, tokens=tokens, **size)
 
     # Keeping it
 

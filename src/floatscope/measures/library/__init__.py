@@ -22,5 +22,8 @@ if TYPE_CHECKING:
     from .order import DecodingOrder
     from .entropy import AttentionEntropy
     from .agreement import Agreement
+    from .lens import LogitLens
+    from .massive import MassiveActivations
+    from .kv_drift import KVDrift
 
 MEASURES.offer(__name__, lazily(__name__), called={"AttentionEntropy": "entropy"})

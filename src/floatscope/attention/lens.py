@@ -1,0 +1,92 @@
+"""The logit lens: what the network would predict if it ended after a layer.
+
+A layer's output goes through the final norm and the head, a few rows at a time: the vocabulary of many
+rows, or of all layers, is never in memory at once. That norm and head are all there is after the last
+layer is shown once per network, on a short text; a network that does more there is refused.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from ..errors import CaptureError
+from ..models import Model
+
+_CELLS = 1 << 24  # logits at once
+_PROBE = 8  # tokens of the text on which the head is compared
+_proven: "WeakSet[nn.Module]" = WeakSet()
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """What rows predict, at the positions asked for; −1 and NaN at the others."""
+
+    token: Int[Tensor, "b w"]
+    probability: Float[Tensor, "b w"]  # of that token
+    entropy: Float[Tensor, "b w"]  # of the whole distribution, in nats
+
+
+def check(model: Model) -> None:
+    """The network's logits are norm and head of its last layer's output."""
+    net = model.net
+    if net in _proven:
+        return
+    head: Any = net.get_output_embeddings()
+    if head is None or not hasattr(net.model, "norm"):
+        raise CaptureError(
+            f"{model.name} has no final norm and head where a lens looks for them",
+            "Trace it without 'lens'.",
+        )
+    last: list[Tensor] = []
+    ids = torch.arange(_PROBE, device=model.device)[None] % model.vocab_size
+    hook = net.model.layers[-1].register_forward_hook(
+        lambda *call: last.append(output_of(call[-1]))
+    )
+    try:
+        wanted = model.logits(ids).float()
+    finally:
+        hook.remove()
+    with torch.inference_mode():
+        own = head(net.model.norm(last[0])).float()
+    if not torch.allclose(own, wanted, rtol=1e-2, atol=1e-2 * float(wanted.abs().max())):
+        raise CaptureError(
+            f"the logits of {model.name} are not its final norm and head alone",
+            "A lens would show another distribution: trace it without 'lens'.",
+        )
+    _proven.add(net)
+
+
+def output_of(block: Any) -> Tensor:
+    """Of a layer, whose output may come with other things."""
+    tensor: Tensor = block[0] if isinstance(block, tuple) else block
+    return tensor
+
+
+def predicted(
+    model: Model, x: Float[Tensor, "b q d"], rows: Int[Tensor, " w"], wanted: Bool[Tensor, "b w"]
+) -> Predicted:
+    """From the output of a layer: what each row predicts, where it is wanted. Never the mask."""
+    net = model.net
+    head: Any = net.get_output_embeddings()
+    chosen = x[:, rows][wanted]  # (n, d)
+    token = torch.full(wanted.shape, -1, device=x.device)
+    probability, entropy = (torch.full(wanted.shape, torch.nan, device=x.device) for _ in "pe")
+    best, sure, nats = [], [], []
+    for part in chosen.split(max(1, _CELLS // model.vocab_size)):
+        logits = head(net.model.norm(part))
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if model.mask_id is not None:
+            logits[:, model.mask_id] = -torch.inf
+        p = logits.softmax(-1)
+        most = p.max(-1)
+        best.append(most.indices)
+        sure.append(most.values.float())
+        nats.append(torch.special.entr(p).sum(-1).float())
+    if len(chosen):
+        token[wanted], probability[wanted] = torch.cat(best), torch.cat(sure)
+        entropy[wanted] = torch.cat(nats)
+    return Predicted(token, probability, entropy)

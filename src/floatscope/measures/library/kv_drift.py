@@ -1,0 +1,78 @@
+"""K/V drift: how far do keys and values turn from step to step, where the token stayed and where not?
+
+What approximate caches bet on: a key that hardly turns may be used again. It says nothing of what using
+an old one would do to the prediction.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ...trace import Trace
+from ..base import Measure
+from ..contrast import by_layer
+from ..result import Result
+from ..style import ABOVE, Figure, band, headline, panels
+
+KINDS = ("prompt", "masked", "revealed", "changed")
+
+
+@dataclass(frozen=True)
+class KVDrift(Measure):
+    """1 − cos of each key, and of each value, with its own at the kept step before. See 2505.15781.
+
+    By layer, the mean over heads, steps and positions of a kind: `key_prompt`, `value_prompt` at the
+    prompt; `key_masked`, … where there was and is a mask; `…_revealed` where the same token stands
+    in both steps; `…_changed` where another does, mostly a mask before. 0: the same direction, as a
+    cache assumes. Keys are those after rotation: a position's angle is the same at every step.
+
+    NaN at the first kept step, and for a causal model with a KV cache, whose keys never change. There is no
+    null: compare kinds, layers, and an untrained model.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("kv_drift",)
+    units: ClassVar[dict[str, str]] = dict.fromkeys(
+        [f"{side}_{kind}" for side in ("key", "value") for kind in KINDS], "1 − cos"
+    )
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        kinds = _kinds(trace)
+        return xr.Dataset(
+            {
+                f"{side}_{kind}": by_layer(drift.where(kinds == kind))
+                for side, drift in (("key", trace.key_drift), ("value", trace.value_drift))
+                for kind in KINDS
+            }
+        )
+
+    def plot(self, result: Result) -> Figure:
+        with panels(1, 2) as (figure, axes):
+            for axis, side in zip(axes[0], ("key", "value"), strict=True):
+                for i, kind in enumerate(KINDS):
+                    if result.data[f"{side}_{kind}"].notnull().any():
+                        band(axis, result, f"{side}_{kind}", "layer", series=i, label=kind)
+                axis.set(ylabel=f"{side}s, 1 − cos", xlabel="layer")
+                if axis.get_legend_handles_labels()[0]:
+                    axis.set_yscale("log", nonpositive="mask")
+                    axis.legend(ncols=2, **ABOVE)
+                else:
+                    axis.text(0.5, 0.5, "one step, or a KV cache", ha="center")
+                    axis.set(xticks=[], yticks=[])
+            headline(figure, f"{result.model}, n = {result.n}: since the step before")
+        return figure
+
+
+def _kinds(trace: Trace) -> xr.DataArray:
+    """(step, key): what happened to each position since the kept step before."""
+    steps = trace.data["step"].values
+    canvas = trace.canvas.values[steps]
+    changed = np.zeros(canvas.shape, bool)
+    changed[1:] = canvas[1:] != canvas[:-1]
+    masked, answer = trace.data["masked"].values, trace.data["region"].values == "answer"
+    kind = np.where(masked, "masked", np.where(answer, "revealed", "prompt"))
+    kind = np.where(changed, "changed", kind)
+    return xr.DataArray(
+        kind, dims=("step", "key"), coords={"step": steps, "key": trace.data["key"].values}
+    )

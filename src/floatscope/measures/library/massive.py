@@ -1,0 +1,106 @@
+"""Massive activations: at which positions and layers does one residual channel dwarf the others?
+
+It looks at channels of the residual. Whether such a position also draws attention is ExtremeTokens.
+"""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ...errors import UsageError
+from ...trace import Trace
+from ..base import Measure
+from ..contrast import by_layer
+from ..result import Result
+from ..style import ABOVE, Figure, band, headline, panels
+
+_NORMAL = NormalDist()
+_MEDIAN = _NORMAL.inv_cdf(0.75)  # of |x| of a standard normal
+
+
+@dataclass(frozen=True)
+class MassiveActivations(Measure):
+    """Largest residual channel over the median one, max |x| / median |x|. Sun et al. 2402.17762.
+
+    By layer, of the residual at its input; means over steps are taken in logarithms.
+
+    - `largest`: of the position where the ratio is largest
+    - `first`: of position 0
+    - `typical`: the median over positions
+    - `count`: how many positions are above `threshold`
+    - `same_channel`: of these, how many share the layer's most frequent channel; NaN without any
+
+    Null: channels that are independent and normal (the median of what they would give).
+    """
+
+    threshold: float = 100.0
+    needs: ClassVar[tuple[str, ...]] = ("massive",)
+    units: ClassVar[dict[str, str]] = {
+        "largest": "×",
+        "first": "×",
+        "typical": "×",
+        "count": "positions",
+        "same_channel": "share",
+    }
+
+    def __post_init__(self) -> None:
+        if not self.threshold > 1:
+            raise UsageError(f"threshold = {self.threshold}", "A ratio over the median: above 1.")
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        ratio, channel = trace.massive, trace.massive_channel
+        ratio = ratio.where(np.isfinite(ratio))
+        there = ratio.notnull()
+        values = {
+            "largest": _log_mean(ratio.max("key")),
+            "first": _log_mean(ratio.isel(key=0)),
+            "typical": _log_mean(ratio.median("key")),
+            "count": by_layer((ratio > self.threshold).sum("key").astype(float)),
+            "same_channel": _shared(channel, ratio > self.threshold),
+        }
+        width, size = int(trace.info.get("width", 0)), int(there.sum("key").max())
+        nulls = dict.fromkeys(("largest", "first", "typical", "count"), np.nan)
+        if width:
+            one, all_of = _normal_peak(width), _normal_peak(width * size)
+            below = 2 * _NORMAL.cdf(self.threshold * _MEDIAN) - 1
+            count = size * (1 - below**width)
+            nulls = {"largest": all_of, "first": one, "typical": one, "count": count}
+        flat = {f"{name}_null": xr.full_like(values[name], x) for name, x in nulls.items()}
+        return xr.Dataset({**values, **flat})
+
+    def plot(self, result: Result) -> Figure:
+        with panels(1, 2) as (figure, axes):
+            left, right = axes[0]
+            for i, name in enumerate(("largest", "first", "typical")):
+                band(left, result, name, "layer", series=i, label=name)
+            left.set_yscale("log")
+            left.set_ylabel("max |x| / median |x|")
+            left.legend(ncols=3, **ABOVE)
+            band(right, result, "count", "layer")
+            right.set_ylabel(f"positions over {self.threshold:g}×")
+            right.set_ylim(bottom=0)
+            headline(figure, f"{result.model}, n = {result.n}: residual channels (dotted: null)")
+        return figure
+
+
+def _log_mean(ratio: xr.DataArray) -> xr.DataArray:
+    logs = by_layer(xr.apply_ufunc(np.log, ratio.where(ratio > 0)))
+    return logs.copy(data=np.exp(logs.values))
+
+
+def _shared(channel: xr.DataArray, over: xr.DataArray) -> xr.DataArray:
+    order = ("layer", "step", "key")
+    which, chosen = channel.transpose(*order).values, over.transpose(*order).values
+    shares = []
+    for of_layer, here in zip(which, chosen, strict=True):
+        counts = np.unique(of_layer[here], return_counts=True)[1]
+        shares.append(counts.max() / counts.sum() if len(counts) else np.nan)
+    return xr.DataArray(shares, dims="layer", coords={"layer": channel["layer"].values})
+
+
+def _normal_peak(count: int) -> float:
+    """Largest of so many normal channels (its median) over the median channel."""
+    return _NORMAL.inv_cdf((1 + 0.5 ** (1 / count)) / 2) / _MEDIAN

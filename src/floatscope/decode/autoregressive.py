@@ -12,7 +12,7 @@ from ..sequences.decoding import ABSENT, Change, Decoding, Progress
 from ..sequences.prompt import Encoded
 from .draw import sample, stream
 from .samplers.autoregressive import Autoregressive
-from .state import State, Watcher, lay_out, notify_edits
+from .state import State, Watcher, lay_out, notify_edits, overruled
 
 
 @torch.inference_mode()
@@ -51,6 +51,7 @@ def continue_text(
                 for one, generator in zip(logits, streams, strict=True)
             ]
         )
+        token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
         sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
         alive = torch.tensor([not e for e in ended], device=canvas.device)
         watcher.committed(state, alive[:, None], token[:, None])

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from ..errors import UsageError
 from ..models import Model, seam
 from ..sequences.decoding import Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
@@ -20,7 +21,7 @@ from .coupling import listening
 from .draw import sample, stream
 from .samplers.autoregressive import Autoregressive
 from .samplers.base import Guess, Sampler
-from .state import State, Watcher, check_fits, lay_out, notify_edits
+from .state import State, Watcher, check_fits, lay_out, notify_edits, overruled
 
 AnySampler = Sampler | Autoregressive
 
@@ -123,13 +124,27 @@ def denoise(
         steps = guess.steps
         quota = sampler.quota(guess.masked.sum(-1), width, first.step, steps)
         reveal = sampler.select(guess, quota)
+        if sampler.adaptive:
+            # At least one per step: no block takes more steps than it has places, unless an intervention
+            # put some back. Then the last step reveals all that is left.
+            last = torch.tensor([entries[b].step + 1 == steps for b in active])
+            reveal = reveal | (guess.masked & last[:, None].to(reveal.device))
         window = slice(lo - prompt_end, hi - prompt_end)
         take = sampler.revise(guess, sure[active, window], first.step, steps) & ~reveal
-        was = now[:, lo:hi]
-        after = torch.where(reveal, guess.token, torch.where(take, model.mask_id, was))
-        sure[active, window] = torch.where(reveal, guess.confidence, sure[active, window])
-        canvas[active, lo:hi] = after
-        watcher.committed(state, reveal, guess.token)
+        was, token, confidence = now[:, lo:hi], guess.token, guess.confidence
+        decided = now.clone()
+        decided[:, lo:hi] = torch.where(reveal, token, torch.where(take, model.mask_id, was))
+        final = overruled(model, state, decided)
+        if final is not decided:
+            _check_filled(model, final, prompt_end, width, sampler, [entries[b] for b in active])
+            token = final[:, lo:hi]
+            reveal = (was == model.mask_id) & (token != model.mask_id)
+            other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
+            confidence = torch.where(token == guess.token, confidence, other)
+            sure[active, window] = torch.where(token != was, confidence, sure[active, window])
+        sure[active, window] = torch.where(reveal, confidence, sure[active, window])
+        canvas[active] = final
+        watcher.committed(state, reveal, token)
         offered = torch.where(guess.masked, guess.confidence, torch.nan)
         # The one wait for the device in a step, where it matters what was revealed: who has finished?
         answers = canvas[active, prompt_end:]
@@ -199,6 +214,28 @@ def _guess(
         step=entries[0].step,
         steps=sampler.block_steps(entries[0].block),
     )
+
+
+def _check_filled(
+    model: Model,
+    canvas: Int[Tensor, "b s"],
+    prompt_end: int,
+    width: int,
+    sampler: Sampler,
+    entries: list[_Entry],
+) -> None:
+    """A step's decision was overruled: no mask may stand where no step will come to fill it."""
+    for entry, answer in zip(
+        entries, (canvas[:, prompt_end:] == model.mask_id).tolist(), strict=True
+    ):
+        last = entry.step + 1 == sampler.block_steps(entry.block)
+        over = (entry.block + last) * width  # positions whose block has no step left
+        if any(answer[:over]):
+            raise UsageError(
+                f"position {answer.index(True)} of the answer is to be masked again, and its block has no "
+                "step left in which it could be revealed",
+                "Choose an earlier step, or a sampler with longer blocks.",
+            )
 
 
 def _advance(

@@ -129,6 +129,10 @@ class Edit(Watcher):
     def look(self, state: State) -> None:
         """Runs that forward; the edits before this one are in force for it."""
 
+    def overrule(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
+        """The canvas as a step is about to leave it; return another one to change the decision."""
+        return canvas
+
     def report(self, prompt: int, steps: int) -> dict[str, float]:
         """What it did in the decoding that has just ended, to this prompt of the batch."""
         return {}
@@ -138,6 +142,13 @@ def prepared(model: Model, prompt: Encoded) -> Encoded:
     for edit in model.edits:
         prompt = edit.prepare(prompt)
     return prompt
+
+
+def overruled(model: Model, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
+    """What the interventions in force make of a step's decision; the canvas itself where they agree."""
+    for edit in model.edits:
+        canvas = edit.overrule(state, canvas)
+    return canvas
 
 
 @contextmanager

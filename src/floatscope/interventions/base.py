@@ -155,12 +155,17 @@ class Together(Intervention):
         return " + ".join(part.describe() for part in self.parts)
 
 
+def probe_text(model: Model) -> Encoded:
+    """A random text, the same for every intervention."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, model.vocab_size, (_PROBE,), generator=generator).tolist()
+    return Encoded(tuple(ids), ("prompt", "rest") * (_PROBE // 2))
+
+
 @torch.inference_mode()
 def _predictions(model: Model) -> Tensor:
     """What the model predicts at the end of a random text, through the same door as decoding."""
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, model.vocab_size, (_PROBE,), generator=generator).tolist()
-    prompt = prepared(model, Encoded(tuple(ids), ("prompt", "rest") * (_PROBE // 2)))
+    prompt = prepared(model, probe_text(model))
     answer = [] if model.mask_id is None else [model.mask_id] * 4
     canvas = torch.tensor([[*prompt.ids, *answer]], device=model.device)
     size = canvas.shape[1]

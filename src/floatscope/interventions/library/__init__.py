@@ -14,5 +14,7 @@ if TYPE_CHECKING:
     from .boost_dynamics import BoostDynamics
     from .ablate_heads import AblateHeads
     from .patch import Patch
+    from .force_token import ForceToken
+    from .remasked import Remasked
 
 INTERVENTIONS.offer(__name__, lazily(__name__))

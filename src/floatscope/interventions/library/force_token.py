@@ -1,0 +1,78 @@
+"""ForceToken: a position of the answer gets this token at step t, and the decoding goes on. What follows?"""
+
+from dataclasses import dataclass, replace
+
+from jaxtyping import Int
+from torch import Tensor
+
+from ...decode.state import State
+from ...errors import UsageError
+from ...models import Model
+from ..overruling import ActingOverrule, Overruling, check_step
+
+
+@dataclass(frozen=True)
+class ForceToken(Overruling):
+    """After step `step`, `position` of the answer (from 0) holds `token`, whatever the step decided.
+
+    In a diffusion model (step 0 by default) the position may be masked or revealed, in any block; a sampler
+    that takes tokens back may take this one back too. A causal model generates position p at step p: give
+    no step. `Decoding.info["forced"]` is 1 where the canvas became another one; the confidence at a
+    position that a causal model was forced to is p of the forced token.
+    """
+
+    position: int = 0
+    token: int = -1
+    step: int | None = None
+
+    def check(self, model: Model) -> None:
+        if not 0 <= self.token < model.vocab_size:
+            raise UsageError(
+                f"ForceToken: token = {self.token} is not in the vocabulary of {model.name}",
+                f"Give a token id from 0 to {model.vocab_size - 1}.",
+            )
+        if self.token == model.mask_id:
+            raise UsageError(
+                "ForceToken: the token is the mask", "Use Remasked(positions, step) for that."
+            )
+        if self.position < 0:
+            raise UsageError(
+                f"ForceToken: position = {self.position}", "Count the answer's positions from 0."
+            )
+        if self.step is not None:
+            check_step(self.step, "ForceToken")
+        if not model.is_diffusion and self.step not in (None, self.position):
+            raise UsageError(
+                f"ForceToken: {model.name} generates position {self.position} at step "
+                f"{self.position}, not {self.step}",
+                "Leave step out for a causal model.",
+            )
+
+    def probes(self, model: Model) -> "list[ForceToken]":
+        """With this token, and with another: the first step may choose one of them by itself."""
+        others = (i for i in range(model.vocab_size) if i not in (self.token, model.mask_id))
+        first = replace(self, position=0, step=None)
+        return [first, replace(first, token=next(others))]
+
+    def acting(self, model: Model) -> "_Acting":
+        step = self.position if not model.is_diffusion else self.step or 0
+        return _Acting(model, self.position, self.token, step)
+
+
+class _Acting(ActingOverrule):
+    name = "forced"
+
+    def __init__(self, model: Model, position: int, token: int, step: int) -> None:
+        super().__init__(model, step)
+        self.position, self.token = position, token
+
+    def changed(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
+        length = canvas.shape[1] - state.prompt_end
+        if self.position >= length:
+            raise UsageError(
+                f"ForceToken: position = {self.position} of an answer of {length} tokens",
+                "Count from 0, or generate more.",
+            )
+        canvas = canvas.clone()
+        canvas[:, state.prompt_end + self.position] = self.token
+        return canvas

@@ -1,0 +1,85 @@
+"""What changes a step's decision share: the steps at which they do, the proof, the record.
+
+No forward is changed: the model goes on from another canvas. The decision of step t is overruled after its
+forward, so that step t + 1 is the first to see it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from ..decode.loop import AnySampler, decode
+from ..decode.samplers.autoregressive import Autoregressive
+from ..decode.samplers.confidence import Confidence
+from ..decode.state import State, prepared
+from ..errors import ModelError, UsageError
+from ..models import Model
+from .base import Acting, Intervention, probe_text
+
+
+@dataclass(frozen=True)
+class Overruling(Intervention):
+    """Sets positions of the answer after a step, whatever the step decided there."""
+
+    def probes(self, model: Model) -> Sequence[Intervention]:
+        """Versions of itself, one of which must change what the first step of any decoding leaves."""
+        raise TypeError(f"{type(self).__name__} must define probes")
+
+    def prove(self, model: Model) -> None:
+        before = _first_step(model)
+        for probe in self.probes(model):
+            with probe.in_force(model):
+                after = _first_step(model)
+            if not np.array_equal(before, after):
+                return
+        raise ModelError(
+            f"{self.describe()} leaves the first step of {model.name} as it was",
+            "Its sampler may not ask interventions; use one of Floatscope's.",
+        )
+
+
+class ActingOverrule(Acting):
+    """Counts, for each prompt, the positions that it changed."""
+
+    name = ""  # of the count, in what a decoding says of itself
+
+    def __init__(self, model: Model, step: int) -> None:
+        super().__init__(model)
+        self.step = step
+        self.count: dict[int, int] = {}
+
+    def begin(self, state: State) -> None:
+        if state.step == 0 and not state.blind:
+            self.count = {}
+
+    def overrule(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
+        if state.step != self.step:
+            return canvas
+        changed = self.changed(state, canvas)
+        count = (changed != canvas).sum(-1).tolist()
+        self.count = dict(zip(state.active, count, strict=True))
+        return changed
+
+    def changed(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
+        """The canvas as this step shall leave it."""
+        raise TypeError(f"{type(self).__name__} must define changed")
+
+    def report(self, prompt: int, steps: int) -> dict[str, float]:
+        reached = self.step < steps  # a prompt that had ended before is in the batch, inert
+        return {self.name: float(self.count.get(prompt, 0) if reached else 0)}
+
+
+def check_step(step: object, what: str) -> None:
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise UsageError(f"{what}: step = {step!r}", "Count steps from 0.")
+
+
+def _first_step(model: Model) -> np.ndarray:
+    """The canvas after the first step of a short decoding."""
+    sampler: AnySampler = Autoregressive(length=2, stop_at_eos=False)
+    if model.is_diffusion:
+        sampler = Confidence(length=2, steps=2, stop_at_eos=False)
+    return decode(model, [prepared(model, probe_text(model))], sampler)[0].canvas[1]

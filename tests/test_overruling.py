@@ -1,0 +1,198 @@
+"""ForceToken and Remasked: a decoding goes on as if its step had decided otherwise, and is filled."""
+
+import numpy as np
+import pytest
+import torch
+from plain_forward import plain
+from tiny_models import CAUSAL, DIFFUSION, EVERY, sampler_for
+
+import floatscope as fs
+from floatscope.errors import UsageError
+from floatscope.interventions.parse import intervention_of
+from floatscope.models import seam
+from floatscope.sequences.decoding import Change
+
+PROMPT = "Go on, and say it."
+PROMPTS = [PROMPT, "Other words."]
+
+
+@torch.inference_mode()
+def by_hand(model, length, steps, overrule):
+    """Confidence decoding as a plain loop over plain forwards; `overrule(step, answer)` after each step."""
+    ids = list(model.encode(PROMPT).ids)
+    answer, canvases = [model.mask_id] * length, []
+    for step in range(steps):
+        canvases.append(list(answer))
+        logits = plain(model, [*ids, *answer])[0]
+        rows = [max(0, len(ids) + n - model.shift) for n in range(length)]
+        p = logits[rows].float()
+        p[:, model.mask_id] = -torch.inf
+        sure, token = p.softmax(-1).max(-1)
+        masked = [n for n in range(length) if answer[n] == model.mask_id]
+        quota = -(-len(masked) // (steps - step))
+        for n in sorted(masked, key=lambda n: (-float(sure[n]), n))[:quota]:
+            answer[n] = int(token[n])
+        overrule(step, answer)
+    return [*canvases, answer]
+
+
+def answers(decoding):
+    return decoding.canvas[:, len(decoding.prompt.ids) :].tolist()
+
+
+@pytest.mark.parametrize("family", DIFFUSION)
+@pytest.mark.parametrize("step", [0, 2])
+def test_the_decoding_goes_on_from_what_was_forced(exact, family, step):
+    model, sampler = exact[family], fs.Confidence(length=6, steps=6, stop_at_eos=False)
+
+    def overrule(now, answer):
+        if now == step:
+            answer[4] = 65
+
+    with fs.ForceToken(4, 65, step)(model):
+        done = model.generate(PROMPT, sampler)
+        trace = model.trace(PROMPT, sampler)
+    assert answers(done) == by_hand(model, 6, 6, overrule)
+    assert model.mask_id not in answers(done)[-1] and done.steps == 6
+    assert done.info["forced"] == 1
+    start = len(done.prompt.ids)
+    assert done.change[step, start + 4] in (Change.REVEAL, Change.EDIT)
+    plainly = model.generate(PROMPT, sampler)
+    np.testing.assert_array_equal(plainly.canvas[: step + 1], done.canvas[: step + 1])
+    np.testing.assert_array_equal(trace.canvas, done.canvas)
+    assert trace.interventions == (fs.ForceToken(4, 65, step).describe(),)
+    rows = trace.data.where(trace.data["event_position"] == start + 4, drop=True)
+    assert int(rows["event_token"][-1]) == 65 or done.change[step, start + 4] == Change.EDIT
+    assert not model.edits and not seam._handlers
+
+
+@pytest.mark.parametrize("family", DIFFUSION)
+def test_what_was_put_back_is_revealed_later(exact, family):
+    model, sampler = exact[family], fs.Confidence(length=6, steps=6, stop_at_eos=False)
+
+    def overrule(now, answer):
+        if now == 3:
+            for n in (0, 1, 2, 5):
+                answer[n] = model.mask_id
+
+    with fs.Remasked([0, 1, 2, -1], step=3)(model):
+        done = model.generate(PROMPT, sampler)
+    plainly = model.generate(PROMPT, sampler)
+    assert answers(done) == by_hand(model, 6, 6, overrule)
+    assert model.mask_id not in answers(done)[-1] and done.steps == 6
+    start = len(done.prompt.ids)
+    before = np.array(answers(plainly)[4])[[0, 1, 2, 5]] != model.mask_id
+    assert done.info["remasked"] == before.sum() > 0
+    assert (done.change[3, start:] == Change.REMASK).sum() >= before.sum() - 1
+    assert (done.canvas[4, start:][[0, 1, 2, 5]] == model.mask_id).all()
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+def test_a_causal_model_goes_on_from_the_forced_token(exact, family):
+    model, sampler = exact[family], sampler_for(exact[family], length=5)
+    ids = list(model.encode(PROMPT).ids)
+    with torch.inference_mode():
+        for place in range(5):
+            logits = plain(model, ids)[0][-1]
+            ids.append(65 if place == 2 else int(logits.argmax()))
+            if place == 2:
+                p = float(logits.float().softmax(-1)[65])
+    with fs.ForceToken(2, 65)(model):
+        done = model.generate(PROMPT, sampler)
+        trace = model.trace(PROMPT, sampler)
+    assert done.canvas[-1].tolist() == ids and trace.canvas[-1].values.tolist() == ids
+    assert done.info["forced"] == 1
+    np.testing.assert_allclose(done.confidence[2, len(ids) - 3], p, rtol=1e-5)
+    plainly = model.generate(PROMPT, sampler)
+    assert plainly.canvas[-1].tolist()[:-3] == ids[:-3] and plainly.canvas[-1].tolist() != ids
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_sampler_fills_what_was_put_back(llada, name):
+    """All of the answer after the first step; of blocks, the first one's alone are there to be put back."""
+    sampler = EVERY[name]
+    with fs.Remasked(step=0)(llada):
+        done = llada.generate(PROMPT, sampler)
+    revealed = np.array(answers(llada.generate(PROMPT, sampler))[1]) != llada.mask_id
+    assert (np.array(answers(done)[1]) == llada.mask_id).all()
+    assert done.info["remasked"] == revealed.sum()
+    assert done.ended == "eos" or llada.mask_id not in answers(done)[-1]
+    assert done.steps <= sampler.n_steps
+    if not sampler.adaptive and done.ended != "eos":
+        assert done.steps == sampler.n_steps
+    both = fs.Together((fs.ForceToken(0, 65), fs.Remasked(0, step=1), fs.ForceToken(7, 66)))
+    if sampler.adaptive or sampler.n_blocks > 1 or sampler.takes_back:
+        return
+    with both(llada):
+        done = llada.generate(PROMPT, sampler)
+    assert answers(done)[1][0] == 65 and answers(done)[2][0] == llada.mask_id
+    assert answers(done)[1][7] == 66 == answers(done)[-1][7]
+    assert done.info["forced"] == done.info["forced_2"] == done.info["remasked"] == 1
+
+
+@pytest.mark.parametrize("family", ["Dream", "Llama"])
+def test_a_batch_is_changed_as_each_prompt_alone(exact, family):
+    model, sampler = exact[family], sampler_for(exact[family], length=5, steps=5)
+    change = fs.ForceToken(1, 65)
+    if model.is_diffusion:
+        change = fs.Together((change, fs.Remasked([0, 1, 2], step=2)))
+    with change(model):
+        together = model.generate(PROMPTS, sampler)
+        alone = [model.generate(p, sampler) for p in PROMPTS]
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(one.canvas, other.canvas)
+        assert one.info == other.info
+
+
+def test_nothing_changed_is_nothing_changed(models):
+    """Forced to what it would be, or put back before it was revealed: the same to the last bit."""
+    for model in (models["LLaDA"], models["Llama"]):
+        sampler = sampler_for(model, length=4, steps=4)
+        plainly = model.generate(PROMPT, sampler)
+        start = len(plainly.prompt.ids)
+        place = int(plainly.change[0, start:].argmax())
+        token = int(plainly.canvas[1, start + place])
+        same = [fs.ForceToken(place, token)]
+        if model.is_diffusion:
+            late = int(plainly.change[-1, start:].argmax())
+            same.append(fs.Remasked(late, step=1))
+        for one in same:
+            with one(model):
+                done = model.generate(PROMPT, sampler)
+            np.testing.assert_array_equal(done.canvas, plainly.canvas)
+            np.testing.assert_array_equal(done.confidence, plainly.confidence)
+            assert set(done.info.values()) == {0}
+
+
+def test_as_a_person_types_it():
+    assert intervention_of("force-token:position=2,token=65,step=1") == fs.ForceToken(2, 65, 1)
+    assert intervention_of("remasked:positions=0|3,step=4") == fs.Remasked([0, 3], 4)
+
+
+def test_refused_with_a_remedy(llada, llama):
+    for model, wrong, says in (
+        (llada, fs.ForceToken(), "not in the vocabulary"),
+        (llada, fs.ForceToken(0, llada.mask_id), "Use Remasked"),
+        (llada, fs.ForceToken(-1, 5), "from 0"),
+        (llada, fs.ForceToken(0, 5, step=-1), "Count steps from 0"),
+        (llada, fs.Remasked(0, step=-1), "Count steps from 0"),
+        (llama, fs.ForceToken(2, 5, step=1), "Leave step out"),
+        (llama, fs.Remasked(0), "Use ForceToken"),
+    ):
+        with pytest.raises(UsageError, match=says), wrong(model):
+            raise AssertionError("in force")
+    for wrong, sampler, says in (
+        (fs.ForceToken(9, 5), fs.Confidence(length=4), "answer of 4 tokens"),
+        (fs.Remasked(9), fs.Confidence(length=4), "no position 9"),
+        (fs.Remasked(step=3), fs.Confidence(length=4, stop_at_eos=False), "no step left"),
+        (
+            fs.Remasked(0, step=2),
+            fs.Confidence(length=4, block_length=2, stop_at_eos=False),
+            "longer blocks",
+        ),
+    ):
+        with wrong(llada), pytest.raises(UsageError, match=says):
+            llada.generate(PROMPT, sampler)
+    assert not llada.edits
+    with fs.ForceToken(3, 5)(llama):  # a decoding that ends before says so
+        assert llama.generate(PROMPT, fs.Autoregressive(length=2)).info["forced"] == 0

@@ -43,5 +43,6 @@ if TYPE_CHECKING:
     )
     from .tasks.samplers import compare_samplers
     from .trace import Trace
+    from .trace.activations import Activations
 
 lazily(__name__)

@@ -171,6 +171,21 @@ def test_a_head_that_does_more_is_refused(checkpoints):
     with pytest.raises(fs.CaptureError, match="not its final norm and head alone"):
         model.trace("Hello", fs.Autoregressive(length=2), keep="lens")
     assert not any(block._forward_hooks for block in model.net.model.layers)
+    assert len(model.net._forward_hooks) == 1  # the test's own
+
+
+def test_they_see_a_model_as_an_intervention_has_it(checkpoints):
+    """Also where the first forward of all is an edited one."""
+    sampler = fs.Confidence(length=4, steps=2)
+    for edit in (fs.MaskTokens(positions=0), fs.SinkToken(token=5), fs.BoostDynamics()):
+        model = fs.load(checkpoints["LLaDA"])
+        with edit(model):
+            trace = model.trace("Hello there", sampler, keep=KEEP)
+        usual = model.trace("Hello there", sampler, keep=KEEP)
+        assert trace.lens["token"].isel(layer=-1, step=0).max() >= 0
+        assert not np.allclose(
+            trace.lens["entropy"].values[0, -1, -4:], usual.lens["entropy"].values[0, -1, -4:]
+        )
 
 
 @pytest.mark.parametrize("family", ["Dream", CAUSAL[0]])

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_trace_exact import PROMPT, TOLERANCE, check, eager
 from tiny_models import CAUSAL, FAMILIES, sampler_for
 
 import floatscope as fs
-from floatscope.attention import lens
+from floatscope.attention import lens, reference
 from floatscope.attention.kv_drift import turned
 from floatscope.attention.residuals import massive
 
@@ -169,6 +171,21 @@ def test_a_head_that_does_more_is_refused(checkpoints):
     with pytest.raises(fs.CaptureError, match="not its final norm and head alone"):
         model.trace("Hello", fs.Autoregressive(length=2), keep="lens")
     assert not any(block._forward_hooks for block in model.net.model.layers)
+    assert len(model.net._forward_hooks) == 1  # the test's own
+
+
+def test_they_see_a_model_as_an_intervention_has_it(checkpoints):
+    """Also where the first forward of all is an edited one."""
+    sampler = fs.Confidence(length=4, steps=2)
+    for edit in (fs.MaskTokens(positions=0), fs.SinkToken(token=5), fs.BoostDynamics()):
+        model = fs.load(checkpoints["LLaDA"])
+        with edit(model):
+            trace = model.trace("Hello there", sampler, keep=KEEP)
+        usual = model.trace("Hello there", sampler, keep=KEEP)
+        assert trace.lens["token"].isel(layer=-1, step=0).max() >= 0
+        assert not np.allclose(
+            trace.lens["entropy"].values[0, -1, -4:], usual.lens["entropy"].values[0, -1, -4:]
+        )
 
 
 @pytest.mark.parametrize("family", ["Dream", CAUSAL[0]])
@@ -181,13 +198,16 @@ def test_the_lens_is_the_same_in_small_pieces(models, family, monkeypatch):
     np.testing.assert_allclose(whole.lens["entropy"], pieces.lens["entropy"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("width", [1, 2, 7, 8])
-def test_the_median_of_any_number_of_channels(width):
-    x = torch.randn(2, 5, width, dtype=torch.float64)
-    size = np.abs(x.numpy())
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 9), st.integers(1, 33), st.integers(0, 2**31))
+def test_fast_ones_equal_the_reference(batch, size, width, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x, k, v = torch.randn(3, batch, size, width, generator=generator).exp()
     ratio, channel = massive(x)
-    np.testing.assert_allclose(ratio, size.max(-1) / np.median(size, -1), rtol=1e-6)
-    np.testing.assert_array_equal(channel, size.argmax(-1))
+    torch.testing.assert_close(ratio.double(), reference.massive(x), rtol=1e-5, atol=1e-5)
+    assert torch.equal(channel, x.abs().argmax(-1))
+    k, v = k[:, None].log(), v[:, None].log()
+    torch.testing.assert_close(turned(k, v).double(), reference.turned(k, v), rtol=1e-5, atol=1e-5)
 
 
 def test_what_does_not_turn_drifts_by_nothing():

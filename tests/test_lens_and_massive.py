@@ -6,6 +6,7 @@ from pictures import assert_drawn
 from planted import MASK, random_attention, trace_of
 
 import floatscope as fs
+from floatscope.measures.base import keep_for
 
 STEPS, LAYERS, PROMPT, ANSWER, WIDTH = 4, 5, 6, 4, 256
 SIZE = PROMPT + ANSWER
@@ -158,3 +159,15 @@ def test_missing_statistics_are_named_and_figures_are_drawn(measure, keep, llada
         measure()(planted())
     traces = llada.trace(["Hello", "Hi there"], fs.Confidence(length=4, steps=3), keep=keep)
     assert_drawn(measure()(traces).save_figure(tmp_path / "f.svg"))
+
+
+def test_the_command_line_keeps_what_a_measure_needs(command_line, checkpoints):
+    options = ["--prompt", "Hello", "--length", 4, "--steps", 2, "--measure", "logit-lens,kv-drift"]
+    printed = command_line("trace", "--model", checkpoints["LLaDA"], *options).stdout
+    assert "commit_layer" in printed and "value_changed" in printed
+
+
+def test_a_worker_keeps_what_its_measures_need():
+    assert keep_for([fs.Absorption(), fs.Drift()]) is None
+    keep = keep_for([fs.Absorption(), fs.LogitLens()])
+    assert keep == set(fs.STATISTICS) - {"massive", "kv_drift"}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .measures.library import *
     from .measures.library.agreement import perturbation
     from .measures.library.dormancy import switching
+    from .measures.library.remasking import remasking
     from .measures.picture import heatmap
     from .measures.result import Result
     from .models.family import Family
@@ -46,5 +47,6 @@ if TYPE_CHECKING:
     )
     from .tasks.samplers import compare_samplers
     from .trace import Trace
+    from .trace.activations import Activations
 
 lazily(__name__)

@@ -19,12 +19,14 @@ from .errors import UsageError
 from .models.select import Choice
 from .models.spec import ModelSpec
 from .recording import pattern as patterns
+from .recording.activations import Positions, Streaming, Wanted, facts
 from .recording.finished import reading
 from .recording.options import TraceKeywords, TraceOptions
 from .recording.recorder import Recorder
 from .sequences.decoding import Decoding, Progress
 from .sequences.prompt import Encoded, Prompt, PromptLike, encode
 from .trace import Trace
+from .trace.activations import Activations, writing
 
 Many = list[str] | list[Prompt] | list[Encoded] | list[list[int]]
 
@@ -157,6 +159,45 @@ class Model(models.Model):
         `query_token` name the positions. Only for the model that was traced, without interventions.
         """
         return patterns.pattern(self, trace, step, layer, head)
+
+    def activations(
+        self,
+        prompts: Any,
+        sampler: AnySampler | None = None,
+        *,
+        out: str | Path,
+        layers: Choice = None,
+        positions: Positions = None,
+        steps: Choice = None,
+        dtype: str = "auto",
+        batch_size: int = 8,
+        progress: Progress | None = None,
+    ) -> Activations:
+        """Decode, and write the residual stream at the input of chosen layers to a store on disk.
+
+        What is in memory does not grow with the number of prompts. The tokens are those of `generate`.
+
+        Args:
+            prompts, sampler, batch_size, progress: as for `trace`.
+            out: a directory that does not exist yet; it is there when all of it is.
+            layers, steps: which of them, as a number, a slice or a sequence; all by default.
+            positions: "prompt", "answer", "masked" or "revealed" (at that step), or numbers, counted in
+                prompt and answer together; all by default.
+            dtype: float32, float16, bfloat16; "auto" is the model's own.
+        """
+        path = Path(out)
+        with models.seam.alone(self.net):
+            job = self._job(prompts, sampler, batch_size, progress)
+            wanted = Wanted.of(self, job.sampler.n_steps, layers, steps, positions, dtype)
+            width, about = self.net.config.hidden_size, facts(self, job.sampler, wanted)
+            with writing(path, wanted.layers, width, wanted.stored, about) as writer:
+                first = 0
+                for batch, tick in job.batches():
+                    with Streaming(self, batch, job.sampler.length, first, wanted, writer) as watch:
+                        decodings = decode(self, batch, job.sampler, watch, tick)
+                    watch.finish(decodings)
+                    first += len(batch)
+        return Activations.load(path)
 
     def _answer_ids(self, answer: str) -> list[int]:
         if not answer:

@@ -157,7 +157,7 @@ class Capture:
     def __enter__(self) -> "Capture":
         net = self.model.net
         if "lens" in self.keep:
-            lens.check(self.model)
+            self._open.enter_context(lens.proving(self.model))
         self._open.enter_context(seam.alone(net))
         self._open.enter_context(seam.attached(net, self._look, innermost=True))
         for layer, block in enumerate(net.model.layers):

@@ -2,9 +2,11 @@
 
 A layer's output goes through the final norm and the head, a few rows at a time: the vocabulary of many
 rows, or of all layers, is never in memory at once. That norm and head are all there is after the last
-layer is shown once per network, on a short text; a network that does more there is refused.
+layer is shown once per network, in the first forward; a network that does more there is refused.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
@@ -17,7 +19,6 @@ from ..errors import CaptureError
 from ..models import Model
 
 _CELLS = 1 << 24  # logits at once
-_PROBE = 8  # tokens of the text on which the head is compared
 _proven: "WeakSet[nn.Module]" = WeakSet()
 
 
@@ -30,10 +31,12 @@ class Predicted:
     entropy: Float[Tensor, "b w"]  # of the whole distribution, in nats
 
 
-def check(model: Model) -> None:
-    """The network's logits are norm and head of its last layer's output."""
+@contextmanager
+def proving(model: Model) -> Iterator[None]:
+    """The first forward inside shows that the network's logits are norm and head of its last layer."""
     net = model.net
     if net in _proven:
+        yield
         return
     head: Any = net.get_output_embeddings()
     if head is None or not hasattr(net.model, "norm"):
@@ -42,22 +45,32 @@ def check(model: Model) -> None:
             "Trace it without 'lens'.",
         )
     last: list[Tensor] = []
-    ids = torch.arange(_PROBE, device=model.device)[None] % model.vocab_size
-    hook = net.model.layers[-1].register_forward_hook(
-        lambda *call: last.append(output_of(call[-1]))
-    )
+
+    def hold(module: nn.Module, args: Any, output: Any) -> None:
+        last[:] = [output_of(output)]
+
+    def compare(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if net in _proven:
+            return
+        row = kwargs["logits_to_keep"][:1]
+        own, logits = head(net.model.norm(last[0][:, row])).float(), output.logits[:, :1].float()
+        last.clear()
+        if not torch.allclose(own, logits, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
+            raise CaptureError(
+                f"the logits of {model.name} are not its final norm and head alone",
+                "A lens would show another distribution: trace it without 'lens'.",
+            )
+        _proven.add(net)
+
+    hooks = [
+        net.model.layers[-1].register_forward_hook(hold),
+        net.register_forward_hook(compare, with_kwargs=True),
+    ]
     try:
-        wanted = model.logits(ids).float()
+        yield
     finally:
-        hook.remove()
-    with torch.inference_mode():
-        own = head(net.model.norm(last[0])).float()
-    if not torch.allclose(own, wanted, rtol=1e-2, atol=1e-2 * float(wanted.abs().max())):
-        raise CaptureError(
-            f"the logits of {model.name} are not its final norm and head alone",
-            "A lens would show another distribution: trace it without 'lens'.",
-        )
-    _proven.add(net)
+        for hook in hooks:
+            hook.remove()
 
 
 def output_of(block: Any) -> Tensor:

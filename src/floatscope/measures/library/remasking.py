@@ -1,0 +1,87 @@
+"""Re-mask sensitivity: put a revealed token back to mask, and see how much else changes.
+
+It needs the model, so it is a function of a model and its traces, and not in the list of measures. What a
+sampler would go on to decode after that is not asked: see the interventions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ...errors import UsageError
+from ...trace import Trace
+from ..base import Measure
+from ..result import Result, summarise
+from ..style import Figure, band, headline, panels
+
+if TYPE_CHECKING:
+    from ...models import Model
+    from ...models.select import Choice
+
+
+@dataclass(frozen=True)
+class Remasking(Measure):
+    """What `remasking` found: the effect of one token on what is still masked, by step.
+
+    - `moved`: total variation between the predictions at a masked position with and without the token,
+      mean over masked positions and over revealed tokens
+    - `flipped`: share of masked positions whose arg-max changes
+    - `returned`: share of tokens that the model would put back itself; no null
+
+    Null: a token of the prompt masked instead, drawn at random, as many at each step.
+    """
+
+    seed: int = 0
+    units: ClassVar[dict[str, str]] = {
+        "moved": "total variation",
+        "flipped": "share",
+        "returned": "share",
+    }
+
+    def plot(self, result: Result) -> Figure:
+        with panels(1, 3, width=2.5) as (figure, axes):
+            labels = ("predictions move (TV)", "arg-max changes", "same token put back")
+            for i, (axis, name) in enumerate(zip(axes[0], self.units, strict=True)):
+                band(axis, result, name, "step", series=i)
+                axis.set_ylabel(labels[i])
+                axis.set_ylim(bottom=0)
+            title = "one token re-masked (dotted: one of the prompt)"
+            headline(figure, f"{result.model}, n = {result.n}: {title}")
+        return figure
+
+
+def remasking(
+    model: "Model",
+    traces: Trace | Sequence[Trace],
+    *,
+    steps: "Choice" = None,
+    batch_size: int = 8,
+    seed: int = 0,
+) -> Result:
+    """How much else changes if a revealed token is masked again, at chosen steps of a model's traces.
+
+    A forward for each revealed position at each chosen step, and as many for the control, `batch_size` at a
+    time. For the model that was traced, without interventions. `Remasking` says what the values are; a
+    step without revealed or without masked positions is NaN.
+    """
+    from ...recording.remasked import remasked  # not where measures are only read
+
+    several = [traces] if isinstance(traces, Trace) else list(traces)
+    if not several:
+        raise UsageError("no traces", "Give at least one.")
+    measure = Remasking(seed=seed)
+    examples = []
+    for trace in several:
+        each = remasked(model, trace, steps, batch_size=batch_size, seed=seed)
+        answer = each["region"] == "answer"
+        values = {}
+        for name in measure.units:
+            values[name] = each[name].where(answer).mean("key")
+            if name != "returned":
+                values[f"{name}_null"] = each[name].where(~answer).mean("key")
+        one = xr.Dataset(values).drop_vars("region", errors="ignore")
+        examples.append(one.astype(np.float64).assign_attrs(id=trace.prompt))
+    return summarise(examples, measure, model.name, measure.units)

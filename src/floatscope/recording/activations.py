@@ -1,0 +1,204 @@
+"""The residual stream of chosen layers, positions and steps, on its way to disk while a model decodes.
+
+A watcher takes the rows of one forward to the host and hands them to a writer: what is in memory does not
+depend on how many prompts there are. Nothing is measured here.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from ..decode.loop import AnySampler
+from ..decode.state import State, Watcher
+from ..errors import CaptureError, UsageError
+from ..models import Model
+from ..models.select import Choice, chosen
+from ..sequences.decoding import Decoding
+from ..sequences.prompt import Encoded
+from ..trace.activations import COLUMNS, STORED, RowWriter
+
+NAMED = ("prompt", "answer", "masked", "revealed")
+Positions = str | Choice
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows of which layers, and as what: checked before anything runs."""
+
+    layers: tuple[int, ...]
+    steps: frozenset[int]
+    positions: Positions
+    stored: str
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        n_steps: int,
+        layers: Choice,
+        steps: Choice,
+        positions: Positions,
+        dtype: str,
+    ) -> "Wanted":
+        own = str(model.dtype).removeprefix("torch.")
+        stored = (own if own in STORED else "float32") if dtype == "auto" else dtype
+        if stored not in STORED:
+            raise UsageError(
+                f"activations cannot be kept as {dtype!r}", f"Use auto, {', '.join(STORED)}."
+            )
+        if isinstance(positions, str) and positions not in NAMED:
+            raise UsageError(
+                f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers; all by default."
+            )
+        return cls(
+            tuple(chosen(layers, model.n_layers, "layer")),
+            frozenset(chosen(steps, n_steps, "step")),
+            positions,
+            stored,
+        )
+
+
+class Streaming(Watcher):
+    """One batch: use as a context manager around `decode`, then call `finish`."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompts: Sequence[Encoded],
+        length: int,
+        first: int,
+        wanted: Wanted,
+        writer: RowWriter,
+    ) -> None:
+        self.model, self.prompts, self.first = model, prompts, first
+        self.wanted, self.writer = wanted, writer
+        self.chosen: list[Collection[int]] | None = None
+        if wanted.positions is not None and not isinstance(wanted.positions, str):
+            sizes = [len(p.ids) + length for p in prompts]
+            self.chosen = [chosen(wanted.positions, size, "position") for size in sizes]
+        self._select: Bool[Tensor, "b q"] | None = None
+        self._rows: dict[int, np.ndarray] = {}  # of the forward just run, by layer
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
+        self._open = ExitStack()
+
+    def __enter__(self) -> "Streaming":
+        for layer in self.wanted.layers:
+            block = self.model.net.model.layers[layer]
+            hook = block.register_forward_pre_hook(self._take(layer), with_kwargs=True)
+            self._open.callback(hook.remove)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.close()
+
+    def forward(self, state: State) -> AbstractContextManager[object]:
+        return self._watch(state) if state.step in self.wanted.steps else nullcontext()
+
+    @contextmanager
+    def _watch(self, state: State) -> Iterator[None]:
+        self._rows = {}
+        self._select = self._selected(state)
+        try:
+            yield
+        finally:
+            self._select = None
+
+    def _take(self, layer: int) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if self._select is not None:
+                x = args[0] if args else kwargs["hidden_states"]
+                self._rows[layer] = stored(x[self._select], self.wanted.stored)
+
+        return hook
+
+    def _selected(self, state: State) -> Bool[Tensor, "b q"]:
+        """Rows of this forward that are wanted; padding never is."""
+        queries, keys = state.visible.queries, state.visible.keys
+        column = torch.arange(keys, device=state.canvas.device)
+        real, named = state.visible.key_is_real, self.wanted.positions
+        answer = (column >= state.prompt_end).expand_as(real)
+        if self.chosen is not None:
+            flags = torch.zeros_like(real)
+            for i, b in enumerate(state.active):
+                padding = state.prompt_end - len(self.prompts[b].ids)
+                at = [padding + p for p in self.chosen[b] if padding + p < keys]
+                flags[i, at] = True
+        elif named == "prompt":
+            flags = ~answer
+        elif named == "answer":
+            flags = answer
+        elif named in ("masked", "revealed"):
+            flags = answer & (state.masked if named == "masked" else ~state.masked)
+        else:
+            flags = real
+        return (flags & real)[:, keys - queries :]
+
+    def committed(
+        self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
+    ) -> None:
+        """Only now is it known which prompts of a cached batch had ended before this forward."""
+        if state.step not in self.wanted.steps:
+            return
+        select = self._selected(state).cpu()
+        which, at = (index.numpy() for index in select.nonzero(as_tuple=True))
+        alive = revealed.any(1).cpu().numpy()[which] if state.cached else np.ones(len(which), bool)
+        rows = np.stack([self._rows[layer] for layer in self.wanted.layers], axis=1)[alive]
+        self._rows = {}
+        column = at + state.visible.keys - state.visible.queries
+        active = np.asarray(state.active)[which]
+        padding = state.prompt_end - np.array([len(p.ids) for p in self.prompts])[active]
+        found = {
+            "prompt": active,  # of the batch, until it is finished
+            "step": np.full(len(which), state.step),
+            "position": column - padding,
+            "token": state.canvas.cpu().numpy()[which, column],
+            "masked": state.masked.cpu().numpy()[which, column],
+        }
+        for name, values in found.items():
+            self._columns[name].append(values[alive])
+        self.writer.add(rows)
+
+    def finish(self, decodings: Sequence[Decoding]) -> None:
+        """What the rows of this batch were, and what stands there in the end."""
+        nothing = np.zeros(0, np.int64)
+        columns = {name: np.concatenate([nothing, *parts]) for name, parts in self._columns.items()}
+        final = np.empty(len(columns["prompt"]), np.int64)
+        for b, decoding in enumerate(decodings):
+            own = columns["prompt"] == b
+            final[own] = decoding.canvas[-1, columns["position"][own]]
+        prompt = columns["prompt"] + self.first
+        self.writer.describe(columns | {"prompt": prompt, "final_token": final})
+
+
+def facts(model: Model, sampler: AnySampler, wanted: Wanted) -> dict[str, Any]:
+    """Where the rows come from: the store's attributes."""
+    return {
+        "model": model.name,
+        "family": model.family.name,
+        "fingerprint": model.fingerprint,
+        "shift": model.shift,
+        "mask_id": -1 if model.mask_id is None else model.mask_id,
+        "sampler": sampler.describe(),
+        "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
+        "positions": "all" if wanted.positions is None else str(wanted.positions),
+    }
+
+
+def stored(rows: Tensor, kind: str) -> np.ndarray:
+    """As the store keeps them; what float16 cannot hold is an error, not infinity."""
+    narrow = rows.to(getattr(torch, kind))
+    if kind == "float16" and not bool((narrow.isfinite() | ~rows.isfinite()).all()):
+        raise CaptureError(
+            f"an activation of {float(rows.abs().max()):.3g} does not fit into float16",
+            "Keep them as bfloat16 or float32: dtype='bfloat16'.",
+        )
+    if kind == "bfloat16":
+        return narrow.view(torch.int16).cpu().numpy().view(np.uint16)
+    array: np.ndarray = narrow.cpu().numpy()
+    return array

@@ -1,0 +1,166 @@
+"""Activations on disk: rows of the residual stream with where they stood, for probes and autoencoders.
+
+One zarr 3 store: `activation` (row, layer, channel) and a number per row for its prompt, step, position
+and tokens. A layer is read by itself, a part at a time; nothing here needs torch or a model. Writing is
+append-only (`RowWriter`) and holds a chunk of rows; the store is moved into its place when it is whole.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from ..errors import TraceError
+from .placing import beside, place, sweep
+
+MARK = "floatscope_activations"
+SCHEMA = 1
+COLUMNS = ("prompt", "step", "position", "token", "final_token", "masked")
+# As stored. zarr has no bfloat16: its bits are, and reading widens them, which loses nothing.
+STORED = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
+_CHUNK_BYTES = 4 << 20
+_CHUNK_ROWS = 1 << 16  # of a column
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Activations:
+    """What `Model.activations` wrote. `data` is the dataset behind it, on disk until it is used."""
+
+    data: xr.Dataset
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Activations":
+        """Open a store; only what is asked for is read."""
+        where = Path(path)
+        if not where.exists():
+            raise TraceError(f"no activations at {where}", "Check the path.")
+        try:
+            data = xr.open_zarr(where, zarr_format=3, consolidated=False, chunks=None)
+            known = data.attrs.get(MARK) == SCHEMA and data.attrs["stored"] in STORED
+        except Exception as error:  # zarr's own for what is no store are of many kinds
+            raise _foreign(where) from error
+        if not known:
+            raise _foreign(where)
+        return cls(data.set_coords(list(COLUMNS)))
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Model, sampler, interventions: where this came from."""
+        return self.data.attrs
+
+    def __len__(self) -> int:
+        return int(self.data.sizes["row"])
+
+    def of(self, layer: int, rows: slice = slice(None)) -> xr.DataArray:
+        """(row, channel) of one layer's input, with each row's prompt, step, position and tokens."""
+        kept = [int(one) for one in self.data["layer"].values]
+        if layer not in kept:
+            raise TraceError(f"no layer {layer} in these activations", f"There are: {kept}.")
+        part = self.data["activation"].isel(layer=kept.index(layer), row=rows).load()
+        return part.copy(data=_wide(part.values)) if self.info["stored"] == "bfloat16" else part
+
+    def batches(self, layer: int, size: int = 4096) -> Iterator[xr.DataArray]:
+        """All rows of a layer, in order, `size` at a time."""
+        for start in range(0, len(self), size):
+            yield self.of(layer, slice(start, start + size))
+
+    def __repr__(self) -> str:
+        sizes, layers = self.data.sizes, [int(one) for one in self.data["layer"].values]
+        return (
+            f"<floatscope.Activations {self.info['model']} · {self.info['sampler']}: "
+            f"{sizes['row']} rows × layers {layers} × {sizes['channel']} channels, "
+            f"{self.info['stored']}>"
+        )
+
+
+class RowWriter:
+    """Appends rows to a new store. `held` is how many bytes of activations are in memory."""
+
+    def __init__(self, folder: Path, layers: Sequence[int], width: int, stored: str) -> None:
+        kind = np.dtype(STORED[stored])
+        self._root = zarr.open_group(folder, mode="w", zarr_format=3)
+        self._chunk = max(1, _CHUNK_BYTES // (width * kind.itemsize))
+        self._rows = self._root.create_array(
+            "activation",
+            shape=(0, len(layers), width),
+            chunks=(self._chunk, 1, width),
+            dtype=kind,
+            compressors=None,  # noise of 16 bits does not get smaller
+            dimension_names=("row", "layer", "channel"),
+        )
+        number: Any = {"dtype": np.int32, "chunks": (_CHUNK_ROWS,), "dimension_names": ("row",)}
+        self._columns = {
+            name: self._root.create_array(name, shape=(0,), **number) for name in COLUMNS
+        }
+        labels = self._root.create_array(
+            "layer", shape=(len(layers),), dtype=np.int32, dimension_names=("layer",)
+        )
+        labels[:] = np.array(layers, np.int32)
+        self._waiting: list[np.ndarray] = []
+
+    @property
+    def held(self) -> int:
+        return sum(part.nbytes for part in self._waiting)
+
+    def add(self, rows: np.ndarray) -> None:
+        """(n, layer, channel). Whole chunks go to disk, the rest waits for more."""
+        self._waiting.append(rows)
+        count = sum(map(len, self._waiting))
+        if count >= self._chunk:
+            every = np.concatenate(self._waiting)
+            whole = count - count % self._chunk
+            self._rows.append(every[:whole])
+            self._waiting = [every[whole:].copy()]
+
+    def describe(self, columns: Mapping[str, np.ndarray]) -> None:
+        """What a number of rows are, once it is known; in the order in which they were added."""
+        for name, array in self._columns.items():
+            array.append(np.asarray(columns[name], np.int32))
+
+    def finish(self, attributes: Mapping[str, Any]) -> None:
+        if self.held:
+            self._rows.append(np.concatenate(self._waiting))
+        self._waiting = []
+        self._root.update_attributes({**attributes, MARK: SCHEMA})
+
+
+@contextmanager
+def writing(
+    path: Path, layers: Sequence[int], width: int, stored: str, attributes: Mapping[str, Any]
+) -> Iterator[RowWriter]:
+    """A new store, in its place once all of it is written; nothing is left of one that is not."""
+    require_new(path)
+    try:
+        with beside(path) as partial:
+            writer = RowWriter(partial, layers, width, stored)
+            yield writer
+            writer.finish({**attributes, "stored": stored})
+            place(partial, path, lambda: require_new(path))
+        sweep(path)
+    except OSError as error:
+        raise TraceError(
+            f"{path} could not be written: {error.strerror or error}", "Nothing was left behind."
+        ) from error
+
+
+def require_new(path: Path) -> None:
+    if os.path.lexists(path):
+        raise TraceError(f"{path} exists", "Choose another path, or remove it yourself.")
+
+
+def _wide(bits: np.ndarray) -> np.ndarray:
+    """bfloat16 is the first half of a float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _foreign(path: Path) -> TraceError:
+    return TraceError(
+        f"{path} holds no activations that Floatscope wrote",
+        "Give a directory written by Model.activations.",
+    )

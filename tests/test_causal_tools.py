@@ -110,6 +110,27 @@ def test_resampled_heads_say_what_they_said_in_rows_of_another_prompt(exact, fam
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("to", ["mean", "resample"])
+def test_a_batch_with_padding_is_ablated_as_each_alone(exact, means, family, to):
+    model, sampler = exact[family], brief(exact[family])
+    reference = means[family] if to == "mean" else fs.HeadRows.of(model, OTHERS, heads=HEADS)
+    one = fs.AblateHeads(HEADS, to, reference=reference)
+    prompts = [PROMPT, fs.Prompt.rag("So?", ["No."], gold=0)]
+    cut = fs.CutEdges(queries="answer", keys="gold")
+    with fs.Together((one, fs.MaskValues(positions=0), cut))(model):
+        together = model.trace(prompts, sampler, keep="mass")
+        alone = [model.trace(prompt, sampler, keep="mass") for prompt in prompts]
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(one.canvas, other.canvas)
+        np.testing.assert_allclose(one.mass, other.mass, atol=1e-6)
+        assert [line.partition("(")[0] for line in one.interventions] == [
+            "AblateHeads",
+            "MaskValues",
+            "CutEdges",
+        ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_mean_over_the_row_itself_changes_nothing(models, family):
     """A text of one token has one row, and its mean is that row: to the last bit, in every layer."""
     model = models[family]

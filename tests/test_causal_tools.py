@@ -317,6 +317,19 @@ def test_a_row_keeps_its_only_keys(llama):
     np.testing.assert_array_equal(during.mass, llama.read("Go on.", keep=["mass"]).mass)
 
 
+def test_one_inside_another_is_proven_by_itself(models):
+    """What is in force already needs prompts, with a gold passage at that; a random text is none."""
+    for model in (models["LLaDA"], models["Llama"]):
+        gold, head = fs.MaskTokens(regions="gold"), fs.AblateHeads(((1, 0),))
+        with fs.Together((head, gold))(model):
+            together = model.trace(PROMPT, brief(model), keep="mass")
+        with gold(model), head(model):
+            assert len(model.edits) == 2
+            nested = model.trace(PROMPT, brief(model), keep="mass")
+        np.testing.assert_array_equal(together.mass, nested.mass)
+        assert not model.edits and not seam._handlers
+
+
 # What is typed, and what is refused
 
 

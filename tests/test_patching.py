@@ -150,6 +150,24 @@ def test_a_batch_with_padding_is_patched_as_each_alone(exact, family, what):
         assert len(one.interventions) == 2 and "source=Activations(" in one.interventions[1]
 
 
+def test_the_first_acts_first(models, clean):
+    """On a layer's input: the second puts its own there. On what comes out, the first has the last word."""
+    model, sampler = models["Dream"], brief(models["Dream"])
+    one, other = clean["Dream"], fs.Activations.of(model, OTHER, sampler)
+    for what, stays in (("residual", OTHER), ("head", CLEAN)):
+        alone = fs.Patch(what, other if stays is OTHER else one)
+        with alone(model):
+            expected = model.generate(CLEAN, sampler)
+        with fs.Together((fs.Patch(what, one), fs.Patch(what, other)))(model):
+            both = model.generate(CLEAN, sampler)
+        np.testing.assert_array_equal(both.confidence, expected.confidence)
+        assert expected.info["patched_rows"] == both.info["patched_rows"] > 0
+    with fs.Patch("residual", other)(model), fs.Patch("residual", one)(model):
+        nested = model.generate(OTHER, sampler)  # the inner `with` is the outer one of the chain
+    plainly = model.generate(OTHER, sampler).confidence
+    np.testing.assert_array_equal(nested.confidence, plainly)
+
+
 def test_spans_correspond_in_order_and_from_their_ends():
     own = Encoded((1, 2, 3, 4, 5, 6), ("t", "a", "a", "t", "t", "b"))
     other = Encoded((9, 9, 9, 9, 9), ("t", "a", "t", "c", "t"))

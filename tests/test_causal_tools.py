@@ -54,15 +54,17 @@ def test_means_are_those_of_all_rows(exact):
 @pytest.mark.parametrize("steps", [None, [1]])
 def test_ablated_heads_put_out_zero_or_their_mean(exact, means, family, steps):
     model = exact[family]
-    if not model.is_diffusion and steps:
-        steps = None  # rows in the cache stay as they were: `plain` computes them anew
+    start = len(model.encode(PROMPT).ids)
     for to, reference in (("zero", None), ("mean", means[family])):
 
         def edit(step, ids, layer, weights, value, seen, reference=reference):
             out = weights @ value
+            # With a cache a row is computed once, at its own step.
+            own = [step if model.is_diffusion else max(0, r - start + 1) for r in range(len(ids))]
+            rows = torch.tensor([steps is None or at in steps for at in own])
             for at, head in HEADS:
-                if at == layer and (steps is None or step in steps):
-                    out[head] = 0 if reference is None else reference.mean[layer, head]
+                if at == layer:
+                    out[head, rows] = 0 if reference is None else reference.mean[layer, head]
             return out
 
         agrees(model, fs.AblateHeads(HEADS, to, steps, reference), PROMPT, brief(model), edit)
@@ -107,6 +109,27 @@ def test_resampled_heads_say_what_they_said_in_rows_of_another_prompt(exact, fam
         Fills(fs.AblateHeads(HEADS, seed=s), model)._draw((1, 2), reference)[0] for s in range(20)
     ]
     assert set(again) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("to", ["mean", "resample"])
+def test_a_batch_with_padding_is_ablated_as_each_alone(exact, means, family, to):
+    model, sampler = exact[family], brief(exact[family])
+    reference = means[family] if to == "mean" else fs.HeadRows.of(model, OTHERS, heads=HEADS)
+    one = fs.AblateHeads(HEADS, to, reference=reference)
+    prompts = [PROMPT, fs.Prompt.rag("So?", ["No."], gold=0)]
+    cut = fs.CutEdges(queries="answer", keys="gold")
+    with fs.Together((one, fs.MaskValues(positions=0), cut))(model):
+        together = model.trace(prompts, sampler, keep="mass")
+        alone = [model.trace(prompt, sampler, keep="mass") for prompt in prompts]
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(one.canvas, other.canvas)
+        np.testing.assert_allclose(one.mass, other.mass, atol=1e-6)
+        assert [line.partition("(")[0] for line in one.interventions] == [
+            "AblateHeads",
+            "MaskValues",
+            "CutEdges",
+        ]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -294,6 +317,19 @@ def test_a_row_keeps_its_only_keys(llama):
     with fs.CutEdges(queries="prompt", keys="prompt")(llama):
         during = llama.read("Go on.", keep=["mass"])
     np.testing.assert_array_equal(during.mass, llama.read("Go on.", keep=["mass"]).mass)
+
+
+def test_one_inside_another_is_proven_by_itself(models):
+    """What is in force already needs prompts, with a gold passage at that; a random text is none."""
+    for model in (models["LLaDA"], models["Llama"]):
+        gold, head = fs.MaskTokens(regions="gold"), fs.AblateHeads(((1, 0),))
+        with fs.Together((head, gold))(model):
+            together = model.trace(PROMPT, brief(model), keep="mass")
+        with gold(model), head(model):
+            assert len(model.edits) == 2
+            nested = model.trace(PROMPT, brief(model), keep="mass")
+        np.testing.assert_array_equal(together.mass, nested.mass)
+        assert not model.edits and not seam._handlers
 
 
 # What is typed, and what is refused

@@ -120,9 +120,12 @@ def test_every_sampler_fills_what_was_put_back(llada, name):
     assert done.steps <= sampler.n_steps
     if not sampler.adaptive and done.ended != "eos":
         assert done.steps == sampler.n_steps
+
+
+@pytest.mark.parametrize("name", ["confidence", "random, few steps", "dream, cold"])
+def test_several_decisions_of_one_decoding(llada, name):
+    sampler = EVERY[name]
     both = fs.Together((fs.ForceToken(0, 65), fs.Remasked(0, step=1), fs.ForceToken(7, 66)))
-    if sampler.adaptive or sampler.n_blocks > 1 or sampler.takes_back:
-        return
     with both(llada):
         done = llada.generate(PROMPT, sampler)
     assert answers(done)[1][0] == 65 and answers(done)[2][0] == llada.mask_id

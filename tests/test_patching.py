@@ -24,14 +24,18 @@ def brief(model):
 
 @pytest.fixture(scope="module")
 def clean(models):
-    return {name: fs.Activations.of(m, CLEAN, brief(m)) for name, m in models.items()}
+    return {name: fs.PatchSource.of(m, CLEAN, brief(m)) for name, m in models.items()}
+
+
+@pytest.fixture(scope="module")
+def untouched(models):
+    return {name: model.trace(CLEAN, brief(model)) for name, model in models.items()}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("what", KINDS)
-def test_a_run_put_into_itself_changes_nothing_bit_for_bit(models, clean, family, what):
-    model = models[family]
-    before = model.trace(CLEAN, brief(model))
+def test_a_run_put_into_itself_changes_nothing_bit_for_bit(models, clean, untouched, family, what):
+    model, before = models[family], untouched[family]
     with fs.Patch(what, clean[family])(model):
         during = model.trace(CLEAN, brief(model))
     assert set(before.data.data_vars) == set(during.data.data_vars)
@@ -107,7 +111,7 @@ def test_a_patch_is_what_plain_torch_says(exact, family, what, align):
 
     patch = fs.Patch(
         what,
-        fs.Activations.of(model, CLEAN, sampler, keep=what),
+        fs.PatchSource.of(model, CLEAN, sampler, keep=what),
         layers=[1, 2],
         heads=None if what == "residual" else [1, 2],
         regions=("gold", "answer"),
@@ -120,7 +124,7 @@ def test_a_patch_is_what_plain_torch_says(exact, family, what, align):
 def test_one_step_and_one_layer_of_it(exact, family):
     """At the second step alone: the first is the run's own."""
     model, sampler = exact[family], brief(exact[family])
-    source = fs.Activations.of(model, CLEAN, sampler, keep="head", layers=1, steps=1)
+    source = fs.PatchSource.of(model, CLEAN, sampler, keep="head", layers=1, steps=1)
     assert set(source.first_row) == {1}
     plainly = model.generate(OTHER, sampler)
     with fs.Patch("head", source, layers=1)(model):
@@ -137,7 +141,7 @@ def test_a_batch_with_padding_is_patched_as_each_alone(exact, family, what):
     model, sampler = exact[family], brief(exact[family])
     align = "positions" if what == "attention" else "regions"
     prompts = [OTHER, CLEAN] if what == "attention" else [OTHER, LONGER]
-    source = fs.Activations.of(model, CLEAN, sampler, keep=what)
+    source = fs.PatchSource.of(model, CLEAN, sampler, keep=what)
     part = {} if what == "attention" else {"regions": ("gold", "question", "masked")}
     with fs.Together((fs.AblateHeads(((0, 0),)), fs.Patch(what, source, align=align, **part)))(
         model
@@ -147,7 +151,25 @@ def test_a_batch_with_padding_is_patched_as_each_alone(exact, family, what):
     for one, other in zip(together, alone, strict=True):
         np.testing.assert_array_equal(one.canvas, other.canvas)
         np.testing.assert_allclose(one.mass, other.mass, atol=1e-6)
-        assert len(one.interventions) == 2 and "source=Activations(" in one.interventions[1]
+        assert len(one.interventions) == 2 and "source=PatchSource(" in one.interventions[1]
+
+
+def test_the_first_acts_first(models, clean):
+    """On a layer's input: the second puts its own there. On what comes out, the first has the last word."""
+    model, sampler = models["Dream"], brief(models["Dream"])
+    one, other = clean["Dream"], fs.PatchSource.of(model, OTHER, sampler)
+    for what, stays in (("residual", OTHER), ("head", CLEAN)):
+        alone = fs.Patch(what, other if stays is OTHER else one)
+        with alone(model):
+            expected = model.generate(CLEAN, sampler)
+        with fs.Together((fs.Patch(what, one), fs.Patch(what, other)))(model):
+            both = model.generate(CLEAN, sampler)
+        np.testing.assert_array_equal(both.confidence, expected.confidence)
+        assert expected.info["patched_rows"] == both.info["patched_rows"] > 0
+    with fs.Patch("residual", other)(model), fs.Patch("residual", one)(model):
+        nested = model.generate(OTHER, sampler)  # the inner `with` is the outer one of the chain
+    plainly = model.generate(OTHER, sampler).confidence
+    np.testing.assert_array_equal(nested.confidence, plainly)
 
 
 def test_spans_correspond_in_order_and_from_their_ends():
@@ -162,7 +184,7 @@ def test_spans_correspond_in_order_and_from_their_ends():
 def test_guidances_blank_is_left_alone(models):
     """Put into itself a guided run stays as it is: its second forward is not the recorded one."""
     model, sampler = models["LLaDA"], fs.Confidence(length=3, steps=2, cfg=1.0)
-    source = fs.Activations.of(model, CLEAN, sampler)
+    source = fs.PatchSource.of(model, CLEAN, sampler)
     with fs.Patch("residual", source)(model):
         during = model.generate(CLEAN, sampler)
     np.testing.assert_array_equal(during.confidence, model.generate(CLEAN, sampler).confidence)
@@ -170,10 +192,10 @@ def test_guidances_blank_is_left_alone(models):
 
 def test_refused_with_a_remedy(models, clean):
     model, source = models["LLaDA"], clean["LLaDA"]
-    few = fs.Activations.of(model, CLEAN, keep="head", layers=[0])
+    few = fs.PatchSource.of(model, CLEAN, keep="head", layers=[0])
     assert few.nbytes < source.nbytes and "read" in repr(few)
     for wrong, says in (
-        (fs.Patch("head"), r"Activations\.of"),
+        (fs.Patch("head"), r"PatchSource\.of"),
         (fs.Patch("value", source), "Use one of head, attention, residual"),
         (fs.Patch("residual", source, heads=1), "has no heads"),
         (fs.Patch("head", source, align="tokens"), "positions' or 'regions"),
@@ -189,6 +211,6 @@ def test_refused_with_a_remedy(models, clean):
     with rows(model), pytest.raises(UsageError, match="one to one"):
         model.generate(LONGER, brief(model))
     with pytest.raises(UsageError, match="Use some of"):
-        fs.Activations.of(model, CLEAN, keep="values")
+        fs.PatchSource.of(model, CLEAN, keep="values")
     with pytest.raises(UsageError, match="none of the steps"):
-        fs.Activations.of(model, CLEAN, brief(model), keep="head", steps=50)
+        fs.PatchSource.of(model, CLEAN, brief(model), keep="head", steps=50)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .decode.samplers.base import Sampler
     from .errors import CaptureError, FloatscopeError, ModelError, RunError, TraceError, UsageError
     from .instrument import Model, load
-    from .interventions.activations import Activations
     from .interventions.base import Intervention, Together
     from .interventions.branching import ablated_each
     from .interventions.head_outputs import HeadMeans, HeadRows
     from .interventions.library import *
+    from .interventions.patch_source import PatchSource
     from .measures.base import Measure
     from .measures.comparing import compare
     from .measures.library import *

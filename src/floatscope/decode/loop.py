@@ -225,9 +225,9 @@ def _check_filled(
     entries: list[_Entry],
 ) -> None:
     """A step's decision was overruled: no mask may stand where no step will come to fill it."""
-    for entry, answer in zip(
-        entries, (canvas[:, prompt_end:] == model.mask_id).tolist(), strict=True
-    ):
+    assert model.mask_id is not None
+    masked = torch.eq(canvas[:, prompt_end:], model.mask_id).tolist()
+    for entry, answer in zip(entries, masked, strict=True):
         last = entry.step + 1 == sampler.block_steps(entry.block)
         over = (entry.block + last) * width  # positions whose block has no step left
         if any(answer[:over]):

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from .._lazy import lazily
 
 if TYPE_CHECKING:
-    from .activations import Activations
     from .base import Intervention, Together
     from .branching import ablated_each
     from .head_outputs import HeadMeans, HeadRows
     from .library import *
     from .library import INTERVENTIONS
     from .masking import DoesNotFit
+    from .patch_source import PatchSource
 
 lazily(__name__)

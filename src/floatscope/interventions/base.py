@@ -74,7 +74,8 @@ class Intervention:
         with ExitStack() as stack:
             # Not in the middle of another thread's decoding; then it is in force for all of them.
             with seam.alone(model.net):
-                self.prove(model)
+                with _bare(model):
+                    self.prove(model)
                 stack.enter_context(self.in_force(model))
             try:
                 yield model
@@ -153,6 +154,17 @@ class Together(Intervention):
 
     def describe(self) -> str:
         return " + ".join(part.describe() for part in self.parts)
+
+
+@contextmanager
+def _bare(model: Model) -> Iterator[None]:
+    """Without what is in force already: that was meant for prompts, not for a random text."""
+    before, model.edits = model.edits, []
+    try:
+        with seam.detached(model.net):
+            yield
+    finally:
+        model.edits = before
 
 
 def probe_text(model: Model) -> Encoded:

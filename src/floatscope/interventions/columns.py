@@ -101,8 +101,8 @@ def hide(
     columns: Bool[Tensor, "b #h k"],
     rows: Bool[Tensor, "b q"] | None = None,
 ) -> seam.Call:
-    """The call without some keys, for all rows or some; without any column it is the call itself."""
-    if not bool(columns.any()):
+    """The call without some keys, for all rows or some; without any of either it is the call itself."""
+    if not bool(columns.any()) or (rows is not None and not bool(rows.any())):
         return call
     n_rows = call.query.shape[2]
     plain = call.mask is None and not call.causal and rows is None

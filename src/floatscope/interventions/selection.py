@@ -67,6 +67,8 @@ class Selection:
 
     def of(self, state: State) -> Bool[Tensor, "b k"]:
         """Every position that is meant; all of a prompt's own where nothing is said, padding never."""
+        if not self.given:
+            return state.visible.key_is_real
         flagged = torch.zeros(state.canvas.shape, dtype=torch.bool)
         masked = state.masked.tolist()
         for place, b in enumerate(state.active):

@@ -218,6 +218,18 @@ def attached(net: PreTrainedModel, handler: Handler, *, innermost: bool = False)
                     del _handlers[module]
 
 
+@contextmanager
+def detached(net: PreTrainedModel) -> Iterator[None]:
+    """No handler is called; those that were attached are back afterwards."""
+    before = {
+        module: _handlers.pop(module) for module in attention_modules(net) if module in _handlers
+    }
+    try:
+        yield
+    finally:
+        _handlers.update(before)
+
+
 def fp32_rope(net: PreTrainedModel) -> None:
     """Rotate q and k in float32 whatever the dtype; the seam casts them back afterwards."""
     rotary = net.model.rotary_emb

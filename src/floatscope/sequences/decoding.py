@@ -37,7 +37,7 @@ class Decoding:
     """One prompt, decoded. Position = index into prompt and answer together, without padding.
 
     `canvas[t]` is the input of step t; `canvas[-1]` the result. `info` is what interventions in force
-    say of it: `hidden_share` and `hidden_columns`, of a masking.
+    say of it: `hidden_share` and `hidden_columns`, of a masking; `patched_rows`, `forced`, `remasked`.
     """
 
     prompt: Encoded

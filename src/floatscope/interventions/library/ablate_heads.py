@@ -63,8 +63,9 @@ class AblateHeads(Intervention):
                 f"{model.name} has {expected}",
                 "Make the reference with the same model.",
             )
-        for layer, heads in wanted.items() if isinstance(reference, HeadRows) else ():
-            if missing := set(heads) - set(reference.heads.get(layer, ())):
+        kept = reference.heads if isinstance(reference, HeadRows) else wanted
+        for layer, heads in wanted.items():
+            if missing := set(heads) - set(kept.get(layer, ())):
                 raise UsageError(
                     f"the reference keeps nothing of head {min(missing)} of layer {layer}",
                     "Make it with these heads: fs.HeadRows.of(model, prompts, heads=…).",

@@ -53,9 +53,9 @@ class _Acting(ActingTokens):
 
 def _mean(call: seam.Call) -> Float[Tensor, "b h _ d"]:
     """The mean value of the keys that each row sees; one for all rows, where all see the same."""
-    heads = call.query.shape[1]
-    value = seam.each_head(call.value, heads)
+    value = seam.each_head(call.value, call.query.shape[1])
     if call.mask is None and not call.causal:
         return value.mean(2, keepdim=True)
-    seen = seam.allowed(call).to(value.dtype)
-    return torch.matmul(seen / seen.sum(-1, keepdim=True), value)
+    wide = torch.promote_types(value.dtype, torch.float32)  # bfloat16 cannot count to 300
+    seen = seam.allowed(call).to(wide)
+    return torch.matmul(seen / seen.sum(-1, keepdim=True), value.to(wide)).to(value.dtype)

@@ -1,6 +1,6 @@
 """Patch: what another run computed at a step, layer and position, put into this one. What carries the answer?
 
-Activation patching. The source is recorded once (`fs.Activations`); the run at hand goes on from what it is
+Activation patching. The source is recorded once (`fs.PatchSource`); the run at hand goes on from what it is
 given, so that a change below shows in all layers, positions and steps after it.
 """
 
@@ -14,9 +14,9 @@ from ...errors import UsageError
 from ...models import Model, seam
 from ...models.select import Choice, chosen
 from .. import alignment
-from ..activations import KINDS, QUERY, Activations
 from ..base import Intervention
 from ..layers import ActingLayers, Blank
+from ..patch_source import KINDS, QUERY, PatchSource
 from ..selection import Names, Selection, check_classes
 
 
@@ -32,7 +32,7 @@ class Patch(Intervention):
     """
 
     what: str = "residual"
-    source: Activations | None = None
+    source: PatchSource | None = None
     layers: Choice = None
     heads: Choice = None
     steps: Choice = None
@@ -53,17 +53,17 @@ class Patch(Intervention):
         check_classes(self.classes)
         chosen(self.heads, model.n_heads, "head")
         layers = chosen(self.layers, model.n_layers, "layer")
-        if not isinstance(self.source, Activations):
+        if not isinstance(self.source, PatchSource):
             raise UsageError(
                 f"Patch: source = {self.source!r}",
-                "Give source=fs.Activations.of(model, prompt, sampler).",
+                "Give source=fs.PatchSource.of(model, prompt, sampler).",
             )
         missing = [f"layer {n}" for n in layers if n not in self.source.layers]
         missing += [self.what] * (self.what not in self.source.keep)
         if missing:
             raise UsageError(
                 f"the source keeps nothing of {missing[0]}",
-                f"Record it: fs.Activations.of(…, keep={self.what!r}, layers=…).",
+                f"Record it: fs.PatchSource.of(…, keep={self.what!r}, layers=…).",
             )
 
     def probe(self) -> Intervention:
@@ -75,7 +75,7 @@ class Patch(Intervention):
 
 
 class _Acting(ActingLayers):
-    def __init__(self, spec: Patch, model: Model, source: Activations) -> None:
+    def __init__(self, spec: Patch, model: Model, source: PatchSource) -> None:
         super().__init__(model, spec.what, spec.layers, spec.heads, spec.steps)
         self.source, self.align = source, spec.align
         self.selection = Selection(model, spec.regions, spec.classes, spec.positions)

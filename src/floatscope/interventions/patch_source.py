@@ -1,6 +1,6 @@
-"""Activations: what Patch takes from a run, recorded step by step and layer by layer.
+"""PatchSource: what Patch takes from a run, recorded step by step and layer by layer.
 
-    clean = fs.Activations.of(model, prompt, sampler)
+    clean = fs.PatchSource.of(model, prompt, sampler)
 
 "residual": the input of each layer. "head": each head's output, before the heads are mixed. "attention":
 queries and keys, from which a row's weights follow: S of them take the room of S vectors, the weights that
@@ -30,8 +30,8 @@ QUERY, KEY = "query", "key"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Activations:
-    """One run, as Patch needs it; make one with `Activations.of`."""
+class PatchSource:
+    """One run, as Patch needs it; make one with `PatchSource.of`."""
 
     prompt: Encoded
     sampler: str  # as it was run; "" where the prompt was read in one forward
@@ -53,19 +53,19 @@ class Activations:
         keep: str | Sequence[str] = KINDS,
         layers: Choice = None,
         steps: Choice = None,
-    ) -> "Activations":
+    ) -> "PatchSource":
         """Decode a prompt and keep what is asked for; without a sampler, read it in one forward."""
         kept = (keep,) if isinstance(keep, str) else tuple(keep)
         wrong = [one for one in kept if one not in KINDS]
         if wrong or not kept:
-            raise UsageError(f"Activations: keep = {keep!r}", f"Use some of {', '.join(KINDS)}.")
+            raise UsageError(f"PatchSource: keep = {keep!r}", f"Use some of {', '.join(KINDS)}.")
         (one,) = encoded(model, [prompt])
         seen = _Recorder(model, kept, chosen(layers, model.n_layers, "layer"), steps)
         with seen.hooked():
             decoding = seen.run(one, sampler)
         if not seen.first_row:
             raise UsageError(
-                f"Activations: steps = {steps} keeps none of the steps that were run",
+                f"PatchSource: steps = {steps} keeps none of the steps that were run",
                 "Choose steps from 0 on.",
             )
         said = "" if sampler is None else sampler.describe()
@@ -88,7 +88,7 @@ class Activations:
     def __repr__(self) -> str:
         ids = self.prompt.ids if self.decoding is None else self.decoding.canvas.tolist()
         name = hashlib.blake2b(f"{ids} {self.sampler}".encode(), digest_size=4).hexdigest()
-        return f"Activations({len(self.prompt.ids)} tokens, {self.sampler or 'read'}, {name})"
+        return f"PatchSource({len(self.prompt.ids)} tokens, {self.sampler or 'read'}, {name})"
 
 
 class _Recorder(Observer):

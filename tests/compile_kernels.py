@@ -1,8 +1,11 @@
 """Compiles the GPU kernels for a GPU that is not there, through the very calls that launch them.
 
 Triton's interpreter, which runs the kernels in the other tests, takes code that the compiler refuses,
-and cannot run those written in Gluon at all. Run by test_compiled_kernels.py in a process of its own; prints
-what each kernel needs.
+and cannot run those written in Gluon at all. What each kernel needs is stored, with a digest of all that it
+follows from; test_compiled_kernels.py compiles again, in a process of its own, where the compiler is another.
+
+    python tests/compile_kernels.py            # prints it
+    python tests/compile_kernels.py --store    # after a change to a kernel, or to what launches it
 """
 
 import json
@@ -13,6 +16,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import compiled_kernels
 import torch
 import triton.backends.nvidia
 from triton.backends.compiler import GPUTarget
@@ -123,4 +127,8 @@ def compiled(capability):
 RUN = JITFunction.run
 
 if __name__ == "__main__":
-    print(json.dumps({capability: compiled(int(capability)) for capability in sys.argv[1:]}))
+    made = {str(capability): compiled(capability) for capability in (90, 80)}
+    if "--store" in sys.argv:
+        kept = {"triton": triton.__version__, "sources": compiled_kernels.sources(), "needs": made}
+        compiled_kernels.STORE.write_text(json.dumps(kept, indent=1) + "\n")
+    print(json.dumps(made))

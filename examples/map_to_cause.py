@@ -7,10 +7,10 @@ questions than those on which they are ablated. A quarter of an hour on one CPU 
 """
 
 import argparse
+import itertools
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 import floatscope as fs
 from floatscope.stats.intervals import mean
@@ -58,18 +58,24 @@ looking = fs.RetrievalHeads()(traces)
 evidence = looking["evidence"].transpose("layer", "head").values
 order = np.argsort(-evidence, axis=None)[: given.heads]
 chosen = [tuple(int(x) for x in np.unravel_index(i, evidence.shape)) for i in order]
-print("Heads with most attention on the gold passage:", ", ".join(f"{l}.{h}" for l, h in chosen))
-print("Their share of it:", f"{evidence.ravel()[order].min():.2f} to {evidence.max():.2f}; mean of all heads",
-      f"{np.nanmean(evidence):.2f}, uniform {float(np.nanmean(looking['evidence_null'])):.2f}")
+print(
+    "Heads with most attention on the gold passage:",
+    ", ".join(f"{layer}.{head}" for layer, head in chosen),
+)
+print(
+    "Their share of it:",
+    f"{evidence.ravel()[order].min():.2f} to {evidence.max():.2f}; mean of all heads",
+    f"{np.nanmean(evidence):.2f}, uniform {float(np.nanmean(looking['evidence_null'])):.2f}",
+)
 
 # 2. Ablated, against as many random heads of the same layers.
 generator = np.random.default_rng(0)
 sets = [(), tuple(chosen)]
 for _ in range(given.draws):
     drawn = []
-    for layer in {l for l, _ in chosen}:
+    for layer in sorted({at for at, _ in chosen}):
         free = [h for h in range(model.n_heads) if (layer, h) not in chosen]
-        count = min(len(free), sum(l == layer for l, _ in chosen))
+        count = min(len(free), sum(at == layer for at, _ in chosen))
         drawn += [(layer, int(h)) for h in generator.choice(free, count, replace=False)]
     sets.append(tuple(drawn))
 lost = []  # (question, set): nats a token
@@ -82,8 +88,11 @@ for record in records:
     lost.append((p[0] - p).tolist())
 lost = np.array(lost)
 both = lost[:, 1], lost[:, 2:].mean(1)
-print(f"Lost of the right answer's log-probability, nats a token, n = {len(lost)}: these heads {said(both[0])}, "
-      f"random heads of the same layers {said(both[1])}, difference {said(both[0] - both[1])}")
+print(
+    f"Log-probability of the right answer lost, nats a token, n = {len(lost)}: "
+    f"these heads {said(both[0])}, "
+    f"random heads of the same layers {said(both[1])}, difference {said(both[0] - both[1])}"
+)
 
 # 3. A message or a place? The strongest key hidden, and its value alone.
 for name, change in {
@@ -102,7 +111,7 @@ for name, change in {
 
 # 4. Where and when: a run with another answer in its passage, patched with the residual of the right one.
 table = {}
-for record, other in zip(records[: given.patched], records[1:], strict=False):
+for record, other in itertools.islice(itertools.pairwise(records), given.patched):
     right, wrong = record.answers[0], other.answers[0]
     passages = tuple(replace(p, text=p.text.replace(right, wrong)) for p in record.passages)
     prompt, corrupted = template.prompt(record), template.prompt(replace(record, passages=passages))
@@ -110,10 +119,15 @@ for record, other in zip(records[: given.patched], records[1:], strict=False):
     for layer in range(0, model.n_layers, max(1, model.n_layers // 6)):
         for region in ("gold", "question", "answer"):
             for steps in (0, slice(1, None)):
-                patch = fs.Patch("residual", clean, layers=layer, regions=region, steps=steps, align="regions")
+                patch = fs.Patch(
+                    "residual", clean, layers=layer, regions=region, steps=steps, align="regions"
+                )
                 with patch(model):
                     text = model.generate(corrupted, sampler).text
-                table.setdefault((layer, region, str(steps)), []).append(right.lower() in text.lower())
+                table.setdefault((layer, region, str(steps)), []).append(
+                    right.lower() in text.lower()
+                )
 print("Right answers brought back by patching a layer's input, by region and steps:")
 for (layer, region, steps), hits in table.items():
-    print(f"| {layer} | {region} | {'first step' if steps == '0' else 'later steps'} | {sum(hits)} of {len(hits)} |")
+    when = "first step" if steps == "0" else "later steps"
+    print(f"| {layer} | {region} | {when} | {sum(hits)} of {len(hits)} |")

@@ -68,7 +68,7 @@ print(
     f"{np.nanmean(evidence):.2f}, uniform {float(np.nanmean(looking['evidence_null'])):.2f}",
 )
 
-# 2. Ablated, against as many random heads of the same layers.
+# 2. Ablated, against as many random heads of the same layers (fewer where a layer has not so many left).
 generator = np.random.default_rng(0)
 sets = [(), tuple(chosen)]
 for _ in range(given.draws):
@@ -90,7 +90,7 @@ lost = np.array(lost)
 both = lost[:, 1], lost[:, 2:].mean(1)
 print(
     f"Log-probability of the right answer lost, nats a token, n = {len(lost)}: "
-    f"these heads {said(both[0])}, "
+    f"these {len(chosen)} heads {said(both[0])}, {len(sets[2])} "
     f"random heads of the same layers {said(both[1])}, difference {said(both[0] - both[1])}"
 )
 
@@ -99,9 +99,9 @@ for name, change in {
     "as it is": None,
     "strongest key of each head hidden": fs.MaskColumns(k=1),
     "another key hidden": fs.MaskColumns(k=1, control="random"),
-    "gold passage hidden from the answer": fs.MaskTokens(regions="gold", queries="answer"),
+    "gold passage hidden from the answer": fs.CutEdges(queries="predicting", keys="gold"),
     "values of the gold passage zeroed": fs.MaskValues(regions="gold"),
-    "values of another passage's length zeroed": fs.MaskValues(regions="gold", control="random"),
+    "values of as many other tokens zeroed": fs.MaskValues(regions="gold", control="random"),
     "chosen heads ablated": fs.AblateHeads(tuple(chosen)),
     "random heads ablated": fs.AblateHeads(sets[2]),
 }.items():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,17 @@ import toy_worker
 from waiting import LIMIT, until
 
 import floatscope as fs
-from floatscope.engine import Meter, Output, Plan, Run, Shard, atomic, execute, ray_engine
+from floatscope.engine import (
+    Meter,
+    Output,
+    Plan,
+    Run,
+    Shard,
+    atomic,
+    execute,
+    interrupt,
+    ray_engine,
+)
 from floatscope.engine.ray_cluster import imported
 from floatscope.engine.shards import Damaged, Shards, encode
 from floatscope.engine.watch import Awake, Limits, Watch
@@ -505,6 +516,19 @@ def test_an_interrupt_while_a_shard_is_stored(tmp_path, monkeypatch):
         execute(toy_worker.plan(3), tmp_path)
     summary = execute(toy_worker.plan(3), tmp_path)
     assert (summary.kept, summary.computed, summary.redone) == (2, 1, {})
+
+
+def test_an_interrupt_in_the_moment_of_ignoring_is_not_reported():
+    """Python calls it an error; any other error is still told."""
+    told = []
+    report = interrupt._but_for_races(told.append)
+    race, other = (
+        SimpleNamespace(exc_value=OSError(text))
+        for text in ("Signal 2 ignored due to race condition", "disk full")
+    )
+    report(race)
+    report(other)
+    assert told == [other]
 
 
 def test_two_interrupts_at_once_end_as_one_does(tmp_path, counted):

@@ -137,7 +137,7 @@ def test_a_control_may_take_fewer_steps(both):
     specs = {s.spec.get("control"): s.spec for s in part.plan.shards}
     for seed, steps in ((None, part.request.steps), (0, part.request.control_steps)):
         model = worker.models.get(specs[seed]["model"], None, part.request.dtype, seed)
-        _, _, trace = next(worker._traces(model, specs[seed], []))
+        _, _, trace = next(worker._traces(model, specs[seed], None, []))
         assert trace.data.sizes["step"] == steps
 
 

@@ -184,19 +184,34 @@ def test_entropy_bound_by_hand():
 
 
 def test_attention_guided_by_hand():
-    """By falling confidence, whoever has no edge to one taken before; the surest always."""
+    """Hubs first, weighed by p; whoever depends on none taken before, by more than τ of its strongest."""
     p = [[0.95, 0.05], [0.9, 0.1], [0.8, 0.2], [0.55, 0.45]]
-    coupling = torch.zeros(1, 4, 4)
-    coupling[0, 0, 1] = coupling[0, 1, 0] = 3.0
-    coupling[0, 1, 2] = coupling[0, 2, 1] = 3.0
-    guess = dataclasses.replace(guess_of(p), coupling=coupling)
-    assert chosen(fs.AttentionGuided(edge=1.0, least=0.0), guess) == [0, 2, 3]
-    assert chosen(fs.AttentionGuided(edge=1.0, least=0.6), guess) == [0, 2]
-    assert chosen(fs.AttentionGuided(edge=4.0, least=0.0), guess) == [0, 1, 2, 3]
-    assert chosen(fs.AttentionGuided(least=1.0), guess) == [0]
-    # A mask that is taken already stands in nobody's way; one that is no mask is never taken.
-    guess = dataclasses.replace(guess_of(p, [False, True, True, True]), coupling=coupling)
-    assert chosen(fs.AttentionGuided(least=0.0), guess) == [1, 3]
+    coupling = [[9, 4, 1, 0], [4, 9, 2, 0], [1, 2, 9, 0.1], [0, 0, 0.1, 9]]
+
+    def taken(done=0.0, masked=None, p=p, coupling=coupling, **fields):
+        heard = {"coupling": torch.tensor([coupling]) / 100, "done": torch.tensor([done])}
+        guess = dataclasses.replace(guess_of(p, masked), **heard)
+        return chosen(fs.AttentionGuided(**fields), guess)
+
+    # Σ s: 5, 6, 3.1, .1; times p: 4.75, 5.4, 2.5, .06. So 1, 0, 2, 3. Both 0 and 2 have their strongest
+    # with 1; 3 has nothing with it.
+    assert taken() == [1, 3]
+    # Without 1: 0, 2, 3 by Σ s times p; 2 has its strongest with 0 now.
+    assert taken(masked=[True, False, True, True]) == [0, 3]
+    # τ runs from .01 to tau_max as the answer fills; nothing is more than its strongest.
+    three = {"masked": [True, True, True, False], "tau_max": 1.0, "variant": "direct"}
+    assert taken(done=1.0, **three) == [0, 1, 2] and taken(done=0.9, **three) == [1]
+    # Half of it stands: all that are sure of themselves, too.
+    assert taken(done=0.5) == [0, 1, 3] and taken(done=0.49) == [1, 3]
+    assert taken(done=0.5, variant="direct") == [1, 3]
+    sure = [[1.0, 0.0], *p[1:]]
+    assert taken(p=sure, variant="direct") == [0, 1, 3] and taken(p=sure) == [1, 3]
+    # Each by its own strongest: 1 has a quarter of its with 0, 0 a third of its with 1. By Σ s times p:
+    # 0, 1, 3, 2, of which 3 and 2 have their strongest with 0 and with 1.
+    one_way = [[0, 1, 0, 3], [1, 0, 4, 0], [0, 4, 0, 0], [3, 0, 0, 0]]
+    p = [[1.0, 0.0], [0.55, 0.45], [0.5, 0.5], [0.9, 0.1]]
+    assert taken(p=p, coupling=one_way, tau_min=0.3, tau_max=0.3) == [0, 1]
+    assert taken(p=p, coupling=one_way, tau_min=0.2, tau_max=0.2) == [0, 2]
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream"])
@@ -226,7 +241,7 @@ def test_attention_guided_hears_the_attention_between_masks(exact, family):
     assert torch.equal(logits, model.predict(canvas, lo, hi, state.visible))
     rows = torch.arange(lo, hi) - model.shift
     between = whole[1].mean(1)[:, rows, lo:hi]
-    expected = torch.maximum(between, between.mT)
+    expected = (between + between.mT) / 2
     np.testing.assert_allclose(heard.mean.numpy(), expected.numpy(), atol=1e-6)
 
 
@@ -360,8 +375,8 @@ BAD = {
     "threshold": (fs.Threshold(threshold=2), "threshold"),
     "steps of threshold": (fs.Threshold(steps=4), "as many steps as it needs"),
     "gamma": (fs.EntropyBound(gamma=-1), "gamma"),
-    "edge": (fs.AttentionGuided(edge=-1), "edge"),
-    "least": (fs.AttentionGuided(least=2), "least"),
+    "tau": (fs.AttentionGuided(tau_min=0.2), "tau_max = 0.15"),
+    "variant": (fs.AttentionGuided(variant="fast"), "staged or direct"),
     "guided steps": (fs.AttentionGuided(steps=4), "as many steps as it needs"),
     "decay": (fs.PositionCalibrated(decay=-1), "decay"),
     "frequencies": (fs.PositionCalibrated(frequencies="nowhere.npy"), "nowhere.npy"),

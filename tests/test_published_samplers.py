@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_forward import plain
 from tiny_models import EVERY
 
 import floatscope as fs
@@ -29,8 +30,12 @@ PROMPT = "Tell me about one thing."
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """One layer in float64: neither rounding nor a near-tie of scores changes a token."""
-    folder, shape = tmp_path_factory.mktemp("small"), tiny.Shape(layers=1)
-    paths = {name: tiny.write(name, folder / name, shape) for name in ("LLaDA", "Dream")}
+    return made(tmp_path_factory.mktemp("small"), layers=1)
+
+
+def made(folder, layers):
+    names, shape = ("LLaDA", "Dream"), tiny.Shape(layers=layers)
+    paths = {name: tiny.write(name, folder / name, shape) for name in names}
     return {name: fs.load(path, dtype="float64", check=False) for name, path in paths.items()}
 
 
@@ -528,3 +533,69 @@ def test_a_name_brings_fields():
     assert made == fs.Confidence(length=16, temperature=0.7, block_length=8, seed=3)
     with pytest.raises(fs.UsageError, match="colour=3: confidence has no such field"):
         sampler_of("confidence,colour=3", {})
+
+
+# DAPD (2603.12996): its rule as its authors' code decodes LLaDA, one prompt at a time.
+
+
+@pytest.fixture(scope="module")
+def four_layers(tmp_path_factory):
+    """The last two are listened to. Sharp, so that some positions are sure of themselves."""
+    models = made(tmp_path_factory.mktemp("four"), layers=4)
+    for model in models.values():
+        model.net.lm_head.weight.data *= 4
+    return models
+
+
+def dapd_generate(model, length, block, tau_min, tau_max, variant):
+    case = Case(model, length)
+    for number in range(length // block):
+        while masks := case.masks(number * block, block):
+            left = len(case.masks())
+            tau = tau_min + (tau_max - tau_min) * (1 - left / length)
+            layers = range(int(model.n_layers * (1 - 0.3)), model.n_layers)
+            attention = plain(model, case.ids)[2]
+            mean = sum(attention[layer][1].mean(0) for layer in layers) / len(layers)
+            row = {
+                i: mean[i - model.shift] for i in masks
+            }  # Dream: that of the row that predicts it
+            s = {
+                (i, j): float(row[i][j] + row[j][i]) / 2 if i != j else 0.0
+                for i in masks
+                for j in masks
+            }
+            p = case.logits().softmax(-1)
+            sure = {i: float(p[i].max()) for i in masks}
+            key = {i: sum(s[i, j] for j in masks) * sure[i] for i in masks}
+            taken = []
+            for i in first_best(key, len(masks)):
+                most = max(max(s[i, j] for j in masks), 1e-8)
+                if all(s[i, j] / most <= tau for j in taken):
+                    taken.append(i)
+            if variant == "staged" and 1 - left / length >= 0.5:
+                taken += [i for i in masks if sure[i] >= 0.9]
+            case.write({i: int(p[i].argmax()) for i in taken})
+    return case.canvases
+
+
+@pytest.mark.parametrize("family", ["LLaDA", "Dream"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"length": 14},
+        {"length": 12, "block_length": 6, "tau_min": 0.7, "tau_max": 0.95},
+        {"length": 12, "tau_min": 0.8, "tau_max": 0.9, "variant": "direct"},
+    ],
+    ids=str,
+)
+@torch.inference_mode()
+def test_attention_guided_decodes_as_published(four_layers, family, given):
+    model, length = four_layers[family], given["length"]
+    one = model.generate(PROMPT, fs.AttentionGuided(**given, stop_at_eos=False))
+    published = dapd_generate(
+        *(model, length, given.get("block_length", length)),
+        *(given.get("tau_min", 0.01), given.get("tau_max", 0.15)),
+        given.get("variant", "staged"),
+    )
+    np.testing.assert_array_equal(one.canvas, published)
+    assert one.steps < length or "tau_min" not in given  # the attention of random weights is even

@@ -21,7 +21,7 @@ EVERY = {name: kind(length=8) for name, kind in DENOISING.items()} | {
     "threshold, blocks": fs.Threshold(length=8, threshold=0.05, block_length=4),
     "factor": fs.Threshold(length=8, factor=0.99),
     "entropy-bound, wide": fs.EntropyBound(length=8, gamma=3.0),
-    "attention-guided, wide": fs.AttentionGuided(length=8, edge=2.0, least=0.0, layers=-1),
+    "attention-guided, wide": fs.AttentionGuided(length=8, tau_max=1.0, variant="direct", layers=0),
     "position-calibrated, blocks": fs.PositionCalibrated(length=8, steps=4, block_length=4),
     "remask, more steps": fs.Remask(length=8, steps=12),
     "remask, blocks": fs.Remask(length=8, steps=16, block_length=4, by="confidence"),

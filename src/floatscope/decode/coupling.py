@@ -30,11 +30,9 @@ class Coupling:
 
     @property
     def mean(self) -> Float[Tensor, "b w w"]:
-        """Mean over layers and heads of the attention from one position to another, the larger of the
-        two directions."""
+        """Over layers and heads, and over the two directions between two positions."""
         assert isinstance(self.total, Tensor)
-        one_way = self.total / self.seen
-        return torch.maximum(one_way, one_way.mT)
+        return (self.total + self.total.mT) / (2 * self.seen)
 
 
 def _between(call: seam.Call, state: State) -> Float[Tensor, "b w w"]:

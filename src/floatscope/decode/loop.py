@@ -118,8 +118,8 @@ def denoise(
             logits = blind + (sampler.cfg + 1) * (logits.float() - blind)
         guess = _guess(model, sampler, state, logits, starts, width, [entries[b] for b in active])
         if heard is not None:
-            keys = visible.key_is_real.sum(-1)[:, None, None]
-            guess = replace(guess, coupling=heard.mean * keys)
+            done = 1 - state.masked[:, prompt_end:].sum(-1) / length
+            guess = replace(guess, coupling=heard.mean, done=done)
         first = entries[active[0]]  # a fixed schedule is the same for all
         steps = guess.steps
         quota = sampler.quota(guess.masked.sum(-1), width, first.step, steps)

@@ -37,8 +37,9 @@ class Guess:
     held: Bool[Tensor, "b w"]  # proposes an end token that is to come last
     step: int = 0  # of the block's `steps`, where their number is fixed
     steps: int = 1
-    # Attention between positions over what uniform attention would give, for a sampler that listens.
+    # For a sampler that listens: attention between positions, and the share of the answer that is no mask.
     coupling: Float[Tensor, "b w w"] | None = None
+    done: Float[Tensor, " b"] | None = None
 
     @cached_property
     def log_p(self) -> Float[Tensor, "b w v"]:

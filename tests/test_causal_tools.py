@@ -188,9 +188,14 @@ def test_lower_layers_are_computed_once(models):
         seen.append(len(call.query))
         return proceed(call)
 
+    sets = [((2, h),) for h in range(4)] + [((1, 0),), ()]
     with seam.attached(model.net, look):
-        fs.ablated_each(model, [5, 6, 7], [((2, h),) for h in range(4)] + [((1, 0),)], [2])
-    assert seen == [1, 2, 6]
+        fs.ablated_each(model, [5, 6, 7], sets, [2])
+        assert seen == [1, 1, 1, 1, 5]  # the clean one, then layers 1 and 2
+        del seen[:]
+        fs.ablated_each(model, [5, 6, 7], sets, [2], batch_size=2)
+    assert seen == [1, 1, 1, 1, 2, 2, 1]
+    assert not any("forward" in vars(block) for block in model.net.model.layers)
 
 
 # Values

@@ -3,9 +3,10 @@
 Hooks for the one, the seam for the other. What is put there is the subclasses' business.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,24 @@ from torch import Tensor, nn
 from ..models import Model, seam
 from ..models.select import Choice, chosen
 from .base import Acting, Intervention
+
+
+@contextmanager
+def hooked(block: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """`change` gets the input of a layer, and the layer gets what it returns.
+
+    Before hooks that were there: what is listed first acts first, and who looks on sees it.
+    """
+
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        x = change(args[0] if args else kwargs["hidden_states"])
+        return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})
+
+    handle = block.register_forward_pre_hook(hook, with_kwargs=True, prepend=True)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 class ActingLayers(Acting):
@@ -32,21 +51,11 @@ class ActingLayers(Acting):
         with ExitStack() as stack:
             for layer in sorted(self.layers) if self.what == "residual" else ():
                 block = self.model.net.model.layers[layer]
-                # Before hooks that were there: what is listed first acts first, and who looks on sees it.
-                hook = block.register_forward_pre_hook(
-                    self._hook(layer), with_kwargs=True, prepend=True
-                )
-                stack.callback(hook.remove)
+                stack.enter_context(hooked(block, partial(self._input, layer)))
             yield
 
-    def _hook(self, layer: int) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if not self.acts(layer):
-                return None
-            x = self.residual(layer, args[0] if args else kwargs["hidden_states"])
-            return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})
-
-        return hook
+    def _input(self, layer: int, x: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
+        return self.residual(layer, x) if self.acts(layer) else x
 
     def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
         output = proceed(call)

@@ -233,9 +233,27 @@ def gpu_hours() -> str:
     return table(head + [f"hours, {n} GPU{'s' * (n > 1)}" for n in (1, 8, 64)], rows)
 
 
+def ablation() -> str:
+    """Every head of a model in turn, by threads; the arithmetic as times as little as one by one."""
+    found: dict[str, Any] = json.loads((HERE / "ablation.json").read_text())
+    rows = []
+    for row in found.values():
+        alone, each = row["ways"]["one by one"], row["ways"]["together"]
+        needs = row["arithmetic"]
+        rows.append(
+            [f"{row['model']}, {row['heads']} heads, {row['tokens']} tokens", str(row["threads"])]
+            + [f"{way['cpu_ms']:.0f} ms" for way in (alone, each)]
+            + [f"{row['ratio']['cpu_ms']:.2f}×"]
+            + [f"{1 / needs[way]:.2f}×" for way in ("together", "least")]
+        )
+    head = ["model", "threads", "one by one, CPU a head", "together", "times as fast"]
+    return table([*head, "by its arithmetic", "by the least arithmetic"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
+    "ablation": ablation,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 

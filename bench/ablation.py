@@ -15,6 +15,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def main() -> None:
     best: dict[str, dict[str, float]] = {}
     for number in range(args.rounds):
         for name, (act, heads) in ways.items():
-            cpu, clock = timed(lambda act=act, heads=heads: act(model, texts, heads))
+            cpu, clock = timed(partial(act, model, texts, heads))
             each = len(heads) * len(texts)
             row = best.setdefault(name, {"cpu_ms": float("inf"), "clock_ms": float("inf")})
             row["cpu_ms"] = min(row["cpu_ms"], 1000 * cpu / each)
@@ -112,13 +113,13 @@ def main() -> None:
                 f"round {number + 1}, {name}: {1000 * cpu / each:.1f} ms of CPU a head", flush=True
             )
     tokens = sum(len(ids) for ids, _ in texts) // len(texts)
-    found = {
+    found: dict[str, Any] = {
         "model": args.model, "heads": len(every), "questions": len(texts), "tokens": tokens,
         "threads": args.threads, "rounds": args.rounds, "torch": torch.__version__, "ways": best,
         "arithmetic": arithmetic(model.net.config, tokens, args.length),
     }  # fmt: skip
-    alone, each = best["one by one"], best["together"]
-    found["ratio"] = {key: alone[key] / each[key] for key in alone}
+    alone, several = best["one by one"], best["together"]
+    found["ratio"] = {key: alone[key] / several[key] for key in alone}
     print(json.dumps(found, indent=1))
     if args.json:
         known = json.loads(args.json.read_text()) if args.json.exists() else {}

@@ -190,6 +190,8 @@ def test_each_statistic_can_be_kept_alone(models, name):
 def test_trace_options_that_cannot_be_are_named(llada):
     for options, words in [
         ({"keep": ["masss"]}, "no statistic 'masss'"),
+        ({"keep": {"mass", "residual"}}, r"no statistic 'residual'.*model\.activations"),
+        ({"keep": "attention"}, r"no statistic 'attention'.*model\.pattern"),
         ({"keep": []}, "keep is empty"),
         ({"layers": [7]}, "no layer 7: there are 3"),
         ({"heads": slice(9, 12)}, "chooses none of the 4"),

@@ -147,6 +147,41 @@ def test_a_batch_is_changed_as_each_prompt_alone(exact, family):
         assert one.info == other.info
 
 
+def test_all_at_once_each_does_its_part_and_is_gone(models):
+    """What acts on heads, values, edges, residuals and decisions, in one `with`."""
+    for model in (models["LLaDA"], models["Llama"]):
+        sampler = sampler_for(model, length=4, steps=4)
+        before = model.generate(PROMPTS, sampler)
+        every = [
+            fs.AblateHeads(((0, 1),)),
+            fs.MaskValues(positions=0, layers=1),
+            fs.CutEdges(queries="predicting", key_positions=slice(1, 3)),
+            fs.Patch(
+                "residual",
+                fs.PatchSource.of(model, PROMPT, sampler),
+                layers=2,
+                positions=1,
+                align="regions",
+            ),
+            fs.ForceToken(0, 65),
+        ]
+        every += [fs.Remasked(0, step=1)] if model.is_diffusion else []
+        with fs.Together(tuple(every))(model):
+            during = model.trace(PROMPTS, sampler, keep="mass")
+        for trace, prompt in zip(during, PROMPTS, strict=True):
+            start = len(model.encode(prompt).ids)
+            assert [line.partition("(")[0] for line in trace.interventions] == [
+                type(one).__name__ for one in every
+            ]
+            assert trace.canvas.values[1, start] == 65
+            assert not model.is_diffusion or trace.canvas.values[2, start] == model.mask_id
+        after = model.generate(PROMPTS, sampler)
+        for one, other in zip(before, after, strict=True):
+            np.testing.assert_array_equal(one.confidence, other.confidence)
+        assert not model.edits and not seam._handlers
+        assert not any(block._forward_pre_hooks for block in model.net.model.layers)
+
+
 def test_nothing_changed_is_nothing_changed(models):
     """Forced to what it would be, or put back before it was revealed: the same to the last bit."""
     for model in (models["LLaDA"], models["Llama"]):

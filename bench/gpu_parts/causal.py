@@ -258,7 +258,8 @@ def inside(ours: Model, name: str) -> float:
     fill = 7 if ours.mask_id is None else ours.mask_id
     generator = torch.Generator().manual_seed(0)
     capture = Capture(ours, {"lens", "massive", "kv_drift"}, range(ours.n_layers), range(8))
-    worst, before = 0.0, {}
+    worst = 0.0
+    before: dict[int, tuple[Tensor, Tensor]] = {}
     for step in range(2):
         ids = torch.randint(0, 250, (batch, size), generator=generator).to(ours.device)
         ids[:, -6:] = fill
@@ -405,12 +406,14 @@ def main() -> None:
                 ours, exact = models_of(family, Path(folder), dtype, device)
                 name = f"{family}, {str(dtype).removeprefix('torch.')}"
                 row: dict[str, Any] = {"model": name}
-                usual = max(agreement(ours, exact, [one], None)[0] for one in (OTHER, SHORT))
-                check(usual < ROUNDING[dtype], f"{name}: a plain decoding is off by {usual:.2g}")
+                rounding = max(agreement(ours, exact, [one], None)[0] for one in (OTHER, SHORT))
+                check(
+                    rounding < ROUNDING[dtype], f"{name}: a plain decoding is off by {rounding:.2g}"
+                )
                 for what, change, prompts in changes_of(ours, sampler_of(ours)):
                     error, bite = agreement(ours, exact, prompts, change)
                     row[what] = {"error": error, "bite": bite}
-                    fits = error < 3 * usual and error < bite / 3
+                    fits = error < 3 * rounding and error < bite / 3
                     check(fits, f"{name}, {what}: error {error:.2g}, bite {bite:.2g}")
                 bits(ours, name)
                 row["inside"], row["many"] = inside(ours, name), many(ours, name)
@@ -419,11 +422,11 @@ def main() -> None:
                 least = min(cell["bite"] for cell in row.values() if isinstance(cell, dict))
                 print(
                     f"{name:18} {len(errors)} interventions: error ≤ {max(errors):.1e} "
-                    f"(without: {usual:.1e}), bite ≥ {least:.1e}; "
+                    f"(without: {rounding:.1e}), bite ≥ {least:.1e}; "
                     f"inside {row['inside']:.1e}, ablated_each {row['many']:.1e}",
                     flush=True,
                 )
-    found = {"device": where, "torch": torch.__version__, "models": results}
+    found: dict[str, Any] = {"device": where, "torch": torch.__version__, "models": results}
     found["throughput"] = throughput(device, args.quick)
     print("all heads of the twin's shape:", json.dumps(found["throughput"]))
     if args.json:

@@ -12,6 +12,15 @@ from ..models.select import Choice, chosen
 COARSE, REGIONS = "coarse", "regions"
 
 
+# What people ask a trace for, and is too large for one.
+_RESIDUALS = (
+    "Write it to disk: model.activations(prompts, sampler, out=DIR, layers=…, positions=…)."
+)
+_PATTERN = "A trace holds sums; whole rows are model.pattern(trace, step=…, layer=…, head=…)."
+_ELSEWHERE = dict.fromkeys(("residual", "residuals", "activations", "hidden_states"), _RESIDUALS)
+_ELSEWHERE |= dict.fromkeys(("pattern", "attention", "attentions"), _PATTERN)
+
+
 class TraceKeywords(TypedDict, total=False):
     """TraceOptions as keyword arguments; `Model.trace` says what they mean."""
 
@@ -50,7 +59,9 @@ class TraceOptions:
         if unknown or not self.kept:
             raise UsageError(
                 f"no statistic {unknown[0]!r}" if unknown else "keep is empty",
-                f"keep takes: {', '.join(STATISTICS)}.",
+                _ELSEWHERE.get(
+                    unknown[0] if unknown else "", f"keep takes: {', '.join(STATISTICS)}."
+                ),
             )
 
     @property

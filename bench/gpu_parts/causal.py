@@ -53,7 +53,7 @@ from floatscope.models.loading import load  # noqa: E402
 from floatscope.models.registry import family_by_name  # noqa: E402
 from floatscope.sequences.prompt import Encoded  # noqa: E402
 
-ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 0.1}  # at most, of the worst row, by its size
+ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 0.1}  # at most, of the worst row, by its size
 HEADS = ((0, 1), (1, 3), (1, 0), (2, -1))
 failures: list[str] = []
 
@@ -340,7 +340,7 @@ def many(ours: Model, name: str) -> float:
         wanted = read(ours, ids, rows, AblateHeads(heads)).double()
         worst = max(worst, float((one - wanted).norm() / wanted.norm()))
         check(not torch.equal(one, found[0]), f"{name}: ablated_each of {heads} changes nothing")
-    check(worst < ROUNDING[ours.dtype], f"{name}: ablated_each is off by {worst:.2g}")
+    check(worst < ROUNDING[ours.dtype] / 4, f"{name}: ablated_each is off by {worst:.2g}")
     return worst
 
 

@@ -3,16 +3,19 @@
 Every command is a process of its own, in an environment of its own: a new virtual environment in which the
 package lies as a wheel would put it, without the repository around it (what it depends on is this
 environment's, by a .pth file: installing it again takes minutes); an empty home, an empty folder to work
-in, and of all variables those that are set below.
+in, and of all variables those that are set below. The first command is started by its script; the others
+come from a process of that environment that has imported what commands need and becomes each of them.
 """
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sysconfig
 import venv
 from pathlib import Path
+from types import SimpleNamespace
 
 import adapted
 import pytest
@@ -25,7 +28,8 @@ OURS = f"ours=adapted,{adapted.SETTINGS}"
 
 @pytest.fixture(scope="module")
 def type_in(tmp_path_factory):
-    """Runs a line in a folder, and gives what it printed; it must end well."""
+    """Runs a line in a folder, by its script or imported already, and gives what it printed; it must end
+    well."""
     home, root = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("fresh") / "env"
     venv.create(root, symlinks=True)
     inside = {"base": str(root), "platbase": str(root)}
@@ -51,7 +55,47 @@ def type_in(tmp_path_factory):
         return done.stdout + done.stderr
 
     assert str(packages) in run("python -c 'import floatscope; print(floatscope.__file__)'", home)
-    return run
+    with subprocess.Popen(
+        [scripts / "python", "-c", COMMANDS],
+        cwd=home,
+        env=around,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+
+        def run_imported(line, folder):
+            said = home / "said.txt"
+            said.unlink(missing_ok=True)
+            print(json.dumps([str(folder), str(said), *shlex.split(line)]), file=server.stdin)
+            server.stdin.flush()
+            code = server.stdout.readline().strip()
+            assert code == "0", said.read_text()
+            return said.read_text()
+
+        yield SimpleNamespace(script=run, imported=run_imported)
+        server.stdin.close()
+
+
+# Becomes `floatscope …`, again and again: a line is a folder, a file for what is said, and the words typed.
+COMMANDS = """
+import json, os, sys
+import floatscope.report.build, floatscope.studies.worker
+from floatscope.cli import main
+
+for line in sys.stdin:
+    folder, said, *sys.argv = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.chdir(folder)
+        file = os.open(said, os.O_WRONLY | os.O_CREAT)
+        for stream in (1, 2):
+            os.dup2(file, stream)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        main()
+        os._exit(70)  # a command ends by itself
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
 def _linked(source, target):
@@ -118,21 +162,25 @@ def produced(run):
 
 def test_from_an_adapted_checkpoint_to_a_run_that_is_repeated_elsewhere(type_in, project):
     few = "--data questions.jsonl --length 6"
-    said = type_in(f"floatscope evaluate --model '{OURS}' {few} --out answers.jsonl", project)
+    said = type_in.script(
+        f"floatscope evaluate --model '{OURS}' {few} --out answers.jsonl", project
+    )
     assert "ours" in said and len((project / "answers.jsonl").read_text().splitlines()) == 3
 
     small = "--limit 2 --questions 3 --steps 3 --workers 1 --out run"
-    said = type_in(f"floatscope study structure knowledge --model '{OURS}' {few} {small}", project)
+    said = type_in.imported(
+        f"floatscope study structure knowledge --model '{OURS}' {few} {small}", project
+    )
     assert "What was found" in said
-    type_in("floatscope report run --tables csv", project)
+    type_in.imported("floatscope report run --tables csv", project)
     page, before = (project / "run" / "report.html").read_bytes(), produced(project / "run")
     assert str(project.parent).encode() not in page
 
     place = project.parent / "elsewhere" / "thesis"
     place.parent.mkdir()
     project.rename(place)
-    type_in("floatscope study --config run/run.json --out again --workers 1", place)
+    type_in.imported("floatscope study --config run/run.json --out again --workers 1", place)
     assert produced(place / "again") == before
     assert (place / "again" / "report.html").read_bytes() == page
-    said = type_in("floatscope verify run --shards 2", place)
+    said = type_in.imported("floatscope verify run --shards 2", place)
     assert said.count("byte for byte") == 2

@@ -10,6 +10,7 @@ from ..errors import ModelError
 from ..models import twin
 from .library import STUDIES
 from .request import Request, request_of
+from .study import by_default
 
 DEMO: dict[str, Any] = {
     "models": ("pair/mdm", "pair/arm"),
@@ -45,7 +46,7 @@ TWIN: dict[str, Any] = {
 
 def demo_request() -> tuple[Request, str]:
     """The request, and what is said where the twin is left out ("" if it is not)."""
-    fields = {"studies": tuple(STUDIES.own), **DEMO}
+    fields = {"studies": by_default(STUDIES.own), **DEMO}
     try:
         for name in TWIN["models"]:
             twin.locate(name)

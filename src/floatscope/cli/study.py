@@ -202,7 +202,7 @@ def demo(
     resume: Resume = True,
     overwrite: Overwrite = False,
 ) -> None:
-    """Every study on the embedded pair, and long text of its larger twin: no GPU, a few minutes."""
+    """All studies but those run by name, on the embedded pair and its twin: no GPU, a few minutes."""
     from ..studies.demo import demo_request
 
     request, left_out = demo_request()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -28,7 +29,7 @@ def ablation(true: bool, rng: np.random.Generator, n: int) -> Claim:
         examples = _ablated(rng, lost, random)
         evidence.planted["head-ablation", model, "questions"] = HeadAblation().of(examples, model)
     noise = rng.normal(0, 0.15, (2, n))  # permuted weights: up and down
-    control = HeadAblation().of(_ablated(rng, *noise, trained=False), MDM)
+    control = HeadAblation().of(_ablated(rng, noise[0], noise[1], trained=False), MDM)
     evidence.planted["head-ablation", f"untrained {MDM}", "questions"] = control
     return STUDIES["ablation"].claims(evidence)[0]
 
@@ -44,7 +45,7 @@ def _ablated(
             "random": ("choice", np.repeat(other, 3)),
             "log_p": ((), -0.3 * rng.uniform()),
         }
-        coords = {"choice": list(choices)}
+        coords: dict[str, Any] = {"choice": list(choices)}
         if trained:
             loss = rng.normal(0, 0.01, (LAYERS, HEADS))
             for place in CHOSEN:

@@ -1,4 +1,4 @@
-"""What the demo runs: every study but those run by name, on the embedded pair; the twin where its weights are.
+"""What the demo runs: all studies but those run by name, on the embedded pair; and the twin, where it is.
 
 The pair answers in one to three tokens. The twin, thirty layers deep, goes on with running text: there an
 anchor can be watched over many steps, and claim 3 be tested. A run without it says so and goes on.

@@ -126,8 +126,8 @@ class AnswerTracing(Experiment):
 
         model, start = desk.model, len(prompts[0].ids)
         rows = [start + place - model.shift for place in revealed]
-        texts = ([*prompt.ids, *canvas] for prompt in prompts)
-        logits = patched_each(model, *texts, swaps, rows)
+        clean, wrong = ([*prompt.ids, *canvas] for prompt in prompts)
+        logits = patched_each(model, clean, wrong, swaps, rows)
         target = torch.tensor([*revealed.values()], device=logits.device)
         with torch.inference_mode():
             p = log_p(model, logits, target.expand(logits.shape[:2])).double()

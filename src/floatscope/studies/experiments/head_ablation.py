@@ -171,7 +171,8 @@ class _Prepared:
 
 def strongest(score: Float[np.ndarray, "l h"], size: int) -> Heads:
     """The `size` best, at most half of a layer's: its other half must yield as many to compare with."""
-    most, kept = max(1, score.shape[1] // 2), []
+    most = max(1, score.shape[1] // 2)
+    kept: list[tuple[int, int]] = []
     in_layer = np.zeros(len(score), int)
     for place in np.argsort(-np.nan_to_num(score, nan=-1.0), axis=None, kind="stable"):
         layer, head = (int(x) for x in np.unravel_index(place, score.shape))

@@ -91,8 +91,8 @@ not testable: no diffusion model, or fewer than two decodings with content that 
             ("two thirds of the way up the layers", 2 / 3),
             ("half of the way up", 1 / 2),
         ):
-            both = (_number(_beyond(one, layer), label, level) for one in (result, control))
-            variants.append(vary(label, KNOWS, *both, bar=bar))
+            here, there = (_number(_beyond(one, layer), label, level) for one in (result, control))
+            variants.append(vary(label, KNOWS, here, there, bar=bar))
         sentence = ""
         if known and null:
             sentence = (

@@ -1,11 +1,13 @@
 """Ablation: which heads does an answer need, and are the retrieval heads among them?"""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
 from ...measures.result import Result
+from ...stats.intervals import DIFFERENCES
 from ..anchored import by_prompt, names_of
 from ..claim import Check, Claim, Number, above, said, short
 from ..evidence import Evidence
@@ -18,6 +20,7 @@ from ..study import Shows, Study
 from ..verdict import CAUSAL, Rule, judge, other_deltas, vary
 
 KEY, RANKING = "head-ablation", "head-ranking"
+POINTS = 0.05  # the smallest effect that matters, where it is told in probability
 FLOOR = 0.1  # probability of a token of the answer, below which there is nothing to lose
 LISTED = 0.05  # share of errors among the heads that are listed
 
@@ -53,7 +56,8 @@ retrieval heads: those with most attention on the gold passage while eight other
         layers, mean of five draws, question by question
 control: the same with permuted weights, heads chosen by their own attention
 not testable: no diffusion model; no gold passages; the right answer has less than 10 % a token to begin with
-other choices: heads by strict copy score; outputs set to their mean over the other questions, not to zero"""
+other choices: heads by strict copy score; outputs set to their mean over the other questions, not to zero;
+        the loss in probability, the geometric mean over the answer's tokens"""
 
     shows: ClassVar[Shows] = {
         KEY: (
@@ -95,6 +99,10 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             )  # it may copy nothing at all
             one = _beyond(result, choice, words, level)
             variants.append(vary(words, NEEDED, one, other, bar=bar))
+        # Far below any guess, untrained log-probabilities go up and down by nats; probabilities do not.
+        rule = replace(NEEDED, delta=POINTS, unit="points")
+        here, there = (_in_points(one, level) for one in (result, control))
+        variants.append(vary(f"probability, δ = {short(POINTS, 'points')}", rule, here, there, bar))
         sentence = ""
         if result is not None and chosen and random:
             sentence = (
@@ -123,12 +131,12 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
         for model, result in evidence.results(KEY).items():
             table = ranking(result)
             found = table[(table["q"] <= LISTED) & (table["loss"] > 0)]
-            first = table.iloc[0]
+            first = (found if len(found) else table).iloc[0]
             theta = _beyond(result, EVIDENCE, "", 0.95)
             lines.append(
                 f"{model}: without one of {len(found)} of {len(table)} heads the answer is less likely "
-                f"(q ≤ {LISTED}); it loses most, {first['loss']:.3g} nats a token "
-                f"[{first['low']:.3g}, {first['high']:.3g}], without head {first['head']} of layer "
+                f"(q ≤ {LISTED}); of these it loses most, {first['loss']:.3g} nats a "
+                f"token [{first['low']:.3g}, {first['high']:.3g}], without head {first['head']} of layer "
                 f"{first['layer']}. {int(found['retrieval'].sum())} of the {len(heads_of(result))} "
                 "retrieval heads are among them."
                 + (f" Together they cost {said(theta)} more than random ones." if theta else "")
@@ -172,6 +180,16 @@ def _beyond(result: Result | None, choice: str, label: str, level: float) -> Num
     if chosen is None or random is None:
         return None
     return number(chosen - random, label, "nats", level=level, null=0.0)
+
+
+def _in_points(result: Result | None, level: float) -> Number | None:
+    """Probability of a token of the answer that is lost, beyond what random heads cost."""
+    chosen, random = (_choices(result, name, EVIDENCE) for name in ("chosen", "random"))
+    if result is None or chosen is None or random is None:
+        return None
+    log_p = by_prompt(np.asarray(result.examples["log_p"].values, float), names_of(result))
+    lost = np.exp(log_p - random) - np.exp(log_p - chosen)
+    return number(lost, "", "points", level=level, null=0.0, bounds=DIFFERENCES)
 
 
 def _lost(result: Result | None, name: str, label: str) -> Number | None:

@@ -131,16 +131,19 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
         for model, result in evidence.results(KEY).items():
             table = ranking(result)
             found = table[(table["q"] <= LISTED) & (table["loss"] > 0)]
-            first = (found if len(found) else table).iloc[0]
             theta = _beyond(result, EVIDENCE, "", 0.95)
-            lines.append(
-                f"{model}: without one of {len(found)} of {len(table)} heads the answer is less likely "
-                f"(q ≤ {LISTED}); of these it loses most, {first['loss']:.3g} nats a "
-                f"token [{first['low']:.3g}, {first['high']:.3g}], without head {first['head']} of layer "
-                f"{first['layer']}. {int(found['retrieval'].sum())} of the {len(heads_of(result))} "
-                "retrieval heads are among them."
-                + (f" Together they cost {said(theta)} more than random ones." if theta else "")
-            )
+            line = f"{model}: none of {len(table)} heads stands out by itself (q ≤ {LISTED})"
+            if len(found):
+                most = found.iloc[0]
+                line = (
+                    f"{model}: without one of {len(found)} of {len(table)} heads the answer is less likely "
+                    f"(q ≤ {LISTED}), {int(found['retrieval'].sum())} of the {len(heads_of(result))} "
+                    f"retrieval heads among them; it loses most, {most['loss']:.3g} nats a token "
+                    f"[{most['low']:.3g}, {most['high']:.3g}], without head {most['head']} of layer "
+                    f"{most['layer']}"
+                )
+            together = f"; the retrieval heads together cost {said(theta)} more than random ones"
+            lines.append(line + (together if theta else "") + ".")
         return lines
 
     def tables(self, evidence: Evidence) -> dict[str, pd.DataFrame]:

@@ -10,6 +10,7 @@ from ...measures.result import Result
 from ...stats.intervals import DIFFERENCES, SHARES
 from ..anchored import by_prompt, names_of
 from ..claim import Claim, Number, said
+from ..draw import Picture
 from ..evidence import Evidence
 from ..numbers import number, overall
 from ..request import Request
@@ -109,6 +110,18 @@ not testable: no diffusion model, or fewer than two decodings with content that 
                 sentence=sentence,
                 numbers=(known, null, lead, deep),
                 variants=tuple(variants),
+            )
+        ]
+
+    def figures(self, evidence: Evidence) -> list[Picture]:
+        """Foresight of diffusion models alone: a causal one predicts a position once."""
+        causal = {name for name in evidence.models if evidence.kind(name) == "ARM"}
+        return [
+            picture
+            for picture in super().figures(evidence)
+            if not any(
+                picture.title.endswith(f": {name}") and picture.name.startswith(FORESIGHT)
+                for name in causal
             )
         ]
 

@@ -57,7 +57,7 @@ groups: the answer's tokens in the passages (where the prompts differ), the rest
         shifted)
 θ      = (direct − corrupted) / gap. direct: the clean run with every position outside the answer's tokens in
         the passage and the answer's rows held at its corrupted value in all layers (path patching)
-not testable: no diffusion model; the gap is below 0.5 nats a token, as it is with untrained weights
+not testable: no diffusion model; the gap's interval is not above 0.5 nats a token, as with untrained weights
 Patched at layer 0, the answer's tokens in the passage restore the clean run exactly, and the answer's rows
 nothing: between those ends lies the finding."""
 
@@ -194,9 +194,9 @@ def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str
         return (
             "No question could be used: it takes gold passages that hold the answer as it stands."
         )
-    if worth.value < LEAST:
+    if not above(worth, LEAST):  # all of its interval: untrained weights go up and down by as much
         return (
-            f"The passage's answer is worth {short(worth.value, 'nats')} a token, less than {LEAST:g}: there "
-            "is nothing to trace. Ask what the model reads off its passages."
+            f"The passage's answer is worth {said(worth)} a token, not clearly more than {LEAST:g}: there is "
+            "nothing to trace. Ask what the model reads off its passages."
         )
     return ""

@@ -142,8 +142,9 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
                     f"[{most['low']:.3g}, {most['high']:.3g}], without head {most['head']} of layer "
                     f"{most['layer']}"
                 )
-            together = f"; the retrieval heads together cost {said(theta)} more than random ones"
-            lines.append(line + (together if theta else "") + ".")
+            if theta:
+                line += f"; the retrieval heads together cost {said(theta)} more than random ones"
+            lines.append(f"{line}.")
         return lines
 
     def tables(self, evidence: Evidence) -> dict[str, pd.DataFrame]:

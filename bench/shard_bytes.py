@@ -38,14 +38,15 @@ def raw_bytes(output: Output, index: int, sizes: dict[str, int]) -> dict[str, in
 def check(folder: Path) -> list[dict[str, Any]]:
     """The formula against a model of another shape: bytes foretold from the pair, and stored."""
     from floatscope.models import tiny
-    from floatscope.studies import STUDIES, request_of
+    from floatscope.studies import request_of
     from floatscope.studies.demo import DEMO
+    from floatscope.studies.study import by_default
     from floatscope.studies.worker import make
 
     shape = tiny.Shape(layers=5, heads=8, kv_heads=8, width=64, context=8192)
     path = tiny.write("LLaDA", folder / "model", shape)
     fields = {"models": [str(path)], "limit": 2, "view": 1, "length": 12, "steps": 6}
-    fields |= {"template": "world", "frequencies": None, "studies": tuple(STUDIES)}
+    fields |= {"template": "world", "frequencies": None, "studies": by_default()}
     worker = make(request_of({**DEMO, **fields}).model_dump(mode="json"))
     spec = {"kind": "trace", "model": str(path), "domain": "questions", "start": 0, "stop": 2}
     real = worker(spec, lambda done, of: None)

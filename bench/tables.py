@@ -216,8 +216,10 @@ def gpu_hours() -> str:
     from cost import example, report
 
     from floatscope.studies import STUDIES
+    from floatscope.studies.study import by_default
 
-    chosen = [("floating",), ("knowledge",), ("decoding",), ("robustness",), tuple(STUDIES.own)]
+    every = by_default(STUDIES.own)
+    chosen = [("floating",), ("knowledge",), ("decoding",), ("robustness",), every]
     rows = []
     for studies in chosen:
         for n in (100, 1000):

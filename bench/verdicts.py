@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 from verdict_parts.attention import attention_claim
+from verdict_parts.causal import ablation, lens, tracing
 from verdict_parts.dormancy import dormancy
 from verdict_parts.knowledge import knowledge
 from verdict_parts.order import order
@@ -29,6 +30,9 @@ PLANTED: dict[int, tuple[Callable[[bool, np.random.Generator, int], Claim], int]
     8: (robustness, DEMO["questions"]),
     9: (order, DEMO["questions"]),
     10: (dormancy, DEMO["limit"]),
+    11: (ablation, DEMO["questions"]),
+    12: (tracing, DEMO["questions"]),
+    13: (lens, DEMO["limit"]),
 }
 
 

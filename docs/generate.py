@@ -26,6 +26,8 @@ from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES
 from floatscope.studies import STUDIES, Request
 from floatscope.studies.claim import Number, said
+from floatscope.studies.study import by_default
+from floatscope.studies.verdict import CAUSAL, LITERATURE, Rule
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -144,13 +146,22 @@ def coverage() -> Iterator[tuple[str, ...]]:
 
 def studies() -> Iterator[tuple[str, str, str]]:
     for name, one in STUDIES.items():
-        yield f"`{name}`", one.question, ", ".join(map(str, one.decides)) or "none"
+        called = f"`{name}`, by name" if one.by_name else f"`{name}`"
+        yield called, one.question, ", ".join(map(str, one.decides)) or "none"
 
 
 def claims() -> Iterator[tuple[str, str, str]]:
-    for one in STUDIES.values():
-        for rule in one.rules:
-            yield str(rule.number), rule.text, rule.words()
+    for rule in _rules(LITERATURE):
+        yield str(rule.number), rule.text, rule.words()
+
+
+def causal() -> Iterator[tuple[str, str, str]]:
+    for rule in _rules(CAUSAL):
+        yield str(rule.number), rule.text, rule.words()
+
+
+def _rules(family: str) -> list[Rule]:
+    return [rule for one in STUDIES.values() for rule in one.rules if rule.family == family]
 
 
 def findings() -> Iterator[tuple[str, ...]]:
@@ -191,13 +202,15 @@ def supported() -> Iterator[tuple[str, str]]:
 def numbered(thing: str) -> str:
     """How many there are, as a word."""
     things: dict[str, Any] = {
-        "claims": {number for one in STUDIES.values() for number in one.decides},
+        "claims": {rule.number for rule in _rules(LITERATURE)},
+        "causal claims": {rule.number for rule in _rules(CAUSAL)},
         "families": FAMILIES,
         "interventions": INTERVENTIONS,
         "measures": MEASURES,
         "samplers": SAMPLERS,
         "statistics": STATISTICS,
-        "studies": STUDIES,
+        "studies": by_default(STUDIES),
+        "studies by name": set(STUDIES) - set(by_default(STUDIES)),
     }
     n = len(things[thing])
     return WORDS[n] if n < len(WORDS) else str(n)
@@ -219,6 +232,7 @@ HEADS = {
     coverage: ("kind", "of", "95 %", "99.5 %", "95 %, bootstrap"),
     commands: ("command", "what it does"),
     claims: ("#", "claim", "how it is decided"),
+    causal: ("#", "question, as a claim", "how it is decided"),
     findings: ("#", "claim", "verdict", "θ", "untrained", "n", "what another choice would change"),
     samplers: ("sampler", "on the command line", "rule", "own fields", "paper"),
     compared: ("preset", "for 64 tokens", "settings from"),

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ from floatscope.studies import STUDIES, request_of
 from floatscope.studies.anchored import jackknife, moves, together
 from floatscope.studies.claim import VERDICTS, Number
 from floatscope.studies.verdict import (
+    CAUSAL,
+    FAMILIES,
     LEVEL,
+    LITERATURE,
     TOGETHER,
     Rule,
     judge,
@@ -91,7 +95,10 @@ def test_other_choices_are_judged_by_the_same_rule():
 
 def test_every_claim_is_put_before_the_run():
     rules = [rule for name in STUDIES.own for rule in STUDIES[name].rules]
-    assert [rule.number for rule in rules] == list(range(1, 11)) and len(rules) == TOGETHER
+    by_family = {name: [r.number for r in rules if r.family == name] for name in FAMILIES}
+    assert by_family == {LITERATURE: [*range(1, 11)], CAUSAL: [11, 12, 13]}
+    assert all(len(by_family[name]) == size for name, size in FAMILIES.items())
+    assert (LEVEL, TOGETHER) == (0.995, 10) and len(rules) == 13
     for rule in rules:
         assert (
             rule.quantity in rule.words()
@@ -99,6 +106,15 @@ def test_every_claim_is_put_before_the_run():
             and rule.refuted.endswith(".")
         )
         assert not any(c.isdigit() for c in rule.holds + rule.refuted)  # plain words
+
+
+def test_each_family_is_right_together():
+    """More questions of another kind leave the literature's claims, and their words, as they were."""
+    asks = Rule(99, "x", "x", delta=2.0, family=CAUSAL)
+    assert "the 98.3% interval" in asks.words() and "the 99.5% interval" in RULE.words()
+    assert asks.level == pytest.approx(1 - 0.05 / 3) and RULE.level == LEVEL
+    near = Number("θ", 2.2, 1.9, 2.5, None, "×", 40, asks.level)
+    assert outcome(asks, near)[1] != outcome(replace(asks, family=LITERATURE), near)[1]  # the power
 
 
 def test_moves_count_only_places_that_have_an_anchor():

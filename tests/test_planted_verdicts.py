@@ -10,10 +10,9 @@ import pytest
 
 from floatscope.studies.claim import short
 from floatscope.studies.library import STUDIES
-from floatscope.studies.verdict import LEVEL
 
 BENCH = Path(__file__).parent.parent / "bench"
-NUMBERS = (7, 8, 9, 10)
+NUMBERS = (7, 8, 9, 10, 11, 12, 13)
 
 
 @pytest.fixture
@@ -31,15 +30,15 @@ def test_a_planted_truth_is_found(verdicts, number):
     assert {verdicts.planted(number, False, rng) for _ in range(2)} == {"refuted"}
 
 
-@pytest.mark.parametrize("number", [9, 10])
+@pytest.mark.parametrize("number", [9, 10, 11, 12, 13])
 def test_a_claim_says_all_that_a_reader_needs(verdicts, number):
     plant, n = verdicts.PLANTED[number]
     claim = plant(True, np.random.default_rng(0), n)
     theta, *others = claim.numbers
-    assert claim.number == number and theta.level == LEVEL and theta.n == n
+    (rule,) = STUDIES[claim.study].rules
+    assert claim.number == number and theta.level == rule.level and theta.n == n
     assert not any(c.isdigit() for c in claim.plain) and claim.sentence.endswith(".")
     assert all(number.n for number in others)
-    (rule,) = STUDIES[claim.study].rules
     assert short(rule.delta, rule.unit) in claim.rule
     assert {v.choice for v in claim.variants} >= {f"δ = {short(2 * rule.delta, rule.unit)}"}
     assert all(v.verdict != "not testable" for v in claim.variants)

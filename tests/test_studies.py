@@ -23,6 +23,7 @@ from floatscope.studies.demo import DEMO
 from floatscope.studies.numbers import overall
 from floatscope.studies.planning import measures_of, plan, settings_of
 from floatscope.studies.run import run
+from floatscope.studies.study import by_default
 from floatscope.studies.values import flatten, unflatten
 from floatscope.trace.drawing import asked
 
@@ -53,7 +54,7 @@ def request_(checkpoints, data):
 
 def small(checkpoints, data, **more):
     fields = {
-        "studies": tuple(STUDIES),
+        "studies": by_default(),
         "models": (str(checkpoints["LLaDA"]), str(checkpoints["Llama"])),
         "data": str(data),
         "limit": 3,  # more than one shard, the last one short
@@ -94,7 +95,7 @@ def test_every_study_says_what_it_asks():
 
 
 def test_every_claim_of_the_list_is_answered(finished):
-    claims = [c for study in STUDIES.values() for c in study.claims(finished)]
+    claims = [c for name in by_default() for c in STUDIES[name].claims(finished)]
     assert [c.number for c in claims] == list(range(1, 11))
     for claim in claims:
         assert claim.plain.endswith(".") and claim.why.endswith(".") and claim.rule, claim
@@ -389,7 +390,7 @@ def test_requests_are_validated(tmp_path):
 
 
 def test_the_demo_is_a_request_with_every_preset():
-    request = request_of({"studies": tuple(STUDIES), **DEMO})
+    request = request_of({"studies": by_default(), **DEMO})
     assert len(plan(request).shards) > 50
     for length, steps in ((8, 4), (7, None), (16, None), (9, 3)):
         assert list(presets(length, steps)) == list(all_samplers(length, steps))

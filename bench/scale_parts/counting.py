@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from floatscope.engine import Shard
-from floatscope.studies import STUDIES, Request, request_of
+from floatscope.studies import Request, request_of
 from floatscope.studies.planning import measures_of, plan, settings_of
-from floatscope.studies.study import Setting
+from floatscope.studies.study import Setting, by_default
 
 WAYS = ("plain", "traced", "anchors", "tokens")
 # Samplers that choose their own number of steps: at most one a token, and fewer when they are sure.
@@ -107,7 +107,7 @@ def planned(request: Request, seconds: dict[str, dict[str, float]]) -> list[tupl
 def example(questions: int, limit: int, **fields: Any) -> Request:
     """All nine studies of LLaDA-8B and Llama-8B on a file of questions with five passages."""
     chosen = {
-        "studies": tuple(STUDIES),
+        "studies": by_default(),
         "models": ("LLaDA-8B-Instruct", "Llama-3.1-8B-Instruct"),
         "data": "nq.jsonl.gz",
         "asked_as": "passages=5",

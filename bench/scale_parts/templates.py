@@ -27,11 +27,12 @@ def llada(positions: int = 1024, steps: int = 32) -> dict[str, int]:
 
 def write_templates(folder: Path) -> None:
     """Real shards of the pair, one of each kind and model: two traces (one kept), four answers."""
-    from floatscope.studies import STUDIES, request_of
+    from floatscope.studies import request_of
     from floatscope.studies.demo import DEMO
+    from floatscope.studies.study import by_default
     from floatscope.studies.worker import make
 
-    fields = {"limit": 2, "questions": 4, "view": 1, "studies": tuple(STUDIES)}
+    fields = {"limit": 2, "questions": 4, "view": 1, "studies": by_default()}
     worker = make(request_of({**DEMO, **fields}).model_dump(mode="json"))
     shards = Shards(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .interventions.head_outputs import HeadMeans, HeadRows
     from .interventions.library import *
     from .interventions.patch_source import PatchSource
+    from .interventions.swapping import Swap, patched_each
     from .measures.base import Measure
     from .measures.comparing import compare
     from .measures.library import *

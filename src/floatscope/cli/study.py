@@ -37,8 +37,10 @@ def studies(plugin: Plugins = None) -> None:
     table.add_column("question")
     table.add_column("decides claims")
     for name, study in STUDIES.items():
-        table.add_row(name, study.question, ", ".join(map(str, study.decides)) or "–")
+        called = f"{name} (by name)" if study.by_name else name
+        table.add_row(called, study.question, ", ".join(map(str, study.decides)) or "–")
     out.print(table)
+    out.print("By name: run where it is named (`floatscope study ablation …`), and not by default.")
     rules = Table(
         title="Claims, as they are put before a run", title_justify="left", show_lines=True
     )
@@ -53,7 +55,8 @@ def studies(plugin: Plugins = None) -> None:
 @app.command()
 def study(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Which studies; all by default. See `studies`.")
+        list[str] | None,
+        typer.Argument(help="Which studies; see `studies`. Default: all but those run by name."),
     ] = None,
     out_dir: Out = Path("run"),
     config: Annotated[
@@ -101,6 +104,10 @@ def study(
     ] = None,
     columns: Annotated[
         list[int] | None, typer.Option(min=1, help="Anchors to mask: 1, 5, 10; may be repeated.")
+    ] = None,
+    heads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Retrieval heads that `ablation` takes away. Default: 10."),
     ] = None,
     controls: Annotated[
         int | None,
@@ -154,8 +161,9 @@ def study(
     * `floatscope study --config run/run.json --out again/` (the same once more)
     """
     from ..registry import placed
-    from ..studies import STUDIES, Request, read_request, request_of
+    from ..studies import Request, read_request, request_of
     from ..studies.provenance import is_run, repeated
+    from ..studies.study import by_default
 
     # Flags are called as the request's fields are.
     given = {name: value for name, value in locals().items() if name in Request.model_fields}
@@ -167,7 +175,7 @@ def study(
         fields, folder = repeated(fields, config, given)
         out_dir = out_dir.absolute() if folder != Path() else out_dir
     fields |= given
-    fields.setdefault("studies", list(STUDIES))
+    fields.setdefault("studies", list(by_default()))
     if "models" not in fields:
         raise UsageError("no model", "Name some with --model, or in the --config file.")
     request = request_of(fields, str(config or ""))
@@ -194,7 +202,7 @@ def demo(
     resume: Resume = True,
     overwrite: Overwrite = False,
 ) -> None:
-    """Every study on the embedded pair, and long text of its larger twin: no GPU, a few minutes."""
+    """All studies but those run by name, on the embedded pair and its twin: no GPU, a few minutes."""
     from ..studies.demo import demo_request
 
     request, left_out = demo_request()

@@ -19,5 +19,6 @@ if TYPE_CHECKING:
     from .library import INTERVENTIONS
     from .masking import DoesNotFit
     from .patch_source import PatchSource
+    from .swapping import Swap, patched_each
 
 lazily(__name__)

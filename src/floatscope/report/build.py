@@ -19,6 +19,7 @@ from ..studies.findings import ANSWERS, ORDER, Findings
 from ..studies.planning import settings_of
 from ..studies.results import file_of
 from ..studies.study import Study
+from ..studies.verdict import CAUSAL
 from .catalogue import Catalogue
 from .content import Drawn, ModelLine, Page, Section, Table
 from .embed import as_json
@@ -112,6 +113,13 @@ def page_of(findings: Findings, budget: int = BUDGET) -> Page:
         command=command(findings),
         version=version("floatscope"),
         warnings=tuple(warning for one in every for warning in one.warnings),
+        causal=frozenset(
+            rule.number
+            for one in every
+            for study in one.studies
+            for rule in study.rules
+            if rule.family == CAUSAL
+        ),
     )
 
 
@@ -146,8 +154,9 @@ def _model(about: dict[str, Any], name: str) -> ModelLine:
 
 
 def _section(study: Study, findings: Findings) -> Section:
-    names = [*study.measures(findings.request)]
-    if study.settings(findings.request):
+    request = findings.request
+    names = [*study.makes, *study.measures(request), *study.experiments(request)]
+    if study.settings(request):
         names.append(ANSWERS)
     if study.name == "decoding":
         names.append(ORDER)

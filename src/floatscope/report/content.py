@@ -106,3 +106,4 @@ class Page:
     command: str
     version: str
     warnings: tuple[str, ...] = ()  # what a reader must know before the claims
+    causal: frozenset[int] = frozenset()  # numbers of claims that are a family of their own

@@ -15,6 +15,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ..studies.claim import VERDICTS, Claim
+from ..studies.verdict import CAUSAL, LITERATURE, level_of
 from . import embed, figure, numbers, ranges
 from .content import Page, Section, Table
 
@@ -44,6 +45,7 @@ def render(page: Page) -> str:
         sections=list(zip(page.sections, named, strict=True)),
         places=places,
         verdicts=_tally(page.claims),
+        decides=_levels(page),
         figures=_figures(page.sections),
         viewer=Markup(
             embed.fragment(page.scenes, name="viewer-app", with_assets=False, toggle=False)
@@ -111,6 +113,13 @@ def _shape(verdict: str) -> Markup:
 def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
     counts = Counter(claim.verdict for claim in claims)
     return [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
+
+
+def _levels(page: Page) -> str:
+    """At which level the intervals decide: each family has its own."""
+    causal = {claim.number in page.causal for claim in page.claims}
+    levels = [f"{100 * level_of(CAUSAL if one else LITERATURE):.1f} %" for one in sorted(causal)]
+    return ", for causal questions ".join(levels)
 
 
 def _figures(sections: Sequence[Section]) -> dict[tuple[int, int], figure.Inline]:

@@ -55,7 +55,7 @@ def _claims(findings: Findings) -> PaperTable:
             rows.append({**about, "study": claim.study})
         lines.append([str(claim.number), claim.text, claim.verdict, *shown])
     levels = {claim.numbers[0].level for claim in findings.verdicts if claim.numbers}
-    level = f"{100 * levels.pop():g} % " if len(levels) == 1 else ""
+    level = f"{100 * levels.pop():.3g} % " if len(levels) == 1 else ""
     text = latex.table(
         ["", "claim", "verdict", f"value [{level}interval]", "null", "n"],
         [("", lines)],

@@ -22,6 +22,16 @@ def benjamini_hochberg(
     return p <= flat[passed[-1]] if len(passed) else np.zeros(p.shape, bool)
 
 
+def q_values(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """For each hypothesis the smallest level at which `benjamini_hochberg` rejects it."""
+    flat = p.ravel()
+    order = np.argsort(flat, kind="stable")
+    scaled = flat[order] * flat.size / np.arange(1, flat.size + 1)
+    found = np.empty_like(flat)
+    found[order] = np.minimum.accumulate(scaled[::-1])[::-1].clip(max=1)
+    return found.reshape(p.shape)
+
+
 def at_least(p: Float[np.ndarray, "*shape"], level: float) -> int:
     """At least so many of the hypotheses are false, at confidence 1 − level.
 

@@ -6,7 +6,7 @@ from ..errors import UsageError
 from ..tasks.named import is_named, named_records
 from ..tasks.readers import read_records
 from ..tasks.record import Record
-from .planning import questions_of, settings_of
+from .planning import held_out, questions_of, settings_of
 from .request import Request
 from .setting import Setting
 
@@ -16,7 +16,7 @@ Read = tuple[tuple[Record, ...], list[str]]  # records, and what could not be re
 def read_data(request: Request) -> Read:
     """The records of its file, or those of a task by its name."""
     most = [questions_of(setting, request) for setting in settings_of(request).values()]
-    wanted = max(request.limit, request.questions, *most)
+    wanted = max(request.limit, request.questions + held_out(request), *most)
     if is_named(request.data):
         return named_records(request.data, wanted, request.seed), []
     # Distractors are drawn from all records, so all are read.
@@ -27,10 +27,15 @@ def read_data(request: Request) -> Read:
 
 
 def too_few(
-    request: Request, records: Sequence[Record], setting: Setting | None = None
+    request: Request, records: Sequence[Record], setting: Setting | None = None, held: int = 0
 ) -> UsageError:
     """The data hold fewer records than are to be asked in a setting, or without one, traced."""
     there = f"{request.data} holds {len(records)} usable records"
+    if held:
+        return UsageError(
+            f"{there}, {request.questions} are to be asked and {held} more to choose heads by",
+            "Lower --questions, or give more data.",
+        )
     if setting is None:
         return UsageError(
             f"{there}, {request.limit} are wanted", "Lower --limit, or give more data."

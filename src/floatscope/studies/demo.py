@@ -1,4 +1,4 @@
-"""What the demo runs: every study on the embedded pair, and the twin where its base weights are.
+"""What the demo runs: all studies but those run by name, on the embedded pair; and the twin, where it is.
 
 The pair answers in one to three tokens. The twin, thirty layers deep, goes on with running text: there an
 anchor can be watched over many steps, and claim 3 be tested. A run without it says so and goes on.
@@ -10,6 +10,7 @@ from ..errors import ModelError
 from ..models import twin
 from .library import STUDIES
 from .request import Request, request_of
+from .study import by_default
 
 DEMO: dict[str, Any] = {
     "models": ("pair/mdm", "pair/arm"),
@@ -45,7 +46,7 @@ TWIN: dict[str, Any] = {
 
 def demo_request() -> tuple[Request, str]:
     """The request, and what is said where the twin is left out ("" if it is not)."""
-    fields = {"studies": tuple(STUDIES.own), **DEMO}
+    fields = {"studies": by_default(STUDIES.own), **DEMO}
     try:
         for name in TWIN["models"]:
             twin.locate(name)

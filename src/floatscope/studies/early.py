@@ -19,7 +19,7 @@ from ..tasks.named import is_named
 from ..tasks.pool import Pool
 from ..tasks.record import Record
 from .data import Read, gold_is_missing, read_data, too_few
-from .planning import measures_of, questions_of, settings_of
+from .planning import experiments_of, held_out, measures_of, questions_of, settings_of
 from .request import Request
 
 if TYPE_CHECKING:
@@ -121,6 +121,12 @@ def _asked(worker: "ShardWorker", model: ModelFacts) -> Iterator[_Asked]:
         condition = condition_of(request.traced_as, request.seed)
         traced = worker.records[: request.limit]
         yield _Asked(traced, condition, worker.pool, worker.sampler(model).length)
+    if experiments_of(request):
+        if len(worker.records) < request.questions + (held := held_out(request)):
+            raise too_few(request, worker.records, held=held)
+        taken = worker.records[: request.questions + held]
+        condition = condition_of(request.asked_as, request.seed)
+        yield _Asked(taken, condition, worker.pool, worker.sampler(model).length)
     for setting in settings_of(request).values():
         sampler, everyone = worker.sampler(model, setting), worker.people(setting)
         many = questions_of(setting, request)

@@ -170,7 +170,9 @@ class Evidence:
         """What is said of each example, and its shard's arrays of these measures."""
         for shard in self.plan.shards:
             spec = shard.spec
-            if spec["kind"] != "trace" or spec["domain"] != domain:
+            if spec.get("domain") != domain:  # questions that were asked have none
+                continue
+            if spec["kind"] == "experiment" and spec["experiment"] not in keys:
                 continue
             if spec["model"] != self.asked_for[model] or spec.get("control") not in weights:
                 continue

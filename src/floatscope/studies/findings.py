@@ -9,13 +9,14 @@ import pandas as pd
 
 from ..engine import Plan, Run, Shard
 from ..errors import RunError
+from ..measures.base import Measure
 from ..tasks import alternatives
 from ..tasks.cut import REMEDY
 from ..tasks.named import is_named
 from .claim import Claim
 from .evidence import BETWEEN, Evidence
 from .library import STUDIES
-from .planning import measures_of, part_of, plan, settings_of, studies_of
+from .planning import experiments_of, measures_of, part_of, plan, settings_of, studies_of
 from .request import Request, as_stored, request_of
 from .setting import PROSE, QUESTIONS
 from .study import Study
@@ -58,7 +59,7 @@ class Findings(Evidence):
             request = request.model_copy(update={"studies": rest})
             self.missing = f"The run {what}: it is left out. {remedy}"
         whole = _as_run(run, request)
-        super().__init__(run, request, part_of(whole, 0), measures_of(request))
+        super().__init__(run, request, part_of(whole, 0), _measured(request))
         self.also = tuple(
             _Part(run, one, part_of(whole, number), number)
             for number, one in enumerate(request.also, 1)
@@ -131,6 +132,8 @@ class Findings(Evidence):
         for name, frames in ((ANSWERS, answers), (ORDER, orders)):
             if frames:
                 made[name] = pd.concat(frames, ignore_index=True)
+        for study in self.studies:
+            made |= study.tables(self)
         return made
 
     @property
@@ -191,7 +194,7 @@ class _Part(Findings):
     """What a further run in the same directory found."""
 
     def __init__(self, run: Run, request: Request, plan: Plan, number: int) -> None:
-        Evidence.__init__(self, run, request, plan, measures_of(request))
+        Evidence.__init__(self, run, request, plan, _measured(request))
         self.also, self.label = (), f"also-{number}"
 
     @cached_property
@@ -205,6 +208,11 @@ class _Part(Findings):
             )
             for name, claims in super().claims.items()
         }
+
+
+def _measured(request: Request) -> dict[str, Measure]:
+    """What shards hold values of: measures of traces, and experiments."""
+    return {**measures_of(request), **experiments_of(request)}
 
 
 def _as_run(run: Run, request: Request) -> Plan:

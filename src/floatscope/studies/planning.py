@@ -7,6 +7,7 @@ from ..engine import Plan, Shard
 from ..errors import UsageError
 from ..measures.base import Measure
 from ..tasks.prose import PASSAGES
+from .experiments.base import Experiment
 from .library import STUDIES
 from .request import Request
 from .setting import PROSE, QUESTIONS, Setting
@@ -36,6 +37,21 @@ def measures_of(
             if measures.setdefault(name, measure) != measure:
                 raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
     return measures
+
+
+def experiments_of(request: Request) -> dict[str, Experiment]:
+    """All experiments by name. One name means one experiment in every study."""
+    experiments: dict[str, Experiment] = {}
+    for study in studies_of(request):
+        for name, experiment in study.experiments(request).items():
+            if experiments.setdefault(name, experiment) != experiment:
+                raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
+    return experiments
+
+
+def held_out(request: Request) -> int:
+    """Questions, behind those that are asked, on which experiments choose what to do."""
+    return max((one.others for one in experiments_of(request).values()), default=0)
 
 
 def settings_of(request: Request) -> dict[str, Setting]:
@@ -83,6 +99,7 @@ def _shards(request: Request) -> list[Shard]:
     domains = list(dict.fromkeys(wanted)) if measures_of(request) or request.view else []
     settings = settings_of(request)
     seeds = request.control_seeds if measures_of(request, controlled=True) else ()
+    experiments = experiments_of(request)
     shards: list[Shard] = []
     for m, model in enumerate(request.models):
         for domain in domains:
@@ -101,13 +118,31 @@ def _shards(request: Request) -> list[Shard]:
                 stop = min(start + step, total)
                 spec = _spec("ask", model, start, stop, setting=name, **how)
                 shards.append(Shard(f"ask-{m}-{s:03d}-{start:05d}", spec))
+        shards += _experiments(request, m, model, experiments, None)
         for seed in seeds:  # last: the permuted weights are another model to load
             for start in range(0, request.limit, request.shard):
                 stop = min(start + request.shard, request.limit)
                 spec = _spec("trace", model, start, stop, domain=QUESTIONS, control=seed)
                 shards.append(Shard(f"control-{m}-{seed}-{start:05d}", spec))
+        for seed in request.control_seeds if experiments else ():
+            shards += _experiments(request, m, model, experiments, seed)
     if shards:  # one of them lists what could not be read of the data
         shards[0] = Shard(shards[0].id, {**shards[0].spec, "first": True})
+    return shards
+
+
+def _experiments(
+    request: Request, m: int, model: str, experiments: dict[str, Experiment], seed: int | None
+) -> list[Shard]:
+    """Of the model itself, or of its untrained control with this seed."""
+    own = {} if seed is None else {"control": seed}
+    named = f"{m}" if seed is None else f"{m}-control-{seed}"
+    shards = []
+    for name in experiments:
+        for start in range(0, request.questions, request.shard):
+            stop = min(start + request.shard, request.questions)
+            spec = _spec("experiment", model, start, stop, domain=QUESTIONS, experiment=name, **own)
+            shards.append(Shard(f"experiment-{named}-{name}-{start:05d}", spec))
     return shards
 
 

@@ -25,7 +25,10 @@ from ..tasks.record import Asks
 
 # Fields that runs of earlier versions do not have: they stand in run.json only if used.
 _NEW = ("plugins", "controls", "control_steps", "gain_questions", "side_questions", "also")
-_NEWER = ("split_alternatives",)  # since there are further runs, which write down all of the above
+_NEWER = (
+    "split_alternatives",
+    "heads",
+)  # since there are further runs, which write down all of the above
 
 
 class Request(BaseModel):
@@ -49,6 +52,7 @@ class Request(BaseModel):
     sampler: str = "confidence"  # or with fields: "confidence,temperature=0.7"
     frequencies: str | None = None
     columns: tuple[int, ...] = Field((1, 5, 10), min_length=1)  # anchors masked
+    heads: int | None = Field(None, ge=1)  # strongest retrieval heads that `ablation` takes away
     template: str = "auto"
     chat: bool | None = None
     controls: int = Field(1, ge=0)  # untrained controls of every model: seeds of permuted weights

@@ -1,18 +1,22 @@
 """A study: a question put to several models, the work it takes, and the verdict it can reach.
 
-A study names measures (of traces) and settings (of questions asked); the plan does each once, however
-many studies share it. `claims` puts numbers to the rules, `findings` writes sentences from
-numbers, `figures` draws. Nothing here runs a model.
+A study names measures (of traces), settings (of questions asked) and experiments (on a model at work); the
+plan does each once, however many studies share it. `claims` puts numbers to the rules, `findings` writes
+sentences from numbers, `figures` draws, `tables` adds tables to those of the measures. Nothing here runs a
+model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
+
+import pandas as pd
 
 from ..measures.base import Measure
 from ..registry import Registry
 from .claim import Claim
 from .draw import Picture, of_measure
 from .evidence import Evidence
+from .experiments.base import Experiment
 from .request import Request
 from .setting import QUESTIONS, Setting
 from .verdict import Rule
@@ -36,6 +40,8 @@ class Study:
     method: ClassVar[str]  # definitions and controls, in words and formulas
     control: ClassVar[bool] = True  # its measures are taken of the untrained control too
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
+    by_name: ClassVar[bool] = False  # run where it is named, and not among "all studies"
+    makes: ClassVar[tuple[str, ...]] = ()  # tables of its own, which `tables` gives
 
     @property
     def decides(self) -> tuple[int, ...]:
@@ -54,6 +60,10 @@ class Study:
         """The ways in which questions are asked."""
         return ()
 
+    def experiments(self, request: Request) -> dict[str, Experiment]:
+        """Done to every model with the questions of the run, by a name of their own."""
+        return {}
+
     def claims(self, evidence: Evidence) -> Sequence[Claim]:
         return ()
 
@@ -61,11 +71,22 @@ class Study:
         """A sentence or two per model, written from the numbers."""
         return ()
 
+    def tables(self, evidence: Evidence) -> dict[str, pd.DataFrame]:
+        """Tables beside those of measures and experiments, by the names in `makes`."""
+        return {}
+
     def figures(self, evidence: Evidence) -> Sequence[Picture]:
-        """The measures' own figures, those of `shows`, for every model."""
-        shows = self.shows or {key: (key, _ALT) for key in self.measures(evidence.request)}
+        """The figures of measures and experiments, those of `shows`, for every model."""
+        every = [*self.measures(evidence.request), *self.experiments(evidence.request)]
+        shows = self.shows or {key: (key, _ALT) for key in every}
         return [
             picture
             for key, (title, alt) in shows.items()
             for picture in of_measure(evidence, key, title, alt)
         ]
+
+
+def by_default(names: Iterable[str] | None = None) -> tuple[str, ...]:
+    """Of these names (all that are known), the studies that run where none is named."""
+    known = STUDIES if names is None else names
+    return tuple(name for name in known if not STUDIES[name].by_name)

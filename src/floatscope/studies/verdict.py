@@ -5,8 +5,9 @@
     undecided     it straddles; how many examples would decide is said
     not testable  a floor, a ceiling, a model that is not there; what would make it testable is said
 
-The interval is wide enough for all claims of a report to be right together in 95 of 100 runs. Other
-quantities are shown beside the primary one, and never decide. Nothing is measured here.
+The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. There are
+two: what the literature says of attention, and causal questions. Other quantities are shown beside the
+primary one, and never decide. Nothing is measured here.
 """
 
 import math
@@ -15,8 +16,19 @@ from dataclasses import dataclass, replace
 from ..stats.intervals import needed
 from .claim import Check, Claim, Number, Variant, said, short
 
-TOGETHER = 10  # claims that a report answers: their errors add up
-LEVEL = 1 - 0.05 / TOGETHER  # of the intervals that decide
+LITERATURE, CAUSAL = "literature", "causal"
+# Claims that are judged together: their errors add up. Whoever asks more questions of another kind leaves
+# those that were asked before as they were.
+FAMILIES = {LITERATURE: 10, CAUSAL: 3}
+
+
+def level_of(family: str) -> float:
+    """Of the intervals that decide, so that a family's are right together in 95 of 100 runs."""
+    return 1 - 0.05 / FAMILIES[family]
+
+
+TOGETHER = FAMILIES[LITERATURE]
+LEVEL = level_of(LITERATURE)
 MANY = 10_000  # more examples than this are not worth naming
 HOLDS, REFUTED, UNDECIDED, NOT_TESTABLE = "holds", "refuted", "undecided", "not testable"
 
@@ -34,6 +46,12 @@ class Rule:
     untrained: bool = False  # θ must also be beyond what untrained weights earn
     holds: str = ""  # the finding in one plain sentence without numbers …
     refuted: str = ""  # … and where it comes out the other way
+    family: str = LITERATURE  # the claims that it is judged together with
+
+    @property
+    def level(self) -> float:
+        """Of the interval that decides."""
+        return level_of(self.family)
 
     def words(self) -> str:
         """The rule as a reader checks it."""
@@ -41,7 +59,7 @@ class Rule:
         level = short(self.delta, self.unit)
         beyond = ", and beyond that of untrained weights" if self.untrained else ""
         return (
-            f"θ = {self.quantity}. Holds: the {LEVEL:.1%} interval of θ lies {way} {level}{beyond}; "
+            f"θ = {self.quantity}. Holds: the {self.level:.1%} interval of θ lies {way} {level}{beyond}; "
             f"refuted: it lies {other} {level}; else undecided."
         )
 
@@ -63,7 +81,7 @@ def judge(
     Args:
         rule: what was written down before.
         study: whose claim it is.
-        primary: θ with its interval at LEVEL; None where it could not be measured.
+        primary: θ with its interval at the rule's level; None where it could not be measured.
         control: the same of untrained weights, with its interval.
         bar: why this run cannot test the claim, and what would; "" if it can.
         sentence: what was measured, in words.
@@ -127,14 +145,14 @@ def outcome(
             UNDECIDED,
             f"{theta} lies beyond {level}, but untrained weights earn as much: {against}.",
         )
-    return UNDECIDED, f"{theta} straddles {level}. {power(primary, delta)}"
+    return UNDECIDED, f"{theta} straddles {level}. {power(primary, delta, rule.level)}"
 
 
-def power(primary: Number, delta: float) -> str:
+def power(primary: Number, delta: float, level: float = LEVEL) -> str:
     """How many examples would decide."""
     if primary.n is None or primary.low is None or primary.high is None:
         return "More examples may decide."
-    n = needed(primary.value, primary.low, primary.high, primary.n, delta, level=LEVEL)
+    n = needed(primary.value, primary.low, primary.high, primary.n, delta, level=level)
     if n is None or n > MANY:
         return f"More than {MANY:,} examples would be needed to decide: θ is about as large as δ."
     return f"About {max(n, primary.n + 1):,} examples would decide (power 80 %)."

@@ -28,8 +28,9 @@ from ..tasks.templates import template_of
 from ..tasks.world_questions import world_records
 from ..trace import Trace
 from .data import Read, gold_is_missing, read_data, too_few
+from .experiments.base import Desk, Unusable
 from .kept_models import KeptModels
-from .planning import measures_of, settings_of
+from .planning import experiments_of, held_out, measures_of, settings_of
 from .request import Request, as_stored
 from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, Setting
 from .values import Arrays, flatten
@@ -61,6 +62,8 @@ class ShardWorker:
         self.by_domain = {d: measures_of(request, domain=d) for d in (QUESTIONS, PROSE)}
         self.controlled = measures_of(request, controlled=True)
         self.settings = settings_of(request)
+        self.experiments = experiments_of(request)
+        self._prepared: dict[tuple[str, str, int | None], Any] = {}  # by experiment and model
         self.records, self.bad = read or read_data(request)
         self.pool = Pool(self.records)
         self.template = template_of(request.template, request.chat) or default_template(
@@ -73,7 +76,9 @@ class ShardWorker:
         # The same sums whatever the number of workers: threads change the order of additions.
         if model.device.type == "cpu":
             torch.set_num_threads(self.request.threads)
-        work = self._trace if spec["kind"] == "trace" else self._ask
+        work = {"trace": self._trace, "ask": self._ask, "experiment": self._experiment}[
+            spec["kind"]
+        ]
         arrays, meta = work(model, spec, tick)
         if spec.get("first"):
             meta["left_out"] += [{"what": "a record", "why": why} for why in self.bad]
@@ -183,6 +188,52 @@ class ShardWorker:
         if len(self.records) < self.request.limit:
             raise too_few(self.request, self.records)
         return self.records
+
+    # Experiments
+
+    def _experiment(
+        self, model: Model, spec: dict[str, Any], tick: Tick
+    ) -> tuple[Arrays, dict[str, Any]]:
+        name, control, chosen = (
+            spec["experiment"],
+            spec.get("control"),
+            range(spec["start"], spec["stop"]),
+        )
+        arrays: Arrays = {}
+        examples: list[dict[str, Any]] = []
+        left_out: list[dict[str, str]] = []
+        seen: list[int] = []
+        desk = self.desk(model, control is None, lambda: tick(len(seen), len(chosen)))
+        experiment, place = self.experiments[name], (name, spec["model"], control)
+        if place not in self._prepared:
+            self._prepared[place] = experiment.prepare(desk)
+        for index in chosen:
+            seen.append(index)
+            desk.tick()
+            record = self.records[index]
+            try:
+                found = experiment.ask(desk, index, self._prepared[place])
+            except Unusable as error:
+                left_out.append({"what": f"{name} on {model.name}: {record.id}", "why": error.what})
+                continue
+            values = {name: flatten(found, f"{index}/{name}", arrays)}
+            examples.append({"id": record.id, "index": index, "text": "", "values": values})
+        return arrays, {"examples": examples, "left_out": left_out if control is None else []}
+
+    def desk(self, model: Model, trained: bool, alive: Callable[[], None]) -> Desk:
+        """What an experiment works with. Refuses data with fewer questions than it takes."""
+        request = self.request
+        if len(self.records) < request.questions + (held := held_out(request)):
+            raise too_few(request, self.records, held=held)
+        condition = condition_of(request.asked_as, request.seed)
+        return Desk(
+            *(model, self.sampler(model), self.template, condition, self.records, self.pool),
+            questions=request.questions,
+            seed=request.seed,
+            trained=trained,
+            skip_bad=request.skip_bad,
+            tick=alive,
+        )
 
     # Questions
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .order import DecodingOrder
     from .entropy import AttentionEntropy
     from .agreement import Agreement
+    from .foresight import Foresight
     from .lens import LogitLens
     from .massive import MassiveActivations
     from .kv_drift import KVDrift

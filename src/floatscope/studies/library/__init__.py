@@ -15,5 +15,8 @@ if TYPE_CHECKING:
     from .robustness import Robustness
     from .decoding import Decoding
     from .dormancy import Dormancy
+    from .ablation import Ablation
+    from .tracing import Tracing
+    from .lens import Lens
 
 STUDIES.offer(__name__, lazily(__name__))

@@ -1,0 +1,121 @@
+"""Claims 11 to 13: heads taken away, an answer traced, tokens known before they are revealed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from floatscope.measures import Foresight, LogitLens
+from floatscope.studies.claim import Claim
+from floatscope.studies.experiments.answer_tracing import ANSWER, GROUPS, SPAN, AnswerTracing
+from floatscope.studies.experiments.head_ablation import COPY, EVIDENCE, MEAN, HeadAblation
+from floatscope.studies.library import STUDIES
+from verdict_parts.evidence import ARM, MDM, Planted
+
+LAYERS, HEADS, STEPS, PLACES = 12, 8, 8, 8  # the pair's
+CHOSEN = ((8, 1), (8, 5), (9, 0))
+
+
+def ablation(true: bool, rng: np.random.Generator, n: int) -> Claim:
+    """True: the chosen heads cost about a nat, skewed over questions, other heads next to nothing. False:
+    any heads of those layers cost as much."""
+    evidence = Planted("ablation")
+    for model in (MDM, ARM):
+        lost = rng.lognormal(-0.5, 0.8, n)
+        random = 0.02 * lost if true else lost * rng.lognormal(0, 0.1, n)
+        examples = _ablated(rng, lost, random)
+        evidence.planted["head-ablation", model, "questions"] = HeadAblation().of(examples, model)
+    noise = rng.normal(0, 0.15, (2, n))  # permuted weights: up and down
+    control = HeadAblation().of(_ablated(rng, noise[0], noise[1], trained=False), MDM)
+    evidence.planted["head-ablation", f"untrained {MDM}", "questions"] = control
+    return STUDIES["ablation"].claims(evidence)[0]
+
+
+def _ablated(
+    rng: np.random.Generator, lost: np.ndarray, random: np.ndarray, trained: bool = True
+) -> list[xr.Dataset]:
+    choices = (EVIDENCE, COPY, MEAN)
+    made = []
+    for number, (one, other) in enumerate(zip(lost, random, strict=True)):
+        values = {
+            "chosen": ("choice", np.repeat(one, 3)),
+            "random": ("choice", np.repeat(other, 3)),
+            "log_p": ((), -0.3 * rng.uniform()),
+        }
+        coords: dict[str, Any] = {"choice": list(choices)}
+        if trained:
+            loss = rng.normal(0, 0.01, (LAYERS, HEADS))
+            for place in CHOSEN:
+                loss[place] += one / len(CHOSEN)
+            values["loss"] = (("layer", "head"), loss)
+            coords |= {"layer": range(LAYERS), "head": range(HEADS)}
+        heads = {EVIDENCE: json.dumps(CHOSEN), COPY: json.dumps(CHOSEN)}
+        made.append(xr.Dataset(values, coords, {**heads, "id": f"q{number}"}))
+    return made
+
+
+def tracing(true: bool, rng: np.random.Generator, n: int) -> Claim:
+    """True: nine tenths of the answer come straight; false: a quarter, the rest by way of other positions."""
+    evidence = Planted("tracing")
+    for model in (MDM, ARM):
+        gap = rng.lognormal(1.5, 0.6, n)
+        straight = np.clip(rng.normal(0.9 if true else 0.25, 0.15, n), -0.2, 1.2)
+        examples = []
+        for number, (whole, share) in enumerate(zip(gap, straight, strict=True)):
+            by_step = whole * rng.dirichlet(np.ones(STEPS))
+            restored = np.zeros((STEPS, LAYERS, len(GROUPS)))
+            there = np.linspace(0, 1, LAYERS)
+            restored[:, :, GROUPS.index(ANSWER)] = by_step[:, None] * there
+            restored[:, :, GROUPS.index(SPAN)] = by_step[:, None] * (1 - there)
+            values = {
+                "restored": (("step", "layer", "group"), restored),
+                "gap": (("step",), by_step),
+                "direct": ((), share * whole),
+                "log_p": ((), -0.2),
+                "tokens": ((), 2.0),
+            }
+            coords = {"step": range(STEPS), "layer": range(LAYERS), "group": list(GROUPS)}
+            examples.append(xr.Dataset(values, coords, {"id": f"q{number}"}))
+        evidence.planted["answer-tracing", model, "questions"] = AnswerTracing().of(examples, model)
+    return STUDIES["tracing"].claims(evidence)[0]
+
+
+def lens(true: bool, rng: np.random.Generator, n: int) -> Claim:
+    """True: a position holds its token at two thirds of the steps before its reveal; false: from its reveal
+    on, and before that now and then. Untrained weights say the same whatever the prompt."""
+    evidence = Planted("lens")
+    common = rng.integers(100, 110, PLACES)  # what untrained weights say at each place
+    of = {
+        MDM: [_decoded(rng, 2 / 3 if true else 0.05) for _ in range(n)],
+        f"untrained {MDM}": [_decoded(rng, 1.0, common) for _ in range(n)],
+    }
+    for model, examples in of.items():
+        named = [one.assign_attrs(id=f"q{i}") for i, one in enumerate(examples)]
+        evidence.planted["foresight", model, "questions"] = Foresight().of(named, model)
+    evidence.planted["logit-lens", MDM, "questions"] = None
+    assert LogitLens().needs
+    return STUDIES["lens"].claims(evidence)[0]
+
+
+def _decoded(rng: np.random.Generator, known: float, final: np.ndarray | None = None) -> xr.Dataset:
+    """One decoding, as Foresight keeps it: a few content tokens, each revealed at a step of its own."""
+    content = rng.integers(2, PLACES)
+    tokens = rng.integers(0, 100, PLACES) if final is None else final.copy()
+    tokens[content:] = -1
+    reveal = rng.permutation(STEPS)[:PLACES]
+    ahead = reveal - np.arange(STEPS)[:, None]  # (step, place)
+    waiting = (ahead > 0) & (tokens >= 0)
+    guess = rng.integers(200, 300, (STEPS, LAYERS, PLACES))  # some other word
+    holds = rng.random((STEPS, PLACES)) < known
+    guess[:, -1] = np.where(holds, tokens, guess[:, -1])
+    return xr.Dataset(
+        {
+            "guess": (("step", "layer", "place"), np.where(waiting[:, None], guess, -1)),
+            "final": (("place",), tokens),
+            "ahead": (("step", "place"), ahead),
+        },
+        {"step": range(STEPS), "layer": range(LAYERS), "place": range(PLACES)},
+    )

@@ -1,0 +1,121 @@
+"""Many patches between two runs in one forward: every entry of the batch has its own.
+
+Two texts of one length, a clean and a corrupted one, are entries 0 and 1. Each patch leaves one of them, as
+a copy of its residual, at the first layer where it takes rows of the other; what lies below is computed once.
+One pair of texts at a time; nothing is decoded here. `Patch` does the same to a decoding, one at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..decode.state import State
+from ..errors import UsageError
+from ..models import Model, seam
+from ..sequences.prompt import Encoded
+
+CLEAN, CORRUPTED = 0, 1
+
+
+@dataclass(frozen=True)
+class Swap:
+    """At the inputs of these layers, rows at these positions are those of the other run.
+
+    `into`: the run that is changed, CORRUPTED by default.
+    """
+
+    layers: tuple[int, ...]
+    positions: tuple[int, ...]
+    into: int = CORRUPTED
+
+
+@torch.inference_mode()
+def patched_each(
+    model: Model,
+    clean: Sequence[int],
+    corrupted: Sequence[int],
+    swaps: Sequence[Swap],
+    rows: Sequence[int],
+    *,
+    batch_size: int = 64,
+) -> Float[Tensor, "n r v"]:
+    """Logits of some rows of the clean run, of the corrupted one, and of each swap between them.
+
+    Args:
+        clean, corrupted: two texts of one length, masks included.
+        swaps: what is taken from the other run, each by itself.
+        rows: which rows' logits, as the network computes them (not shifted).
+        batch_size: swaps of a forward.
+    """
+    if model.edits:
+        raise UsageError(
+            "patched_each runs forwards of its own, and an intervention is in force",
+            "Call it outside the `with`.",
+        )
+    if len(clean) != len(corrupted):
+        raise UsageError(
+            f"patched_each: the clean text has {len(clean)} tokens, the corrupted one "
+            f"{len(corrupted)}",
+            "Give texts of one length.",
+        )
+    wrong = [
+        s for s in swaps if not s.layers or not 0 <= min(s.layers) <= max(s.layers) < model.n_layers
+    ]
+    if wrong or batch_size < 1:
+        found = f"layers = {wrong[0].layers}" if wrong else f"batch_size = {batch_size}"
+        raise UsageError(
+            f"patched_each: {found}",
+            f"Use layers 0 to {model.n_layers - 1}, and batches of 1 or more.",
+        )
+    order = sorted(range(len(swaps)), key=lambda n: min(swaps[n].layers))
+    logits: list[Tensor | None] = [None] * (2 + len(swaps))
+    for at in range(0, max(1, len(order)), batch_size):
+        some = order[at : at + batch_size]
+        found_here = _Entries(model, [swaps[n] for n in some]).run(clean, corrupted, rows)
+        for n, one in zip((-2, -1, *some), found_here, strict=True):
+            logits[n + 2] = one
+    return torch.stack([one for one in logits if one is not None])
+
+
+class _Entries:
+    """One forward of a batch that grows: swaps in the order in which they begin."""
+
+    def __init__(self, model: Model, swaps: list[Swap]) -> None:
+        self.model, self.swaps = model, swaps
+        self.at = [torch.tensor(s.positions, dtype=torch.long, device=model.device) for s in swaps]
+
+    def run(self, clean: Sequence[int], corrupted: Sequence[int], rows: Sequence[int]) -> Tensor:
+        model, size = self.model, len(clean)
+        both = torch.tensor([list(clean), list(corrupted)], device=model.device)
+        # Who sees whom is said of one text, and holds for every entry.
+        prompt = Encoded(tuple(int(i) for i in clean), ("prompt",) * size)
+        state = State.of(model, [prompt], both[:1], (size, size), prompt_end=size)
+        with seam.alone(model.net), self._swapping():
+            return model.forward(both, torch.tensor(list(rows), device=model.device), state.visible)
+
+    @contextmanager
+    def _swapping(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for layer in sorted({layer for swap in self.swaps for layer in swap.layers}):
+                block = self.model.net.model.layers[layer]
+                hook = block.register_forward_pre_hook(self._hook(layer), with_kwargs=True)
+                stack.callback(hook.remove)
+            yield
+
+    def _hook(self, layer: int) -> Any:
+        begins = [swap.into for swap in self.swaps if min(swap.layers) == layer]
+
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            x = args[0] if args else kwargs["hidden_states"]
+            x = torch.cat([x, x[begins]])
+            for n, (swap, at) in enumerate(zip(self.swaps, self.at, strict=True)):
+                if layer in swap.layers:
+                    x[2 + n, at] = x[1 - swap.into, at]
+            return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})
+
+        return hook

@@ -1,0 +1,219 @@
+"""Where and when the answer enters: a run with another answer in its passage, patched with the right one's.
+
+Two runs read the same prompt but for the answer in the passages, which in the corrupted one is another of
+the same length. Both follow the order in which the clean prompt is decoded, with the same tokens on the
+canvas: at each step the gold answer's tokens that the step reveals are scored. So a step's part is its own,
+and the parts add up to the answer's log-probability in that order. What patching the residual brings back is
+given as a share of the gap between the two runs.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ...measures.result import Result
+from ...measures.style import Figure, headline, panels
+from ...sequences.prompt import Encoded
+from ...tasks.record import Record
+from .base import Desk, Experiment, Unusable
+
+if TYPE_CHECKING:
+    from ...interventions.swapping import Swap
+
+SPAN, GOLD, PASSAGES, QUESTION, TEMPLATE, ANSWER = GROUPS = (
+    *("answer in the passage", "rest of the gold passage", "other passages"),
+    *("question", "template", "rows of the answer"),
+)
+LAYERS = 12  # looked at, at most, evenly over the depth
+
+
+@dataclass(frozen=True)
+class AnswerTracing(Experiment):
+    """The gold answer's log-probability that patching the residual brings back, in nats.
+
+    - `restored` (step, layer, group): the clean run's residual put into the corrupted run, at the input of
+      one layer, at the positions of one group, at one step
+    - `gap` (step): clean − corrupted: what there is to bring back
+    - `direct`: of the gap, what is there when the clean run's other positions are held at their corrupted
+      values in all layers, so that the answer can only go from its tokens in the passage to the rows that
+      write it; over all steps
+    - `log_p`: of the gold answer in the clean run, per token; `tokens`: how many it has
+
+    Of untrained weights the gap alone: it is next to nothing, and no share of it is worth a forward.
+
+    A step that reveals no token of the answer has no part in it. A causal model's steps are its tokens.
+    """
+
+    units: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("restored", "gap", "direct", "log_p"), "nats"),
+        "tokens": "tokens",
+    }
+
+    def ask(self, desk: Desk, index: int, prepared: Any) -> xr.Dataset:
+        from ...interventions.swapping import CLEAN, Swap
+
+        model = desk.model
+        right, wrong, answer = self._pair(desk, index)
+        masks = len(answer) if model.mask_id is None else desk.length
+        places = grouped(right, wrong, masks, model.shift)
+        stride = -(-model.n_layers // LAYERS)
+        layers = list(range(0, model.n_layers, stride))
+        swaps = [
+            Swap((layer,), places[name]) for layer in layers for name in GROUPS if places[name]
+        ]
+        ends = {*places[SPAN], *places[ANSWER]}
+        rest = tuple(p for some in places.values() for p in some if p not in ends)
+        every = tuple(range(model.n_layers))
+        swaps = [*swaps, Swap(every, rest, into=CLEAN)] if desk.trained else []
+        steps = desk.sampler.n_steps
+        restored, gap = np.zeros((steps, len(layers), len(GROUPS))), np.zeros(steps)
+        direct = clean = 0.0
+        there = [(a, b) for a in range(len(layers)) for b, g in enumerate(GROUPS) if places[g]]
+        for step, canvas, revealed in _states(desk, right, answer):
+            score = self._scores(desk, (right, wrong), canvas, revealed, swaps)
+            gap[step] += score[0] - score[1]
+            clean += score[0]
+            if swaps:
+                direct += score[-1] - score[1]
+                for place, value in zip(there, score[2:-1] - score[1], strict=True):
+                    restored[step, *place] += value
+            desk.tick()
+        scalars = {"log_p": clean / len(answer), "tokens": float(len(answer))}
+        scalars |= {"direct": direct} if swaps else {}
+        values: dict[str, Any] = {name: ((), value) for name, value in scalars.items()}
+        values["gap"] = (("step",), gap)
+        coords: dict[str, Any] = {"step": range(steps)}
+        if swaps:
+            values["restored"] = (("step", "layer", "group"), restored)
+            coords |= {"layer": layers, "group": list(GROUPS)}
+        return xr.Dataset(values, coords)
+
+    def _pair(self, desk: Desk, index: int) -> tuple[Encoded, Encoded, list[int]]:
+        """The prompt, the prompt with another answer in its passages, and the gold answer's tokens."""
+        record = desk.record(index)
+        if record.gold is None:
+            raise Unusable("it marks no gold passage")
+        own = record.answers[0]
+        if corrupted(record, own, own + "x").passages[record.gold] == record.passages[record.gold]:
+            raise Unusable(f"its gold passage does not hold the answer {own!r} as it stands")
+        right = desk.encoded(record)
+        for other in desk.records[index + 1 :] + desk.records[:index]:
+            text = other.answers[0]
+            if text.lower() in (one.lower() for one in record.answers):
+                continue
+            wrong = desk.encoded(corrupted(record, own, text))
+            if len(wrong.ids) == len(right.ids) and wrong.regions == right.regions:
+                return right, wrong, list(desk.masked(index, right).answer)
+        raise Unusable("no other question has an answer of as many tokens")
+
+    def _scores(
+        self,
+        desk: Desk,
+        prompts: tuple[Encoded, Encoded],
+        canvas: list[int],
+        revealed: dict[int, int],
+        swaps: "Sequence[Swap]",
+    ) -> np.ndarray:
+        """ln p of the tokens revealed now: of the clean run, the corrupted one, and each swap."""
+        import torch
+
+        from ...decode.score import log_p
+        from ...interventions.swapping import patched_each
+
+        model, start = desk.model, len(prompts[0].ids)
+        rows = [start + place - model.shift for place in revealed]
+        clean, wrong = ([*prompt.ids, *canvas] for prompt in prompts)
+        logits = patched_each(model, clean, wrong, swaps, rows)
+        target = torch.tensor([*revealed.values()], device=logits.device)
+        with torch.inference_mode():
+            p = log_p(model, logits, target.expand(logits.shape[:2])).double()
+        found: np.ndarray = p.sum(-1).cpu().numpy()
+        return found
+
+    def plot(self, result: Result) -> Figure:
+        """Shares of the gap that one patch brings back: by layer and group; by step and layer of two."""
+        data = shares(result)
+        look: Any = {"cmap": "PuOr_r", "vmin": -1, "vmax": 1, "aspect": "auto"}
+        with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
+            where, *when = axes[0]
+            image = where.imshow(data.sum("step").transpose("group", "layer"), **look)
+            where.set_yticks(range(len(GROUPS)), GROUPS)
+            where.set_title("where: all steps")
+            for axis, group in zip(when, (SPAN, ANSWER), strict=True):
+                axis.imshow(data.sel(group=group).transpose("step", "layer"), **look)
+                axis.set(title=f"when: {group}", ylabel="step")
+                axis.yaxis.get_major_locator().set_params(integer=True)
+            for axis in axes[0]:
+                every = slice(None, None, 1 + (data.sizes["layer"] > 8))
+                axis.set_xticks(range(data.sizes["layer"])[every], data["layer"].values[every])
+                axis.set_xlabel("layer")
+            figure.colorbar(image, ax=when[-1], label="share of the gap")
+            headline(figure, f"{result.model}, n = {result.n}: patched into the corrupted run")
+        return figure
+
+
+def shares(result: Result) -> xr.DataArray:
+    """What each patch brings back over the whole gap, both added up over questions: (step, layer, group)."""
+    return result["restored"] / float(result["gap"].sum())
+
+
+def corrupted(record: Record, right: str, wrong: str) -> Record:
+    """The record with another answer wherever its passages hold this one as a word of its own."""
+    whole = re.compile(rf"(?<!\w){re.escape(right)}(?!\w)")
+    passages = (
+        replace(passage, text=whole.sub(lambda _: wrong, passage.text))
+        for passage in record.passages
+    )
+    return record.with_passages(tuple(passages))
+
+
+def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str, tuple[int, ...]]:
+    """Every position of prompt and answer in one group; the span is where the two prompts differ."""
+    start = len(right.ids)
+    groups: dict[str, list[int]] = {name: [] for name in GROUPS}
+    for at, (one, two, region) in enumerate(zip(right.ids, wrong.ids, right.regions, strict=True)):
+        if at >= start - shift:
+            name = ANSWER
+        elif one != two:
+            name = SPAN
+        elif region == right.gold:
+            name = GOLD
+        elif region.startswith("passage "):
+            name = PASSAGES
+        else:
+            name = QUESTION if region == "question" else TEMPLATE
+        groups[name].append(at)
+    groups[ANSWER] += range(start, start + answer)
+    return {name: tuple(places) for name, places in groups.items()}
+
+
+def _states(
+    desk: Desk, prompt: Encoded, answer: list[int]
+) -> list[tuple[int, list[int], dict[int, int]]]:
+    """Each step that reveals some of the answer: what stands behind the prompt, and place → token of it.
+
+    In the order in which the prompt is decoded. The gold answer stands where the decoding wrote it, or at
+    the beginning; elsewhere stands what was decoded. A place that the decoding left masked comes at the last
+    step. A causal model's steps are its tokens.
+    """
+    model = desk.model
+    if model.mask_id is None:
+        return [(i, answer, {i: token}) for i, token in enumerate(answer)]
+    decoding = model.generate(prompt, desk.sampler)
+    change, final = decoding.change[:, len(prompt.ids) :], decoding.answer_ids
+    starts = range(len(final) - len(answer) + 1)
+    start = next((s for s in starts if final[s : s + len(answer)] == answer), 0)
+    gold = {start + i: token for i, token in enumerate(answer)}
+    last = desk.sampler.n_steps - 1
+    when = [int(steps[-1]) if len(steps := np.flatnonzero(one == 1)) else last for one in change.T]
+    tokens = [gold.get(place, token) for place, token in enumerate(final)]
+    states = []
+    for step in sorted({when[place] for place in gold}):
+        canvas = [t if w < step else model.mask_id for t, w in zip(tokens, when, strict=True)]
+        now = {place: token for place, token in gold.items() if when[place] == step}
+        states.append((step, canvas, now))
+    return states

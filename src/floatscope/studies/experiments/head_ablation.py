@@ -1,0 +1,211 @@
+"""Every head taken away in turn, and the strongest retrieval heads together: what does the answer lose?
+
+The loss is that of the gold answer's log-probability, per token, in one forward in which all of the answer is
+masked (a causal model: each token after the ones before it). Many heads share a forward
+(`interventions/branching.py`). Retrieval heads are chosen by their evidence attention, on other questions
+than those on which they are taken away; against them stand as many random heads of the same layers.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from ...measures.library.retrieval import RetrievalHeads
+from ...measures.result import Result
+from ...measures.style import Figure, headline, panels
+from ...stats.discoveries import q_values
+from .base import Desk, Experiment, Unusable
+from .masked_answer import MaskedAnswer
+
+HEADS = 10  # taken away together; of a small model an eighth of its heads
+EVIDENCE, COPY, MEAN = (
+    "evidence",
+    "copy",
+    "evidence, to the mean",
+)  # how they are chosen, and taken away
+Heads = tuple[tuple[int, int], ...]
+_TOGETHER = 64  # heads of a forward, and between two signs of life
+
+
+@dataclass(frozen=True)
+class HeadAblation(Experiment):
+    """Log-probability of the gold answer lost without each head, and without the retrieval heads.
+
+    - `loss` (layer, head): nats a token lost with this head's output set to zero; of a trained model, on
+      the first `ranked` questions (all by default): it takes most of the time, and decides no claim
+    - `chosen` (choice): lost without the strongest retrieval heads together; `random`: without as many
+      others of the same layers, the mean of `draws` draws
+    - `log_p`: of the gold answer with all heads, per token
+    """
+
+    heads: int | None = None
+    draws: int = 5
+    ranked: int | None = None
+    others: ClassVar[int] = 8
+    units: ClassVar[dict[str, str]] = dict.fromkeys(("loss", "chosen", "random", "log_p"), "nats")
+
+    def prepare(self, desk: Desk) -> "_Prepared":
+        from ...interventions.head_outputs import HeadMeans
+
+        model, traces, texts = desk.model, [], []
+        for index in range(desk.questions, desk.questions + self.others):
+            desk.tick()
+            try:
+                prompt = desk.prompt(index)
+                texts.append(list(desk.masked(index, prompt).canvas))
+            except Unusable:
+                continue
+            traces.append(model.trace(prompt, desk.sampler, keep=("rows",)))
+        if not traces:
+            return _Prepared({}, None)
+        found = RetrievalHeads()(traces)
+        size = self.heads or max(1, min(HEADS, model.n_layers * model.n_heads // 8))
+        rng = np.random.default_rng([desk.seed, 17])
+        sets = {}
+        for name in (EVIDENCE, COPY):
+            score = found[name].transpose("layer", "head").values
+            if np.isfinite(score).any():
+                chosen = strongest(score, size)
+                sets[name] = [
+                    chosen,
+                    *(beside(chosen, model.n_heads, rng) for _ in range(self.draws)),
+                ]
+        return _Prepared(sets, HeadMeans.of(model, texts))
+
+    def ask(self, desk: Desk, index: int, prepared: "_Prepared") -> xr.Dataset:
+        sets = prepared.sets
+        if EVIDENCE not in sets:
+            raise Unusable("no question marks a gold passage by which heads could be chosen")
+        model = desk.model
+        asked = desk.masked(index)
+        where = {"layer": range(model.n_layers), "head": range(model.n_heads)}
+        every = [((layer, head),) for layer in where["layer"] for head in where["head"]]
+        together = [heads for several in sets.values() for heads in several]
+        ranks = desk.trained and (self.ranked is None or index < self.ranked)
+        lost, clean = self._lost(desk, asked, [*together, *(every if ranks else [])])
+        choices: dict[str, np.ndarray] = {}
+        for place, name in enumerate(sets):
+            choices[name] = lost[place * (1 + self.draws) :][: 1 + self.draws]
+        choices[MEAN], _ = self._lost(desk, asked, sets[EVIDENCE], prepared.means)
+        values = {
+            "chosen": ("choice", [one[0] for one in choices.values()]),
+            "random": ("choice", [one[1:].mean() for one in choices.values()]),
+            "log_p": ((), clean),
+        }
+        coords: dict[str, Any] = {"choice": list(choices)}
+        if desk.trained:
+            shape = (model.n_layers, model.n_heads)
+            each = lost[len(together) :] if ranks else np.full(len(every), np.nan)
+            values["loss"] = (("layer", "head"), each.reshape(shape))
+            coords |= {name: list(places) for name, places in where.items()}
+        heads = {name: json.dumps(several[0]) for name, several in sets.items()}
+        return xr.Dataset(values, coords, heads)
+
+    def _lost(
+        self, desk: Desk, asked: MaskedAnswer, sets: Sequence[Heads], means: Any = None
+    ) -> tuple[Float[np.ndarray, " n"], float]:
+        """Nats a token lost without each set, and what there was to lose."""
+        from ...interventions.branching import ablated_each
+
+        to: dict[str, Any] = {} if means is None else {"to": "mean", "reference": means}
+        found: list[float] = []
+        clean = np.nan
+        for at in range(0, len(sets), _TOGETHER):
+            some = [(), *sets[at : at + _TOGETHER]]
+            logits = ablated_each(desk.model, asked.canvas, some, asked.rows, **to)
+            clean, *without = asked.per_token(desk.model, logits)
+            found += [clean - one for one in without]
+            desk.tick()
+        return np.array(found), float(clean)
+
+    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().of(examples, model)
+        if "loss" in result.data:
+            p = paired_p(result.examples["loss"].transpose("example", "layer", "head").values)
+            result.data["p"] = (("layer", "head"), p)
+            result.data["q"] = (("layer", "head"), q_values(p))
+        for name in (EVIDENCE, COPY):
+            if name in examples[0].attrs:
+                result.data.attrs[name] = examples[0].attrs[name]
+        return result
+
+    def plot(self, result: Result) -> Figure:
+        """The map of losses: circles are heads that stand out, crosses the retrieval heads."""
+        from matplotlib.colors import SymLogNorm
+
+        loss = result["loss"].transpose("head", "layer")
+        top = max(float(np.nanmax(np.abs(loss))), 1e-6)
+        with panels(1, 1, width=4.6, height=2.6) as (figure, axes):
+            axis = axes[0][0]
+            norm = SymLogNorm(top / 100, vmin=-top, vmax=top, base=10)
+            image = axis.pcolormesh(loss["layer"], loss["head"], loss, cmap="PuOr_r", norm=norm)
+            found = np.argwhere((result["q"] <= 0.05).transpose("layer", "head").values)
+            marks = {"q ≤ 0.05": (found, "o"), "retrieval heads": (heads_of(result), "x")}
+            for label, (places, mark) in marks.items():
+                look: Any = {"color": "black", "markersize": 3.5, "linewidth": 0}
+                look |= {"markerfacecolor": "none", "markeredgewidth": 0.8}
+                points = np.array(places).reshape(-1, 2).T
+                axis.plot(*points, mark, label=label, **look)
+            axis.set(xlabel="layer", ylabel="head")
+            for each in (axis.xaxis, axis.yaxis):
+                each.get_major_locator().set_params(integer=True)
+            figure.colorbar(image, ax=axis, label="loss (nats a token)")
+            axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False)
+            n = int(result.examples["loss"].notnull().all(["layer", "head"]).sum())
+            headline(figure, f"{result.model}, n = {n}: without each head")
+        return figure
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    sets: dict[str, list[Heads]]  # by choice: the chosen heads, then sets of as many others
+    means: Any  # of each head's output over the questions that heads were chosen by
+
+
+def strongest(score: Float[np.ndarray, "l h"], size: int) -> Heads:
+    """The `size` best, at most half of a layer's: its other half must yield as many to compare with."""
+    most = max(1, score.shape[1] // 2)
+    kept: list[tuple[int, int]] = []
+    in_layer = np.zeros(len(score), int)
+    for place in np.argsort(-np.nan_to_num(score, nan=-1.0), axis=None, kind="stable"):
+        layer, head = (int(x) for x in np.unravel_index(place, score.shape))
+        if in_layer[layer] < most and len(kept) < size:
+            in_layer[layer] += 1
+            kept.append((layer, head))
+    return tuple(kept)
+
+
+def beside(chosen: Heads, n_heads: int, rng: np.random.Generator) -> Heads:
+    """As many random other heads of each layer."""
+    drawn: list[tuple[int, int]] = []
+    for layer in sorted({layer for layer, _ in chosen}):
+        free = [head for head in range(n_heads) if (layer, head) not in chosen]
+        count = min(len(free), sum(at == layer for at, _ in chosen))
+        drawn += [(layer, int(head)) for head in rng.choice(free, count, replace=False)]
+    return tuple(drawn)
+
+
+def heads_of(result: Result, choice: str = EVIDENCE) -> list[tuple[int, int]]:
+    """The heads that were chosen, strongest first."""
+    return [(int(layer), int(head)) for layer, head in json.loads(result.data.attrs[choice])]
+
+
+def paired_p(loss: Float[np.ndarray, "n l h"]) -> Float[np.ndarray, "l h"]:
+    """Of each head: is its loss anything but nothing? Wilcoxon's signed-rank test over questions.
+
+    Losses are skewed, and one question must not make a head stand out. Nothing lost at all is p = 1.
+    """
+    from scipy import stats
+
+    flat = loss.reshape(len(loss), -1)
+    flat = flat[~np.isnan(flat).any(1)]  # questions on which every head was taken away
+    p = np.ones(flat.shape[1])
+    moved = (flat != 0).any(0)
+    if len(flat) > 1 and moved.any():
+        p[moved] = stats.wilcoxon(flat[:, moved], axis=0, zero_method="zsplit").pvalue
+    return p.reshape(loss.shape[1:])

@@ -1,0 +1,70 @@
+"""The gold answer before its first step: a canvas, the rows that predict it, and its log-probability there.
+
+For a diffusion model all of the answer is masked, as many masks as would be decoded. A causal model reads the
+answer as it goes, and each row predicts the next token. Whether an answer begins with a space is a model's
+own habit: it is written as the model, with nothing changed, finds it likelier.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from ...sequences.prompt import Encoded
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ...models import Model
+
+
+@dataclass(frozen=True)
+class MaskedAnswer:
+    """What one forward is given, and what is read off it."""
+
+    canvas: tuple[int, ...]
+    rows: tuple[int, ...]
+    answer: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, model: "Model", prompt: Encoded, answer: Sequence[int], length: int
+    ) -> "MaskedAnswer":
+        start = len(prompt.ids)
+        rows = tuple(start + i - model.shift for i in range(len(answer)))
+        behind = answer if model.mask_id is None else [model.mask_id] * length
+        return cls((*prompt.ids, *behind), rows, tuple(answer))
+
+    @classmethod
+    def spelled(
+        cls, model: "Model", prompt: Encoded, text: str, length: int
+    ) -> "MaskedAnswer | None":
+        """The text with or without a space before it; None where neither fits into the length."""
+        from ...interventions.branching import ablated_each
+
+        assert model.tokenizer is not None  # prompts are text
+        ways = (model.tokenizer.encode(one, add_special_tokens=False) for one in (text, f" {text}"))
+        fit = {tuple(map(int, ids)) for ids in ways if 0 < len(ids) <= length}
+        every = [cls.of(model, prompt, ids, length) for ids in sorted(fit)]
+        if len(every) < 2:
+            return every[0] if every else None
+
+        def likely(one: MaskedAnswer) -> float:
+            logits = ablated_each(model, one.canvas, [()], one.rows)
+            return float(one.per_token(model, logits)[0]) * len(one.answer)
+
+        return max(every, key=likely)
+
+    def per_token(self, model: "Model", logits: "Tensor") -> Float[np.ndarray, " n"]:
+        """(n, r, v) → ln p of the answer per token, in nats, once for each of n."""
+        import torch
+
+        from ...decode.score import log_p
+
+        target = torch.tensor(self.answer, device=logits.device).expand(logits.shape[:2])
+        with torch.inference_mode():
+            p = log_p(model, logits, target).double()
+        found: np.ndarray = p.mean(-1).cpu().numpy()
+        return found

@@ -1,0 +1,202 @@
+"""Tracing: where and when does the answer enter, and does it go straight to the rows that write it?"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from ...measures.result import Result
+from ...stats.thirds import thirds
+from ..anchored import jackknife, names_of
+from ..claim import Check, Claim, Number, above, said, short
+from ..evidence import Evidence
+from ..experiments.answer_tracing import ANSWER, SPAN, AnswerTracing, shares
+from ..experiments.base import Experiment
+from ..long_answers import no_answers, no_passages
+from ..numbers import number
+from ..request import Request
+from ..study import Shows, Study
+from ..verdict import CAUSAL, Rule, judge, other_deltas
+
+KEY = "answer-tracing"
+LEAST = (
+    0.5  # nats a token that the passage's answer must be worth, for there to be something to trace
+)
+
+STRAIGHT = Rule(
+    12,
+    "The answer goes straight from its tokens in the passage to the rows that write it",
+    "share of what the right answer in the passage is worth (log-probability, clean − corrupted run) that is "
+    "left when all positions but the answer's tokens in the passage and the answer's rows are held as in the "
+    "corrupted run, in all layers, MDM",
+    delta=0.5,
+    unit="%",
+    holds="The rows that write the answer take it from the passage's own tokens, and not by way of others.",
+    refuted="The answer reaches the rows that write it by way of other positions, for the most part.",
+    family=CAUSAL,
+)
+
+
+class Tracing(Study):
+    name = "tracing"
+    question = (
+        "Where and when does the answer enter, and does it go straight to the rows that write it?"
+    )
+    rules = (STRAIGHT,)
+    by_name = True
+    method = """\
+clean run: the prompt as it is; corrupted run: another question's answer of as many tokens in its passages
+both follow the clean prompt's decoding: at each step that reveals tokens of the gold answer, these are
+        scored, with the same tokens on both canvases; the parts add up to the answer's log-probability in
+        that order
+gap    = clean − corrupted
+patch: the clean run's residual at the input of one layer, at the positions of one group, put into the
+        corrupted run at one step; what it brings back is given as a share of the gap, both added up over
+        questions
+groups: the answer's tokens in the passages (where the prompts differ), the rest of the gold passage, other
+        passages, question, template, the rows of the answer (the position before it too, where logits are
+        shifted)
+θ      = (direct − corrupted) / gap. direct: the clean run with every position outside the answer's tokens in
+        the passage and the answer's rows held at its corrupted value in all layers (path patching)
+not testable: no diffusion model; the gap's interval is not above 0.5 nats a token, as with untrained weights
+Patched at layer 0, the answer's tokens in the passage restore the clean run exactly, and the answer's rows
+nothing: between those ends lies the finding."""
+
+    shows: ClassVar[Shows] = {
+        KEY: (
+            "Where and when the answer enters",
+            "Share of the gap between clean and corrupted run that one patch of the residual brings back: by "
+            "layer and group of positions, and by step and layer for the answer's tokens in the passage and "
+            "the answer's rows.",
+        )
+    }
+
+    def experiments(self, request: Request) -> dict[str, Experiment]:
+        return {} if no_answers(request) or no_passages(request) else {KEY: AnswerTracing()}
+
+    def claims(self, evidence: Evidence) -> list[Claim]:
+        result = evidence.result(KEY, evidence.mdm)
+        worth = _worth(result, "MDM: worth of the passage's answer, a token")
+        control = _worth(evidence.control(KEY, evidence.mdm), "untrained MDM: the same")
+        bar = no_answers(evidence.request) or _bar(evidence, result, worth)
+        theta = _direct(result, "MDM: direct share", STRAIGHT.level)
+        arm = _direct(evidence.result(KEY, evidence.arm), "ARM: direct share", 0.95)
+        first = _held(
+            result, SPAN, "first", "MDM: in the passage's tokens, first third of the layers"
+        )
+        last = _held(result, ANSWER, "last", "MDM: at the answer's rows, last third of the layers")
+        sentence = ""
+        if result is not None and theta and worth:
+            sentence = (
+                f"The passage's answer is worth {said(worth)} a token to the MDM; {said(theta)} of it come "
+                f"straight from its tokens; {_crossing(result)}."
+            )
+        checks = (
+            Check(
+                "in the first third of the layers it is in the passage's tokens", above(first, 0.5)
+            ),
+            Check("in the last third it is at the answer's rows", above(last, 0.5)),
+        )
+        return [
+            judge(
+                STRAIGHT,
+                self.name,
+                theta,
+                bar=bar,
+                sentence=sentence,
+                numbers=(arm, first, last, worth, control),
+                checks=checks,
+                variants=tuple(other_deltas(STRAIGHT, theta, bar=bar)),
+            )
+        ]
+
+    def findings(self, evidence: Evidence) -> list[str]:
+        if why := no_answers(evidence.request) or no_passages(evidence.request):
+            return [why]
+        lines = []
+        for model, result in evidence.results(KEY).items():
+            if _bar(evidence, result, worth := _worth(result, "")):
+                small = f" ({said(worth)} a token)" if worth else ""
+                lines.append(
+                    f"{model}: the passage's answer is worth too little to be traced{small}."
+                )
+                continue
+            gap = result.data["gap"]
+            step = int(gap["step"].values[int(gap.values.argmax())])
+            part = short(float(gap.max() / gap.sum()), "%")
+            lines.append(f"{model}: {_crossing(result)}; {part} of it enters at step {step}.")
+        return lines
+
+
+def crossing(result: Result) -> int | None:
+    """The first layer at whose input the answer's rows hold more of the answer than the passage's tokens."""
+    data = shares(result).sum("step")
+    over = np.flatnonzero(data.sel(group=ANSWER).values > data.sel(group=SPAN).values)
+    return int(data["layer"].values[over[0]]) if len(over) else None
+
+
+def _crossing(result: Result) -> str:
+    layer, held = (
+        crossing(result),
+        "the answer's rows hold more of it than its tokens in the passage",
+    )
+    return f"at no layer {held}" if layer is None else f"from the input of layer {layer} on {held}"
+
+
+def _direct(result: Result | None, label: str, level: float) -> Number | None:
+    if result is None:
+        return None
+    direct, gap = _values(result, "direct"), _gaps(result)
+    names = names_of(result)
+
+    def share(kept: np.ndarray) -> float:
+        return float(direct[kept].sum() / gap[kept].sum())
+
+    return jackknife(share, names, label, "%", level)
+
+
+def _held(result: Result | None, group: str, which: str, label: str) -> Number | None:
+    """What patching a group brings back, mean over a third of the layers, over the gap."""
+    if result is None:
+        return None
+    layers = result.data["layer"].values
+    depth = thirds(len(layers))[which]
+    values = (
+        result.examples["restored"].sel(group=group).isel(layer=depth).mean("layer").sum("step")
+    )
+    restored, gap = values.values, _gaps(result)
+
+    def share(kept: np.ndarray) -> float:
+        return float(restored[kept].sum() / gap[kept].sum())
+
+    return jackknife(share, names_of(result), label, "%", 0.95)
+
+
+def _worth(result: Result | None, label: str) -> Number | None:
+    if result is None:
+        return None
+    return number(_gaps(result) / _values(result, "tokens"), label, "nats")
+
+
+def _values(result: Result, name: str) -> np.ndarray:
+    return np.asarray(result.examples[name].values, float)
+
+
+def _gaps(result: Result) -> np.ndarray:
+    return np.asarray(result.examples["gap"].sum("step").values, float)
+
+
+def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str:
+    if why := no_passages(evidence.request):
+        return why
+    if evidence.mdm is None:
+        return "There is no diffusion model in this run: add one with --model."
+    if result is None or worth is None:
+        return (
+            "No question could be used: it takes gold passages that hold the answer as it stands."
+        )
+    if not above(worth, LEAST):  # all of its interval: untrained weights go up and down by as much
+        return (
+            f"The passage's answer is worth {said(worth)} a token, not clearly more than {LEAST:g}: there is "
+            "nothing to trace. Ask what the model reads off its passages."
+        )
+    return ""

@@ -1,0 +1,227 @@
+"""The causal studies: what is planted is found, in a run as users run it; many patches in one forward."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from planted_copy import planted_copy, records
+from scipy import stats
+
+import floatscope as fs
+from floatscope.decode.state import State, notify_edits
+from floatscope.errors import UsageError
+from floatscope.measures import Foresight
+from floatscope.models import tiny
+from floatscope.sequences.prompt import Encoded
+from floatscope.stats.discoveries import benjamini_hochberg, q_values
+from floatscope.studies import Findings, request_of
+from floatscope.studies.demo import demo_request
+from floatscope.studies.experiments.answer_tracing import ANSWER, SPAN, corrupted, shares
+from floatscope.studies.experiments.head_ablation import beside, heads_of, strongest
+from floatscope.studies.library.tracing import crossing
+from floatscope.studies.planning import plan
+from floatscope.studies.run import run
+from floatscope.studies.study import by_default
+from floatscope.tasks import Passage
+
+QUESTIONS = 7
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Three layers, the copying head in the middle one; the letter is written at the last of three steps."""
+    return planted_copy(tmp_path_factory.mktemp("copy") / "model", layers=3, layer=1, waits=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "letters.jsonl"
+    rows = [
+        {
+            **{"id": one.id, "question": one.question, "answers": list(one.answers)},
+            **{"passages": [p.text for p in one.passages], "gold": one.gold},
+        }
+        for one in records(QUESTIONS + 8)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def done(planted, data, out, *studies):
+    fields = {
+        **{"studies": studies, "models": [str(planted.path)], "data": str(data), "limit": 3},
+        **{"questions": QUESTIONS, "length": planted.length, "view": 0, "shard": 4, "chat": False},
+    }
+    return run(request_of(fields), out)[1]
+
+
+@pytest.fixture(scope="module")
+def finished(planted, data, tmp_path_factory):
+    return done(planted, data, tmp_path_factory.mktemp("run"), "ablation", "tracing", "lens")
+
+
+def test_ablation_ranks_the_head_that_carries_the_answer_first(data, tmp_path):
+    planted = planted_copy(tmp_path / "model")  # it copies at once
+    finished = done(planted, data, tmp_path / "run", "ablation")
+    table = finished.tables["head-ranking"]
+    first = table.iloc[0]
+    assert (first["layer"], first["head"]) == (planted.layer, planted.head)
+    assert first["loss"] > 10 * table["loss"].iloc[1:].abs().max()
+    result = finished.result("head-ablation", finished.mdm)
+    assert heads_of(result) == [(planted.layer, planted.head)]  # an eighth of eight heads
+    theta, *_ = finished.claims["ablation"][0].numbers
+    assert theta.value == pytest.approx(first["loss"], rel=0.2) and theta.n == QUESTIONS
+    assert f"head {planted.head} of layer {planted.layer}" in finished.sentences["ablation"][0]
+
+
+def test_tracing_finds_layer_position_and_step(planted, finished):
+    """At the planted head's layer the letter is still in the passage; a layer on, at the row that says it."""
+    result = finished.result("answer-tracing", finished.mdm)
+    share = shares(result)
+    where = share.sum("step")
+    before, after = (where.sel(layer=planted.layer + n) for n in (0, 1))
+    assert float(before.sel(group=SPAN)) > 0.95 > 0.05 > abs(float(before.sel(group=ANSWER)))
+    assert float(after.sel(group=ANSWER)) > 0.95 > 0.05 > abs(float(after.sel(group=SPAN)))
+    assert crossing(result) == planted.layer + 1
+    others = where.drop_sel(group=[SPAN, ANSWER])
+    assert float(abs(others).max()) < 0.05
+    np.testing.assert_allclose(where.sel(layer=0, group=SPAN), 1, atol=1e-5)  # the clean run itself
+    when = share.sel(group=ANSWER, layer=planted.layer + 1)
+    assert int(when.values.argmax()) == planted.step and float(when[planted.step]) > 0.9
+    (claim,) = finished.claims["tracing"]
+    assert claim.verdict == "holds" and claim.numbers[0].value > 0.95
+    assert f"enters at step {planted.step}" in finished.sentences["tracing"][0]
+
+
+def test_a_run_of_them_is_a_run_like_any_other(finished, planted):
+    """Resumed without work, verified byte for byte, and on a page that names the family."""
+    from floatscope.report.build import page_of
+    from floatscope.report.page import render
+    from floatscope.studies.verifying import verify
+
+    again, _ = run(finished.request, finished.run.directory)
+    assert again.computed == 0
+    checked = {one.what.split(",")[0]: one for one in verify(finished.run.directory, sample=3)}
+    assert "experiment" in checked and all(one.exact for one in checked.values())
+    page = page_of(Findings(finished.run.directory))
+    html = render(page)
+    assert page.causal == {11, 12, 13} and "3 causal questions" in html and "98.3 %" in html
+    assert [c.number for c in page.claims] == [11, 12, 13]
+    assert {t.name for s in page.sections for t in s.tables} >= {"head-ranking", "answer-tracing"}
+    asked = json.loads((finished.run.directory / "run.json").read_text())["request"]
+    assert "heads" not in asked and request_of(asked) == finished.request
+
+
+def test_they_run_where_they_are_named_and_nowhere_else():
+    request, _ = demo_request()
+    kinds = {shard.spec["kind"] for shard in plan(request).shards}
+    assert kinds == {"trace", "ask"} and not {"ablation", "tracing", "lens"} & set(by_default())
+    fields = {"studies": ["ablation", "tracing"], "models": ["pair/mdm"], "view": 0}
+    shards = plan(request_of(fields)).shards
+    assert {s.spec["experiment"] for s in shards} == {"head-ablation", "answer-tracing"}
+    running_text = request_of(fields | {"data": "long:continuation"})
+    assert not plan(running_text).shards
+
+
+def test_too_few_records_for_choosing_heads_is_said_first(planted, data, tmp_path):
+    fields = {"studies": ["ablation"], "models": [str(planted.path)], "data": str(data), "limit": 2}
+    with pytest.raises(UsageError, match="15 usable records, 8 are to be asked and 8 more"):
+        run(request_of(fields | {"questions": 8, "length": 3}), tmp_path)
+
+
+# Many patches in one forward
+
+
+def patched(model, ids, patch):
+    """Logits of rows 4 and 8 under the intervention."""
+    prompt, canvas = Encoded(tuple(ids), ("prompt",) * len(ids)), torch.tensor([ids])
+    size = len(ids)
+    with patch(model), torch.inference_mode():
+        state = State.of(model, [prompt], canvas, (size, size), prompt_end=size)
+        with notify_edits(model, state):
+            return model.forward(canvas, torch.tensor([4, 8]), state.visible)[0]
+
+
+@pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
+def test_each_swap_is_what_a_patch_would_do(family, tmp_path):
+    model = fs.load(tiny.write(family, tmp_path / family), dtype="float64")
+    rng = np.random.default_rng(0)
+    clean, other = ([int(i) for i in rng.integers(5, 30, 9)] for _ in range(2))
+    source = fs.PatchSource.of(model, clean, keep="residual")
+    swaps = [fs.Swap((1,), (2, 3)), fs.Swap((0, 2), (0, 8)), fs.Swap((0,), tuple(range(9)))]
+    found = fs.patched_each(model, clean, other, swaps, [4, 8])
+    assert torch.equal(found, fs.patched_each(model, clean, other, swaps, [4, 8], batch_size=9))
+    few = fs.patched_each(model, clean, other, swaps, [4, 8], batch_size=1)
+    torch.testing.assert_close(found, few, rtol=1e-10, atol=1e-10)
+    plain = model.logits(torch.tensor([clean, other]))[:, [4, 8]]
+    torch.testing.assert_close(found[:2], plain, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        found[4], found[0], rtol=1e-10, atol=1e-10
+    )  # all of it: the clean run
+    for swap, one in zip(swaps, found[2:], strict=True):
+        patch = fs.Patch("residual", source, layers=swap.layers, positions=swap.positions)
+        torch.testing.assert_close(one, patched(model, other, patch), rtol=1e-10, atol=1e-10)
+    back = fs.patched_each(model, other, clean, [fs.Swap((1,), (2, 3), into=0)], [4, 8])
+    torch.testing.assert_close(back[2], found[2], rtol=1e-10, atol=1e-10)  # the runs change places
+    with pytest.raises(UsageError, match="texts of one length"):
+        fs.patched_each(model, clean, other[:-1], swaps, [4])
+    with pytest.raises(UsageError, match="layers 0 to"):
+        fs.patched_each(model, clean, other, [fs.Swap((99,), (0,))], [4])
+
+
+# Parts
+
+
+def test_q_values_are_the_levels_at_which_a_head_is_listed():
+    p = np.random.default_rng(0).beta(0.5, 2, (3, 7))
+    q = q_values(p)
+    np.testing.assert_allclose(q, stats.false_discovery_control(p.ravel()).reshape(p.shape))
+    for level in (0.05, 0.2, 0.5):
+        np.testing.assert_array_equal(q <= level, benjamini_hochberg(p, level))
+
+
+def test_the_control_is_of_equal_size_in_every_layer():
+    score = np.random.default_rng(1).random((4, 5))
+    score[2] += 10  # all of this layer would be chosen
+    chosen = strongest(score, 6)
+    layers = [layer for layer, _ in chosen]
+    assert (
+        len(set(chosen)) == 6 and layers.count(2) == 2 and chosen[0] == (2, int(score[2].argmax()))
+    )
+    drawn = beside(chosen, 5, np.random.default_rng(2))
+    assert sorted(layer for layer, _ in drawn) == sorted(layers) and not set(drawn) & set(chosen)
+
+
+def test_an_answer_is_replaced_as_a_word_of_its_own():
+    record = fs.Record("r", "who?", ("Ann",), (Passage("Ann and Anna, Ann.", gold=True),))
+    assert corrupted(record, "Ann", "Bo").passages[0].text == "Bo and Anna, Bo."
+
+
+def decoding(guesses, final, reveal):
+    """As Foresight keeps it: one layer, what each place says at each step, and when it is revealed."""
+    guesses, final, reveal = (np.array(x) for x in (guesses, final, reveal))
+    ahead = reveal - np.arange(len(guesses))[:, None]
+    guess = np.where(ahead > 0, guesses, -1)[:, None]
+    values = {"guess": (("step", "layer", "place"), guess), "ahead": (("step", "place"), ahead)}
+    places = {"step": range(len(guesses)), "layer": [0], "place": range(len(final))}
+    return xr.Dataset(values | {"final": (("place",), final)}, places)
+
+
+def test_a_token_that_any_prompt_gets_is_not_known_before_its_reveal():
+    reveal = [0, 1, 2]
+    knows = [decoding([[a, b, c]] * 3, [a, b, c], reveal) for a, b, c in ((1, 2, 3), (4, 5, 6))]
+    found = Foresight().of(knows, "m")
+    assert float(found["early"]) == 1 and float(found["early_null"]) == 0
+    assert found.examples["waits"].values.tolist() == [
+        3,
+        3,
+    ]  # one place waits a step, one waits two
+    same = [decoding([[7, 8, 9]] * 3, [7, 8, 9], reveal)] * 3  # by place, whatever the prompt
+    found = Foresight().of(same, "m")
+    assert float(found["early"]) == float(found["early_null"]) == 1
+    late = [decoding([[0, 0, 0]] * 3, [a, b, c], reveal) for a, b, c in ((1, 2, 3), (4, 5, 6))]
+    found = Foresight().of(late, "m")
+    assert float(found["early"]) == float(found["early_null"]) == 0
+    assert np.isnan(float(Foresight().of(knows[:1], "m")["early"]))  # nothing to compare with

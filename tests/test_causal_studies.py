@@ -72,7 +72,9 @@ def test_ablation_ranks_the_head_that_carries_the_answer_first(data, tmp_path):
     result = finished.result("head-ablation", finished.mdm)
     assert heads_of(result) == [(planted.layer, planted.head)]  # an eighth of eight heads
     theta, *_ = finished.claims["ablation"][0].numbers
-    assert theta.value == pytest.approx(first["loss"], rel=0.2) and theta.n == QUESTIONS
+    p = float(np.exp(result.data["log_p"]))
+    lost = p - p * np.exp(-first["loss"])
+    assert theta.value == pytest.approx(lost, abs=0.02) and theta.n == QUESTIONS
     assert f"head {planted.head} of layer {planted.layer}" in finished.sentences["ablation"][0]
 
 

@@ -28,7 +28,7 @@ def ablation(true: bool, rng: np.random.Generator, n: int) -> Claim:
         random = 0.02 * lost if true else lost * rng.lognormal(0, 0.1, n)
         examples = _ablated(rng, lost, random)
         evidence.planted["head-ablation", model, "questions"] = HeadAblation().of(examples, model)
-    noise = rng.normal(0, 0.15, (2, n))  # permuted weights: up and down
+    noise = rng.normal(0, 2, (2, n))  # permuted weights: nats up and down, far below any guess
     control = HeadAblation().of(_ablated(rng, noise[0], noise[1], trained=False), MDM)
     evidence.planted["head-ablation", f"untrained {MDM}", "questions"] = control
     return STUDIES["ablation"].claims(evidence)[0]
@@ -43,7 +43,7 @@ def _ablated(
         values = {
             "chosen": ("choice", np.repeat(one, 3)),
             "random": ("choice", np.repeat(other, 3)),
-            "log_p": ((), -0.3 * rng.uniform()),
+            "log_p": ((), -0.3 * rng.uniform() - (0 if trained else 13)),
         }
         coords: dict[str, Any] = {"choice": list(choices)}
         if trained:

@@ -252,10 +252,32 @@ def ablation() -> str:
     return table([*head, "by its arithmetic", "by the least arithmetic"], rows)
 
 
+def causal() -> str:
+    """Causal tools on a GPU: the largest error against float64, the smallest change they make."""
+    found: dict[str, Any] = json.loads((HERE / "gpu_causal.json").read_text())
+    rows = []
+    for row in found["models"]:
+        tools = [one for one in row.values() if isinstance(one, dict)]
+        error, bite = max(one["error"] for one in tools), min(one["bite"] for one in tools)
+        numbers = [f"{x:.1e}" for x in (error, bite, row["inside"], row["many"])]
+        rows.append([row["model"], str(len(tools)), *numbers])
+    head = ["model", "tools", "largest error", "smallest change", "statistics", "`ablated_each`"]
+    return table(head, rows)
+
+
+def causal_speed() -> str:
+    """Every head of the twin's shape on a GPU, one by one and together."""
+    found: dict[str, Any] = json.loads((HERE / "gpu_causal.json").read_text())
+    row = found["throughput"]
+    times = [f"{row['alone_ms']:.1f} ms", f"{row['together_ms']:.2f} ms", f"{row['ratio']:.0f}×"]
+    head = ["heads", "one by one, a head", "together", "times as fast"]
+    return table(head, [[str(row["heads"]), *times]])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
-    "ablation": ablation,
+    "ablation": ablation, "causal": causal, "causal-speed": causal_speed,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..errors import CaptureError
-from ..models import Model, Visibility, seam
+from ..models import Model, Visibility, parts, seam
 from . import backend, lens
 from .kv_drift import Before
 from .overhear import Overhear
@@ -160,7 +160,7 @@ class Capture:
             self._open.enter_context(lens.proving(self.model))
         self._open.enter_context(seam.alone(net))
         self._open.enter_context(seam.attached(net, self._look, innermost=True))
-        for layer, block in enumerate(net.model.layers):
+        for layer, block in enumerate(parts.layers(net)):
             if {"residual_norm", "massive"} & set(self.keep):
                 hook = block.register_forward_pre_hook(self._residual(layer), with_kwargs=True)
                 self._open.callback(hook.remove)

@@ -6,7 +6,7 @@ from .._lazy import lazily
 
 if TYPE_CHECKING:
     from ..sequences.direction import Direction
-    from . import adapters, seam
+    from . import adapters, parts, seam
     from .families import FAMILIES
     from .family import Family
     from .loading import load

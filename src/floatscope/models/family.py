@@ -43,6 +43,15 @@ class Family:
     fp32_rope: bool = False  # the reference code rotates in float32 whatever the dtype
     tokenizer: str | None = None  # a transformers class, where no tokenizer.json is published
     examples: str = ""  # checkpoints a person may have heard of
+    unused: tuple[str, ...] = ()  # patterns of tensors it may bring for another head than ours
+    context: Callable[[Any], int] = (
+        lambda config: int(config.max_position_embeddings)  # the longest sequence, from the config
+    )
+    prepare: Callable[[Any], object] = (
+        lambda net: net  # what is done to a network once its weights are there
+    )
+    gguf: bool = False  # also read from files of llama.cpp
+    tested: str = ""  # against what, in words
     registry: ClassVar["Registry[Family]"] = FAMILIES
 
     def config(self, raw: dict[str, Any]) -> "PretrainedConfig":

@@ -46,7 +46,7 @@ class Model:
     @property
     def context(self) -> int:
         """The longest sequence the model was made for."""
-        return int(self.net.config.max_position_embeddings)
+        return self.family.context(self.net.config)
 
     @property
     def n_layers(self) -> int:

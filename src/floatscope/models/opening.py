@@ -4,6 +4,7 @@ Every tensor must arrive: missing, extra and mis-shaped ones are errors, never w
 network is used as (direction, mask, dtype) is for `loading` to say.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,9 +88,10 @@ def _from_directory(
             output_loading_info=True,
             **source.NO_CODE,
         )
-    sizes.require_complete(
-        path, info["missing_keys"], info["unexpected_keys"], info["mismatched_keys"]
-    )
+    needless = re.compile("|".join(kind.unused) or r"(?!)")
+    left_over = [key for key in info["unexpected_keys"] if not needless.search(key)]
+    sizes.require_complete(path, info["missing_keys"], left_over, info["mismatched_keys"])
+    kind.prepare(net)
     return kind, net
 
 

@@ -63,7 +63,7 @@ def outlined(spec: ModelSpec) -> Outline | None:
         tokenizer=tokenizer,
         **{key: facts[key] for key in ("direction", "mask_id", "end_ids", "chat")},
         vocab_size=int(config.vocab_size),
-        context=int(config.max_position_embeddings),
+        context=kind.context(config),
         special_ids=frozenset(ids | set(getattr(tokenizer, "all_special_ids", ()))),
     )
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import CaptureError, UsageError
-from ..models import Model
+from ..models import Model, parts
 from ..models.select import Choice, chosen
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
@@ -89,7 +89,7 @@ class Streaming(Watcher):
 
     def __enter__(self) -> "Streaming":
         for layer in self.wanted.layers:
-            block = self.model.net.model.layers[layer]
+            block = parts.layers(self.model.net)[layer]
             hook = block.register_forward_pre_hook(self._take(layer), with_kwargs=True)
             self._open.callback(hook.remove)
         return self

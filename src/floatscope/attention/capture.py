@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import CaptureError
 from ..models import Model, Visibility, parts, seam
-from . import backend, lens
+from . import backend, experts, lens
 from .kv_drift import Before
 from .overhear import Overhear
 from .residuals import massive
@@ -74,6 +74,8 @@ class LayerStatistics:
     lens_entropy: Float[Tensor, "b w"] | None = None
     key_drift: Float[Tensor, "b k"] | None = None
     value_drift: Float[Tensor, "b k"] | None = None
+    expert: Int[Tensor, "b c k"] | None = None  # of this forward's new keys, strongest first
+    expert_weight: Float[Tensor, "b c k"] | None = None
     # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
     held: Held | None = None
@@ -167,6 +169,8 @@ class Capture:
             if "lens" in self.keep:
                 hook = block.register_forward_hook(self._through_lens(layer))
                 self._open.callback(hook.remove)
+        for layer, router in parts.routers(net).items() if "experts" in self.keep else ():
+            self._open.callback(router.register_forward_hook(self._routed(layer)).remove)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -210,6 +214,16 @@ class Capture:
             one = self._layers[layer]
             one.lens_token, one.lens_probability = found.token, found.probability
             one.lens_entropy = found.entropy
+
+        return hook
+
+    def _routed(self, layer: int) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            forward = self._forward
+            if forward is not None and layer in self._layers:
+                one = self._layers[layer]
+                batch = len(forward.visible.padding)
+                one.expert, one.expert_weight = experts.chosen(output, batch)
 
         return hook
 

@@ -28,9 +28,10 @@ STATISTICS = {
     "massive": "each position's largest residual channel over its median one, and which it is",
     "lens": "what each layer's residual predicts at masked positions: token, probability, entropy",
     "kv_drift": "1 − cos of each key and value with its own at the kept step before",
+    "experts": "which experts each position goes to, and with what weight, where a model has them",
 }
 # Kept only where they are named: they cost more than attention's own statistics, or are seldom asked.
-ON_REQUEST = ("massive", "lens", "kv_drift")
+ON_REQUEST = ("massive", "lens", "kv_drift", "experts")
 
 
 @dataclass(frozen=True, eq=False)

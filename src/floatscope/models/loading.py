@@ -95,9 +95,7 @@ def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> Opened:
 def _model(opened: Opened, asked: Stated, into: type[M]) -> M:
     net, tokenizer = opened.net, opened.tokenizer
     generation = getattr(net, "generation_config", None)  # an encoder has none
-    settled = outline.settled(
-        opened.name, opened.kind, net.config, generation, tokenizer, asked
-    )
+    settled = outline.settled(opened.name, opened.kind, net.config, generation, tokenizer, asked)
     return into(name=opened.name, net=net, tokenizer=tokenizer, **settled)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from ..errors import ModelError, foreign
-from . import seam
+from . import parts, seam
 from .family import Direction, Family
 from .fingerprint import fingerprint
 from .visibility import Visibility
@@ -55,6 +55,12 @@ class Model:
     @property
     def n_heads(self) -> int:
         return int(self.net.config.num_attention_heads)
+
+    @cached_property
+    def n_experts(self) -> int:
+        """Of each layer that has any; 0 for a model without."""
+        gates = parts.routers(self.net).values()
+        return max((len(gate.weight) for gate in gates), default=0)  # type: ignore[arg-type]
 
     @property
     def vocab_size(self) -> int:

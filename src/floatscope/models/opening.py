@@ -83,6 +83,8 @@ def _from_directory(
             key_mapping=kind.key_mapping or None,
             dtype=dtype,
             attn_implementation="sdpa",
+            # Products of all experts at once come in narrower types only.
+            experts_implementation="eager" if dtype is torch.float64 else None,
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # reported below, with the shapes
             output_loading_info=True,

@@ -40,6 +40,8 @@ def _join(old: LayerStatistics, new: LayerStatistics) -> LayerStatistics:
         massive_channel=_append(old.massive_channel, new.massive_channel),
         key_drift=_append(old.key_drift, new.key_drift),
         value_drift=_append(old.value_drift, new.value_drift),
+        expert=_append(old.expert, new.expert),
+        expert_weight=_append(old.expert_weight, new.expert_weight),
     )
 
 

@@ -35,6 +35,8 @@ _DIMS = {
     "lens_entropy": ("layer", "key"),
     "key_drift": ("layer", "key"),
     "value_drift": ("layer", "key"),
+    "expert": ("layer", "choice", "key"),
+    "expert_weight": ("layer", "choice", "key"),
     "rows_counted": ("group",),
 }
 _ROW_DIMS = {
@@ -98,6 +100,7 @@ def assemble(
         "dtype": str(model.dtype).removeprefix("torch."),
         "sampler": sampler.describe(),
         "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
+        **({"experts": model.n_experts} if "expert" in variables else {}),
         **_versions(),
     }
     return data

@@ -5,7 +5,7 @@ decoding decided; out come labelled arrays, one Trace per prompt, without paddin
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
@@ -16,7 +16,8 @@ from torch import Tensor
 from ..attention import Capture, Captured, Forward, Labels
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
-from ..models import Model
+from ..errors import UsageError
+from ..models import Model, parts
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..trace import Trace, readable
@@ -45,6 +46,7 @@ class Recorder(Watcher):
         self.options = options = options or TraceOptions()
         self.keep, self.by_region = options.kept, options.by_region
         self.layers, self.heads = options.kept_layers(model), options.kept_heads(model)
+        _require_experts(model, self.keep, self.layers)
         self.steps = options.kept_steps(sampler.n_steps)
         self.dtype = np.dtype(options.dtype)
         self.names = [(MASKED, REVEALED, *p.names) for p in prompts]
@@ -190,6 +192,17 @@ class Recorder(Watcher):
                 "layers=, heads= or steps=, smaller batches, or dtype='float16'.",
                 stacklevel=2,
             )
+
+
+def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:
+    """A statistic that the model cannot have is refused; silence would look like a finding."""
+    routed = parts.routers(model.net)
+    if "experts" in keep and not set(layers) & set(routed):
+        which = f"layers {', '.join(map(str, routed))} of {model.name}" if routed else ""
+        raise UsageError(
+            f"{model.name} has no experts in these layers",
+            f"Choose from {which}." if which else "Leave 'experts' out of keep.",
+        )
 
 
 def _prompt_regions(

@@ -113,6 +113,9 @@ def record(
     if (ratio := stacked("massive")) is not None and (at := stacked("massive_channel")) is not None:
         take("massive", ratio, _FLOAT)  # may be larger than float16 holds
         take("massive_channel", at, _INT)
+    for name, kind in (("expert", _INT), ("expert_weight", dtype)):
+        if (choice := _of_experts([getattr(one, name) for one in layers])) is not None:
+            take(name, choice, kind)  # (b, layer, choice, k)
     for name in ("lens_token", "lens_probability", "lens_entropy"):
         if (whole := stacked(name)) is not None:  # (b, layer, w): of the positions predicted
             kind = _INT if name == "lens_token" else dtype
@@ -130,6 +133,15 @@ def record(
             whole = torch.stack([getattr(c, name) for c in columns], dim=1)  # (b, layer, h, k)
             take(name, whole / columns[0].viewers[:, None, None])
         take("key_norm", torch.stack([c.key_norm for c in columns], dim=1))
+
+
+def _of_experts(parts: list[Tensor | None]) -> Tensor | None:
+    """All layers; one without experts, among others with them, has none: NaN, numbers −1."""
+    some = next((part for part in parts if part is not None), None)
+    if some is None:
+        return None
+    nothing = torch.full_like(some, torch.nan if some.is_floating_point() else -1)
+    return torch.stack([nothing if part is None else part for part in parts], dim=1)
 
 
 def _of_groups(of_region: Int[Tensor, "b r"], n_groups: int) -> Int[Tensor, "b g"]:

@@ -198,6 +198,15 @@ class Trace:
         return self._need("value_drift", "kv_drift")
 
     @property
+    def experts(self) -> xr.Dataset:
+        """Where each position's router sent it: `expert` and its `weight`, the strongest choice first.
+
+        −1 and NaN in layers without experts and at positions not there yet.
+        """
+        expert, weight = self._need("expert", "experts"), self._need("expert_weight", "experts")
+        return xr.Dataset({"expert": expert, "weight": weight})
+
+    @property
     def rows(self) -> xr.Dataset:
         """One event per reveal: the strongest keys of the row that predicted it, and its region sums."""
         self._need("row_key", "rows")

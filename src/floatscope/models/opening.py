@@ -77,6 +77,7 @@ def _from_directory(
     kind, config = described(path, family)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
         sizes.require_held(kind, config, path, sizes.in_safetensors(path))
+        sizes.require_experts(config, path)
         net, info = kind.network.from_pretrained(
             path,
             config=config,

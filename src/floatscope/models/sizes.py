@@ -86,7 +86,7 @@ def in_safetensors(path: Path) -> Held:
 
 
 def require_experts(config: PretrainedConfig, path: Path) -> None:
-    """Experts lie one by one in the files, and are joined while loading: one that is missing is named here."""
+    """Experts lie one by one in the files and are joined while loading: a missing one is named here."""
     count = getattr(config, "num_experts", None) or getattr(config, "n_routed_experts", None)
     if not count:
         return

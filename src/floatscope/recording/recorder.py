@@ -14,6 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..attention import Capture, Captured, Forward, Labels
+from ..attention.statistics import STATISTICS
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
@@ -195,9 +196,10 @@ class Recorder(Watcher):
 
 
 def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:
-    """A statistic that the model cannot have is refused; silence would look like a finding."""
+    """What was named and cannot be had is refused; where all is asked for, that is all there is."""
     routed = parts.routers(model.net)
-    if "experts" in keep and not set(layers) & set(routed):
+    named = "experts" in keep and set(keep) != set(STATISTICS)
+    if named and not set(layers) & set(routed):
         which = f"layers {', '.join(map(str, routed))} of {model.name}" if routed else ""
         raise UsageError(
             f"{model.name} has no experts in these layers",

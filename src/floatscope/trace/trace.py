@@ -203,7 +203,12 @@ class Trace:
 
         −1 and NaN in layers without experts and at positions not there yet.
         """
-        expert, weight = self._need("expert", "experts"), self._need("expert_weight", "experts")
+        if "expert" not in self.data and self.data.sizes["step"]:
+            raise TraceError(
+                "this trace kept no experts",
+                "Trace a model that has some with keep including 'experts'.",
+            )
+        expert, weight = self._need("expert"), self._need("expert_weight")
         return xr.Dataset({"expert": expert, "weight": weight})
 
     @property

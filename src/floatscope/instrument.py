@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from . import models
 from .attention import selfcheck
 from .decode import AnySampler, decode, default_sampler
+from .decode.blocks import most_steps
 from .decode.state import prepared
 from .errors import UsageError
 from .models.select import Choice
@@ -188,7 +189,7 @@ class Model(models.Model):
         path = Path(out)
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
-            wanted = Wanted.of(self, job.sampler.n_steps, layers, steps, positions, dtype)
+            wanted = Wanted.of(self, job.steps, layers, steps, positions, dtype)
             width, about = self.net.config.hidden_size, facts(self, job.sampler, wanted)
             with writing(path, wanted.layers, width, wanted.stored, about) as writer:
                 first = 0
@@ -220,7 +221,7 @@ class Model(models.Model):
         chosen = sampler or default_sampler(self)
         chosen.check(self)
         encoded = [prepared(self, encode(self, p)) for p in (prompts if several else [prompts])]
-        return _Job(encoded, chosen, several, batch_size, progress)
+        return _Job(encoded, chosen, several, batch_size, progress, most_steps(self, chosen))
 
 
 @dataclass(frozen=True)
@@ -232,12 +233,13 @@ class _Job:
     several: bool
     batch_size: int
     progress: Progress | None
+    steps: int  # at most
 
     def batches(self) -> Iterator[tuple[list[Encoded], Progress]]:
         starts = range(0, len(self.encoded), self.batch_size)
-        total = len(starts) * self.sampler.n_steps
+        total = len(starts) * self.steps
         for number, start in enumerate(starts):
-            before = number * self.sampler.n_steps
+            before = number * self.steps
 
             def tick(done: int, of: int, before: int = before) -> None:
                 if self.progress is not None:
@@ -259,6 +261,7 @@ def load(
     block: int | None = None,
     shift: int | None = None,
     mask_id: int | None = None,
+    grid: str | None = None,
     revision: str | None = None,
     weights: str = "trained",
     seed: int = 0,
@@ -276,7 +279,8 @@ def load(
         device: "cuda" where there is one, by default.
         tokenizer: instead of the checkpoint's own; needed for text with an already loaded model.
         family: read the weights as this family's, whatever config.json calls them.
-        direction, block, shift, mask_id: overrides for derived models, such as a block-causal one.
+        direction, block, grid, shift, mask_id: what a checkpoint does not say, or what a derived model is
+            used as. `grid`: blocks begin at position 0 ("start") or at the answer ("padded").
         revision: of a hub id.
         weights: "permuted" moves every weight matrix's entries to other places, an untrained control:
             the same architecture and norms, and nothing that was learnt. A loaded network is copied.

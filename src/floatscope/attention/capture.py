@@ -292,14 +292,14 @@ class Capture:
             if sums.rolled is not None:
                 self._roll(call.layer, sums.rolled, forward)
                 assert self._state is not None
-                new = self._state[:, -forward.visible.queries :]
+                new = self._state[:, forward.visible.rows]
                 layer.rollout_sum = from_region.mT @ new  # (b, f, r)
         if not wanted:
             return
         if "qk" in keep:
             layer.columns = _pick_heads(backend.columns(view), pick)
         if "value_norm" in keep:
-            fresh = call.value[:, :, -forward.visible.queries :]
+            fresh = call.value[:, :, forward.visible.rows]
             norm = backend.value_norms(call.module, fresh)
             every = len(self.heads) == norm.shape[1]
             layer.value_norm = norm if every else norm[:, list(self.heads)]

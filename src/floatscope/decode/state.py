@@ -30,7 +30,12 @@ class State:
     window: tuple[int, int]  # columns being decided: the blocks of all prompts
     predicting: tuple[int, int]  # first and past-the-end query row that predicts the window
     cached: bool  # earlier rows were seen in earlier steps
+    # With a cache: how many of this forward's rows are never computed again (all, of a causal model).
+    settled: int | None = None
     blind: bool = False  # guidance's second forward, which sees no prompt
+    ends: Sequence[int] | None = (
+        None  # column behind each prompt's block; nothing more is there yet
+    )
 
     @classmethod
     def of(
@@ -46,19 +51,37 @@ class State:
         new: int | None = None,
         visible: Visibility | None = None,
         predicting: tuple[int, int] | None = None,
+        starts: Sequence[int] | None = None,
+        ends: Sequence[int] | None = None,
+        settled: int | None = None,
     ) -> "State":
         """From a left-padded canvas. `new`: with a cache, how many of its columns are this forward's.
 
+        `starts`, `ends`: the columns of each prompt's block, where they differ: a block model's begins
+        before the window if the prompt ends in it, and a prompt may not have come as far as others.
         A mask token inside a prompt is text: only the answer's masks are there to be filled.
         """
         active = range(len(prompts)) if active is None else active
         size = canvas.shape[1]
         queries = size if new is None else new
         if visible is None:
-            padding = [prompt_end - len(prompts[b].ids) for b in active]
-            visible = model.visibility(queries, size, torch.tensor(padding, device=canvas.device))
+            lengths = [len(prompts[b].ids) for b in active]
+            padding, begin, end = (
+                None if some is None else torch.tensor(list(some), device=canvas.device)
+                for some in (
+                    [prompt_end - n for n in lengths],
+                    [window[0]] * len(lengths) if starts is None else starts,
+                    ends,
+                )
+            )
+            assert padding is not None
+            visible = model.visibility(
+                *(queries, size, padding), prompts=lengths, current=begin, end=end
+            )
         masked = canvas == (-1 if model.mask_id is None else model.mask_id)
         masked[:, :prompt_end] = False
+        if visible.end is not None:
+            masked &= visible.key_is_real
         back = model.shift + size - queries  # from a position to the row that predicts it
         return cls(
             step=step,
@@ -71,6 +94,8 @@ class State:
             window=window,
             predicting=predicting or (window[0] - back, window[1] - back),
             cached=new is not None,
+            settled=settled,
+            ends=ends,
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..registry import Registry
-from ..sequences.direction import Direction
+from ..sequences.direction import Direction, Grid
 
 if TYPE_CHECKING:  # families are known by name without it
     from transformers import PretrainedConfig, PreTrainedModel
@@ -30,7 +30,10 @@ class Family:
     network: "type[PreTrainedModel]"
     direction: Direction = Direction.CAUSAL
     shift: int = 1
-    block: int | None = None  # of a block-causal family
+    block: int | None = (
+        None  # of a family that decodes in blocks; None: the checkpoint does not say
+    )
+    grid: Grid = Grid.START  # where its blocks begin
     mask_id: int | None = (
         None  # the published checkpoints' id, used when config and tokenizer are silent
     )

@@ -35,13 +35,14 @@ def load(
     block: int | None = None,
     shift: int | None = None,
     mask_id: int | None = None,
+    grid: str | None = None,
     revision: str | None = None,
     weights: str = permuted.TRAINED,
     seed: int = 0,
 ) -> M:
     """Load `where` as a model of class `into`; see `floatscope.load` for the arguments."""
     permuted.require_known(weights, seed)
-    asked = Stated(name, family, direction, block, shift, mask_id)
+    asked = Stated(name, family, direction, block, shift, mask_id, grid)
     if isinstance(where, PreTrainedModel):
         if adapter is not None or dtype != "auto" or device is not None or revision is not None:
             raise ModelError(

@@ -16,7 +16,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from ..errors import ModelError, foreign
 from . import parts, seam
-from .family import Direction, Family
+from .family import Direction, Family, Grid
 from .fingerprint import fingerprint
 from .visibility import Visibility
 
@@ -28,11 +28,12 @@ class Model:
     tokenizer: Any  # a transformers tokenizer, or None: then prompts are given as ids
     family: Family
     direction: Direction
-    block: int | None  # of a block-causal model
+    block: int | None  # of a model that decodes in blocks
     shift: int  # the row that predicts position i is i − shift
     mask_id: int | None
     end_ids: tuple[int, ...]
     chat: bool = False  # the tokenizer brings a chat template
+    grid: Grid = Grid.START  # where its blocks begin
     edits: list[Any] = field(default_factory=list)  # interventions in force, outermost first
 
     @property
@@ -95,15 +96,34 @@ class Model:
         facts = [
             f"{self.family.name}, {size / scale:.3g}{unit} parameters",
             f"{self.n_layers} layers × {self.n_heads} heads",
-            str(self.direction) + (f" ({self.block})" if self.block else ""),
+            str(self.direction) + (f" ({self.block}, {self.grid})" if self.block else ""),
             f"context {self.context}",
             f"mask {self.mask_id}, shift {self.shift}" if self.is_diffusion else "no mask",
             f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
         ]
         return f"<floatscope.Model {self.name}: {'; '.join(facts)}>"
 
-    def visibility(self, queries: int, keys: int, padding: Int[Tensor, " b"]) -> Visibility:
-        return Visibility(self.direction, self.block, padding, queries, keys)
+    def visibility(
+        self,
+        queries: int,
+        keys: int,
+        padding: Int[Tensor, " b"],
+        *,
+        prompts: Sequence[int] | None = None,
+        current: Int[Tensor, " b"] | None = None,
+        end: Int[Tensor, " b"] | None = None,
+        first: int | None = None,
+    ) -> Visibility:
+        """Who sees whom. `prompts`: their lengths, on which a padded grid depends; the others as in
+        Visibility, in columns. Without `current`, a context that is causal once finished is finished."""
+        offset = None
+        if self.block is not None and self.grid is Grid.PADDED and prompts is not None:
+            lacking = [self.grid.offset(self.block, n) for n in prompts]
+            offset = torch.tensor(lacking, device=padding.device)
+        if self.direction is not Direction.ACTIVE_BLOCK:
+            current = None
+        rule = (self.direction, self.block, padding, queries, keys)
+        return Visibility(*rule, offset, current, end, first)
 
     @torch.inference_mode()
     def forward(

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ModelError
 from . import opening, source, special, stated, twin
-from .family import Direction, Family
+from .family import Direction, Family, Grid
 from .pair import PAIR
 from .spec import ModelSpec
 from .stated import Stated
@@ -26,6 +26,8 @@ class Outline:
     name: str
     tokenizer: Any
     direction: Direction
+    block: int | None
+    grid: Grid
     mask_id: int | None
     end_ids: tuple[int, ...]
     chat: bool
@@ -50,7 +52,7 @@ def outlined(spec: ModelSpec) -> Outline | None:
         return None
     said = [spec.name, spec.family, spec.direction, spec.block, spec.shift, spec.mask_id]
     part = twin.adapter(spec.where, spec.adapter)
-    asked = Stated(*said).over(stated.read(part).over(stated.read(path)))  # type: ignore[arg-type]
+    asked = Stated(*said, grid=spec.grid).over(stated.read(part).over(stated.read(path)))  # type: ignore[arg-type]
     kind, config = opening.described(path, asked.family)
     tokenizer = source.tokenizer(path, kind)
     if asked.direction is None:
@@ -61,7 +63,7 @@ def outlined(spec: ModelSpec) -> Outline | None:
     return Outline(
         name=name,
         tokenizer=tokenizer,
-        **{key: facts[key] for key in ("direction", "mask_id", "end_ids", "chat")},
+        **{key: facts[key] for key in ("direction", "block", "grid", "mask_id", "end_ids", "chat")},
         vocab_size=int(config.vocab_size),
         context=kind.context(config),
         special_ids=frozenset(ids | set(getattr(tokenizer, "all_special_ids", ()))),
@@ -83,6 +85,7 @@ def settled(
         "family": replace(kind, direction=toward),
         "direction": toward,
         "block": block,
+        "grid": _grid(kind, asked.grid, toward),
         "shift": kind.shift if asked.shift is None else asked.shift,
         "mask_id": special.mask_id(kind, toward, config, tokenizer, asked.mask_id),
         "end_ids": special.end_ids(config, generation, tokenizer),
@@ -109,11 +112,23 @@ def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
         if given not in list(Direction):
             raise ModelError(f"no direction {given!r}", f"Use one of: {', '.join(Direction)}.")
         toward = Direction(given)
-    if (toward is Direction.BLOCK_CAUSAL) != (block is not None) or (
-        block is not None and block < 1
-    ):
+    if toward.in_blocks != (block is not None) or (block is not None and block < 1):
         raise ModelError(
             f"direction {toward} with block {block}",
-            "A block-causal model needs block=N, N ≥ 1; the others take none.",
+            "A block-causal model needs block=N, N ≥ 1 (of a checkpoint, its model card says it); the "
+            "others take none, unless direction='block-causal' says that it decodes in blocks.",
         )
     return toward
+
+
+def _grid(kind: Family, given: str | None, toward: Direction) -> Grid:
+    if given is None:
+        return kind.grid
+    if given not in list(Grid):
+        raise ModelError(f"no grid {given!r}", f"Use one of: {', '.join(Grid)}.")
+    if not toward.in_blocks:
+        raise ModelError(
+            f"grid {given} of a model that is {toward}",
+            "Only models in blocks have one: leave it out.",
+        )
+    return Grid(given)

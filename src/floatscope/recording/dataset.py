@@ -11,6 +11,7 @@ import xarray as xr
 from ..decode.loop import AnySampler
 from ..models import Model
 from ..sequences.decoding import Decoding
+from ..sequences.direction import current_block
 from ..sequences.token_classes import classify
 from ..stats import uniform
 from ..trace.tokens import shared
@@ -77,8 +78,12 @@ def assemble(
         variables[name] = (_ROW_DIMS[name], np.concatenate(rows)[there])
     variables |= _happenings(decoding)
     sizes = [int((decoding.canvas[t] >= 0).sum()) for t in kept]
+    offset = model.grid.offset(model.block, n_prompt)
     for name, of in (("null", uniform.mass), ("visible", uniform.visible_queries)) if kept else ():
-        rows_of = [of(model.direction, model.block, n) for n in sizes]
+        rows_of = [
+            of(model.direction, model.block, n, offset=offset, current=current(decoding, t, model))
+            for n, t in zip(sizes, kept, strict=True)
+        ]
         array = np.stack([_widen(np.asarray(r, np.float32), size) for r in rows_of])
         variables[name] = (("step", "key"), array)
     data = xr.Dataset(variables, coords)
@@ -103,7 +108,18 @@ def assemble(
         **({"experts": model.n_experts} if "expert" in variables else {}),
         **_versions(),
     }
+    if model.block is not None:
+        data.attrs |= {"grid": str(model.grid), "grid_offset": offset}
     return data
+
+
+def current(decoding: Decoding, step: int, model: Model) -> int | None:
+    """Where the block that a step decided begins: perhaps in the prompt."""
+    if model.block is None:
+        return None
+    offset = model.grid.offset(model.block, len(decoding.prompt.ids))
+    first, stop = (int(edge) for edge in decoding.block[step])
+    return current_block(first, stop, model.block, offset)
 
 
 @cache

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..attention import Capture, Captured, Forward, Labels
 from ..attention.statistics import STATISTICS
+from ..decode.blocks import most_steps
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
@@ -48,7 +49,7 @@ class Recorder(Watcher):
         self.keep, self.by_region = options.kept, options.by_region
         self.layers, self.heads = options.kept_layers(model), options.kept_heads(model)
         _require_experts(model, self.keep, self.layers)
-        self.steps = options.kept_steps(sampler.n_steps)
+        self.steps = options.kept_steps(most_steps(model, sampler))
         self.dtype = np.dtype(options.dtype)
         self.names = [(MASKED, REVEALED, *p.names) for p in prompts]
         self.n_regions = max(map(len, self.names))
@@ -83,8 +84,7 @@ class Recorder(Watcher):
             yield
         self.captured = self.running.add(captured) if state.cached else captured
         if state.step in self.steps:
-            width = state.canvas.shape[1]
-            places = [(self.recorded[b], width - self._size(b, state)) for b in state.active]
+            places = [(self.recorded[b], slice(*self._own(b, state))) for b in state.active]
             record(state.step, self.captured, places, self.dtype, self.outbox)
 
     def committed(
@@ -99,18 +99,24 @@ class Recorder(Watcher):
         every = self.captured.rows(which)
         for place, (b, some, rows) in enumerate(zip(state.active, which, every, strict=True)):
             if len(some):
-                padding = len(state.canvas[0]) - self._size(b, state)
+                padding, _ = self._own(b, state)
                 first = state.window[0] - padding
                 at = [(first + w, int(token[place, w])) for w in some.tolist()]
                 self.recorded[b].reveal(state.step, at, rows, padding, self.dtype, self.outbox)
 
-    def _size(self, b: int, state: State) -> int:
-        return len(self.prompts[b].ids) + state.canvas.shape[1] - state.prompt_end
+    def _own(self, b: int, state: State) -> tuple[int, int]:
+        """A prompt's columns: behind its padding, up to where it has come."""
+        stop = state.canvas.shape[1]
+        if state.ends is not None:
+            stop = state.ends[list(state.active).index(b)]
+        return state.prompt_end - len(self.prompts[b].ids), stop
 
     def _forward(self, state: State) -> Forward:
         answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
         region = torch.cat([self.prompt_region[list(state.active)], answer], dim=1)
-        of_query = region[:, -state.visible.queries :]
+        if state.ends is not None:
+            region = region.masked_fill(~state.visible.key_is_real, -1)
+        of_query = region[:, state.visible.rows]
         if self.by_region:
             group, n_groups = of_query, self.n_regions
         elif "groups" in self.keep:
@@ -127,15 +133,17 @@ class Recorder(Watcher):
         )
 
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
-        """All masked positions of the answer; with a cache, the next one."""
+        """All masked positions of the answer; of a causal model, the next one."""
         device = state.canvas.device
-        if state.cached:
-            start, stop = state.window
+        start, stop = state.window
+        if self.model.mask_id is None:
             wanted = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
+        elif state.ends is not None:  # all there are
+            wanted = state.masked[:, start:stop]
         else:
             start, stop = state.prompt_end, state.canvas.shape[1]
             wanted = state.masked[:, start:]
-        behind = self.model.shift + state.visible.keys - state.visible.queries
+        behind = self.model.shift + state.visible.first_row
         rows = torch.arange(start, stop, device=device) - behind
         return start, rows.clamp(min=0), wanted
 

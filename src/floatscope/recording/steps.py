@@ -73,11 +73,11 @@ class PromptRecord:
 def record(
     step: int,
     captured: Captured,
-    places: Sequence[tuple[PromptRecord, int]],
+    places: Sequence[tuple[PromptRecord, slice]],
     dtype: np.dtype,
     outbox: Outbox,
 ) -> None:
-    """One step of a batch; for each of its prompts, where it goes and how much of it is padding."""
+    """One step of a batch; for each of its prompts, where it goes and which columns are its own."""
     layers, labels = list(captured.layers.values()), captured.labels
     for recorded, _ in places:
         recorded.steps.append(step)
@@ -86,8 +86,8 @@ def record(
         outbox.post(part, recorded.place(name, part, kind, by_key))
 
     def take(name: str, whole: Tensor, kind: np.dtype = dtype) -> None:  # batch first, keys last
-        for one, (recorded, padding) in zip(whole, places, strict=True):
-            post(recorded, name, one[..., padding:], kind, by_key=True)
+        for one, (recorded, own) in zip(whole, places, strict=True):
+            post(recorded, name, one[..., own], kind, by_key=True)
 
     def take_regions(name: str, whole: Tensor) -> None:  # batch first, (from, to) last
         for one, (recorded, _) in zip(whole, places, strict=True):
@@ -102,9 +102,9 @@ def record(
     of_region = labels.in_region.sum(1)  # (b, r): positions so far in each region
     if (column := stacked("column_sum", 2)) is not None:  # (b, g, layer, h, k)
         counted = _of_groups(of_region.long(), labels.n_groups)
-        for one, count, (recorded, padding) in zip(column, counted, places, strict=True):
-            own, n = one[: recorded.groups], count[: recorded.groups]
-            post(recorded, "column_sum", own[..., padding:], dtype, by_key=True)
+        for one, count, (recorded, own) in zip(column, counted, places, strict=True):
+            part, n = one[: recorded.groups], count[: recorded.groups]
+            post(recorded, "column_sum", part[..., own], dtype, by_key=True)
             post(recorded, "rows_counted", n, np.dtype(np.int64), by_key=False)
         del column
     for name in ("entropy", "value_norm", "residual_norm", "key_drift", "value_drift"):
@@ -119,9 +119,11 @@ def record(
     for name in ("lens_token", "lens_probability", "lens_entropy"):
         if (whole := stacked(name)) is not None:  # (b, layer, w): of the positions predicted
             kind = _INT if name == "lens_token" else dtype
-            for one, (recorded, padding) in zip(whole, places, strict=True):
-                start = captured.first_predicted - padding
-                outbox.post(one, recorded.place(name, one, kind, True, start))
+            for one, (recorded, own) in zip(whole, places, strict=True):
+                start = captured.first_predicted - own.start
+                stop = max(own.stop, captured.first_predicted + 1)  # the next one is not there yet
+                there = one[..., : stop - captured.first_predicted]
+                outbox.post(there, recorded.place(name, there, kind, True, start))
     some = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
     if (flow := stacked("flow_sum")) is not None:
         take_regions("flow", flow / some[:, None])  # (b, layer, h, r, r)

@@ -166,6 +166,76 @@ def llama(w, c, ids, seen):  # and Qwen2, whose biases are where they are
     return decoder(w, c, ids, seen, theta=c["rope_theta"])
 
 
+def in_blocks(n, size):
+    """Its own block and every block before, counted from position 0."""
+    place = torch.arange(n) // size
+    return place[:, None] >= place
+
+
+def active_block(n, size, start):
+    """A causal context, and from `start` on blocks that see themselves whole."""
+    row, key = torch.arange(n)[:, None], torch.arange(n)
+    return torch.where(row >= start, (row - start) // size >= (key - start) // size, key <= row)
+
+
+def llada2(w, c, ids, seen):
+    """Under its own names; groups of experts by their two best, scores with a bias for the choice alone."""
+    dim, eps = c["head_dim"], c["rms_norm_eps"]
+    split = [c["num_attention_heads"] * dim, *[c["num_key_value_heads"] * dim] * 2]
+    other = dict(w)
+    for number in range(c["num_hidden_layers"]):
+        theirs, ours = f"model.layers.{number}.attention.", f"model.layers.{number}.self_attn."
+        for one, part in zip("qkv", w[theirs + "query_key_value.weight"].split(split), strict=True):
+            other[f"{ours}{one}_proj.weight"] = part
+        other[ours + "q_norm.weight"] = w[theirs + "query_layernorm.weight"]
+        other[ours + "k_norm.weight"] = w[theirs + "key_layernorm.weight"]
+        other[ours + "o_proj.weight"] = w[theirs + "dense.weight"]
+
+    def mlp(h, name, number, layer):
+        if number < c["first_k_dense_replace"]:
+            return gated(h, w, name)
+        score = (h @ w[f"{name}.gate.weight"].T).sigmoid()
+        wanted = score + w[f"{name}.gate.expert_bias"]
+        of_group = wanted.unflatten(1, (c["n_group"], -1))
+        best = of_group.topk(2, -1).values.sum(-1).topk(c["topk_group"], -1).indices
+        looked = torch.zeros(of_group.shape[:2], dtype=torch.bool).scatter(1, best, True)
+        wanted = of_group.masked_fill(~looked[..., None], -torch.inf).flatten(1)
+        chosen = wanted.topk(c["num_experts_per_tok"], -1).indices
+        shares = score.gather(1, chosen)
+        shares = shares / shares.sum(-1, keepdim=True) * c["routed_scaling_factor"]
+        return mixture(h, w, name, chosen, shares, layer) + gated(h, w, name + ".shared_experts")
+
+    turns = frequencies(c["rope_theta"], int(dim * c["partial_rotary_factor"]))
+    names = {"embed": "model.word_embeddings.weight"}
+    return decoder(other, c, ids, seen, theta=turns, qk_norm=True, mlp=mlp, names=names, eps=eps)
+
+
+def nemotron(w, c, ids, seen):
+    """YaRN (2309.00071, §3): slow turns are stretched, fast ones kept, those between mixed."""
+    r, dim = c["rope_parameters"], c["head_dim"]
+    base, long = r["rope_theta"], r["original_max_position_embeddings"]
+
+    def place(turns):  # the pair of numbers that turns so often over the original context
+        return dim * math.log(long / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low = max(math.floor(place(r["beta_fast"])), 0)
+    high = min(math.ceil(place(r["beta_slow"])), dim - 1)
+    mixed = ((torch.arange(dim // 2).double() - low) / max(high - low, 1e-3)).clamp(0, 1)
+    plain = frequencies(base, dim)
+    turns = plain / r["factor"] * mixed + plain * (1 - mixed)
+
+    def scaled(position):
+        return 1 + r["llama_4_scaling_beta"] * torch.log(1 + torch.floor(position / long))
+
+    names = {
+        "embed": "encoder.embed_tokens.weight",
+        "layer": "encoder.layers.{}.",
+        "norm": "encoder.norm.weight",
+        "head": "diffusion_head.weight",
+    }
+    return decoder(w, c, ids, seen, theta=turns, names=names, scaled=scaled)
+
+
 def linear(x, w, name):
     return x @ w[name + ".weight"].T + w.get(name + ".bias", 0)
 
@@ -328,6 +398,10 @@ def modernbert(w, c, ids, seen):
 FORWARDS = {
     "LLaDA-MoE": llada_moe,
     "RND1": rnd1,
+    "LLaDA2": llada2,
+    "SDAR": qwen3,
+    "Fast-dLLM": llama,
+    "Nemotron": nemotron,
     "A2D-Qwen3": qwen3,
     "A2D-Qwen2": llama,
     "A2D-Llama": llama,

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from published import FORWARDS, full, read
+from published import FORWARDS, active_block, full, in_blocks, read
 from safetensors.torch import load_file, save_file
 
 import floatscope as fs
@@ -16,7 +16,11 @@ SHAPE = tiny.Shape(layers=2)
 PROMPT = fs.Prompt.rag("Q?", ["A.", "B."], gold=0, instruction="Say.")
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 ENCODERS = ("BERT", "RoBERTa", "ALBERT", "DistilBERT", "ModernBERT")
-SAMPLER = fs.Confidence(length=4, steps=2)
+SAMPLER = fs.Confidence(length=6, steps=3)
+# Models that decode in blocks, of 4 here; LLaDA 2's are 32, and shorter ones are asked for.
+BLOCK = 4
+SAID = {"SDAR": {"block": BLOCK}, "LLaDA2": {"direction": "block-causal", "block": BLOCK}}
+FROM_START = ("SDAR", "LLaDA2", "Fast-dLLM")
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +31,26 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded(written):
-    return {name: fs.load(path, dtype="float64") for name, path in written.items()}
+    return {
+        name: fs.load(path, dtype="float64", **SAID.get(name, {})) for name, path in written.items()
+    }
+
+
+def sees(model, n, start=None):
+    """Who sees whom among n positions, with the open block at `start`: stated apart from the package."""
+    name = model.family.name
+    if name in FROM_START:
+        return in_blocks(n, BLOCK)
+    if name == "Nemotron":
+        return active_block(n, BLOCK, n if start is None else start)
+    return full(n)
 
 
 @pytest.mark.parametrize("family", FORWARDS)
 def test_logits_equal_the_published_arithmetic(written, loaded, family):
     config, weights = read(written[family])
     ids = torch.randint(0, 256, (14,), generator=torch.Generator().manual_seed(2))
-    done = FORWARDS[family](weights, config, ids, full(len(ids)))
+    done = FORWARDS[family](weights, config, ids, sees(loaded[family], len(ids)))
     found = loaded[family].logits(ids[None])[0]
     torch.testing.assert_close(found, done.logits, rtol=1e-5, atol=1e-5)
 
@@ -45,17 +61,23 @@ def close(found, wanted, unit=1.0, err=""):
     )
 
 
-@pytest.mark.parametrize("family", FORWARDS)
+@pytest.mark.parametrize("family", [*FORWARDS, "A2D-Qwen3 in blocks"])
 def test_every_statistic_equals_the_materialised_one(written, loaded, family):
     """Means, sums and norms of whole matrices, for each step, layer and head of a decoding."""
-    model = loaded[family]
+    family, _, blocks = family.partition(" in ")
+    said = {"direction": "block-causal", "block": BLOCK}
+    model = fs.load(written[family], dtype="float64", **said) if blocks else loaded[family]
     config, weights = read(written[family])
     keep = [n for n in fs.STATISTICS if n != "experts" or model.n_experts]
     trace = model.trace(PROMPT, SAMPLER, keep=keep, groups="regions")
     before = None
     for t in range(trace.n_steps):
-        ids = torch.from_numpy(trace.canvas.values[t]).long()
-        seen = full(len(ids))
+        canvas = trace.canvas.values[t]
+        ids = torch.from_numpy(canvas[canvas >= 0]).long()
+        seen = sees(model, len(ids), int(trace.data["block"].values[t, 0]))
+        if blocks:  # counted from the answer, to both sides
+            place = (torch.arange(len(ids)) - int(trace.info["prompt_length"])) // BLOCK
+            seen = place[:, None] >= place
         done = FORWARDS[family](weights, config, ids, seen)
         compare(trace, t, done, seen.numpy(), before)
         compare_lens(model, trace, t, done)
@@ -63,6 +85,9 @@ def test_every_statistic_equals_the_materialised_one(written, loaded, family):
 
 
 def compare(trace, t, done, seen, before):
+    n = len(seen)
+    there = {"key": slice(n), "query": slice(n)}
+    trace = fs.Trace(trace.data.isel({d: s for d, s in there.items() if d in trace.data.dims}))
     region = trace.data["region"].values
     masked = trace.data["masked"].values[t]
     labels = np.where(region == "answer", np.where(masked, "masked", "revealed"), region)
@@ -70,7 +95,7 @@ def compare(trace, t, done, seen, before):
     rolled = np.stack([labels == name for name in targets], 1).astype(float)
     for number, layer in enumerate(done.layers):
         at = {"step": t, "layer": number}
-        a, n = layer.weights.numpy(), len(labels)
+        a = layer.weights.numpy()
         close(trace.mass.isel(at), a.sum(1) / n)
         close(trace.received.isel(at), a.sum(1) / seen.sum(0))
         nats = -np.where(a > 0, a * np.log(np.where(a > 0, a, 1)), 0).sum(-1)
@@ -101,8 +126,10 @@ def compare(trace, t, done, seen, before):
         if before is not None:
             for name in ("key", "value"):
                 old, new = (getattr(one.layers[number], name[0]) for one in (before, done))
-                turned = 1 - torch.cosine_similarity(old, new, dim=-1).mean(0)
-                close(trace.data[f"{name}_drift"].isel(at), turned)
+                turned = 1 - torch.cosine_similarity(old, new[:, : old.shape[1]], dim=-1).mean(0)
+                found = trace.data[f"{name}_drift"].isel(at)
+                close(found[: len(turned)], turned)
+                assert np.isnan(found[len(turned) :]).all()
         if "expert" in trace.data:
             compare_experts(trace.experts.isel(at), layer)
         compare_rows(trace, t, number, a, labels)
@@ -159,7 +186,7 @@ def test_tracing_and_padding_change_no_token(loaded, family):
 def test_what_is_wrong_with_a_checkpoint_is_said(written, tmp_path, family):
     path = shutil.copytree(written[family], tmp_path / "copy")
     with pytest.raises(fs.ModelError, match=r"mask id 999999 outside the vocabulary .*mask_id="):
-        fs.load(path, mask_id=999_999)
+        fs.load(path, mask_id=999_999, **SAID.get(family, {}))
     weights = load_file(path / "model.safetensors")
     inside = [key for key in weights if ".0." in key or ".1." in key]
     experts = [key for key in inside if "experts.1.gate" in key]
@@ -167,7 +194,7 @@ def test_what_is_wrong_with_a_checkpoint_is_said(written, tmp_path, family):
     weights.pop(gone)
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(fs.ModelError, match="tensors (missing|mis-shaped): .*download is incomp"):
-        fs.load(path)
+        fs.load(path, **SAID.get(family, {}))
 
 
 @pytest.mark.parametrize("family", ENCODERS)
@@ -240,3 +267,29 @@ def test_a_variant_that_is_another_network_is_refused(written, tmp_path, field, 
     (path / "config.json").write_text(json.dumps(config | {field: value}))
     with pytest.raises(fs.ModelError, match=f"{field} = .*LLaDA-MoE-7B-A1B"):
         fs.load(path)
+
+
+def test_what_a_checkpoint_does_not_say_is_asked_for(written):
+    with pytest.raises(fs.ModelError, match=r"block None.*needs block=N.*model card"):
+        fs.load(written["SDAR"])
+    with pytest.raises(
+        fs.ModelError, match="two block sizes: Nemotron has 4, and 8 is given.*Leave"
+    ):
+        fs.load(written["Nemotron"], block=8)
+    with pytest.raises(fs.ModelError, match="two block sizes: LLaDA2 has 32, and 4 is given"):
+        fs.load(written["LLaDA2"], block=4)
+    with pytest.raises(
+        fs.ModelError, match="direction='block-causal' says that it decodes in blocks"
+    ):
+        fs.load(written["A2D-Qwen3"], block=32)
+    assert fs.load(written["LLaDA2"]).block == 32
+    spoken = fs.load(f"{written['A2D-Qwen3']},direction=block-causal,block=4")
+    assert (spoken.block, spoken.grid) == (4, "padded")
+
+
+def test_the_same_weights_read_left_to_right(written):
+    """Nemotron's own control: one checkpoint, two ways of decoding."""
+    model = fs.load(written["Nemotron"], direction="causal", shift=1)
+    assert model.mask_id is None
+    trace = model.trace("Hello", fs.Autoregressive(length=3, stop_at_eos=False))
+    assert np.isfinite(trace.mass.isel(step=2, layer=0)).sum("key").values.max() == 7

@@ -33,6 +33,7 @@ class Family:
     block: int | None = (
         None  # of a family that decodes in blocks; None: the checkpoint does not say
     )
+    block_field: str = ""  # of config.json, where that says the size of the blocks
     grid: Grid = Grid.START  # where its blocks begin
     mask_id: int | None = (
         None  # the published checkpoints' id, used when config and tokenizer are silent

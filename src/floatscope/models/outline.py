@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import ModelError
-from . import opening, source, special, stated, twin
+from . import opening, sizes, source, special, stated, twin
 from .family import Direction, Family, Grid
 from .pair import PAIR
 from .spec import ModelSpec
@@ -79,7 +79,7 @@ def settled(
             f"{name} uses sliding-window attention, which Floatscope does not measure",
             "Set use_sliding_window to false in its config.json if the context fits the window.",
         )
-    block = kind.block if asked.block is None and asked.direction is None else asked.block
+    block = _block(kind, config, asked)
     toward = _direction(kind, asked.direction, block)
     return {
         "family": replace(kind, direction=toward),
@@ -104,6 +104,20 @@ def _generation(path: Path) -> Any:
         said = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
         return SimpleNamespace(eos_token_id=said.get("eos_token_id"))
     return None
+
+
+def _block(kind: Family, config: Any, asked: Stated) -> int | None:
+    """As the checkpoint or its family says; another is taken only where a direction is given with it."""
+    if asked.direction is not None:
+        return asked.block
+    said = getattr(config, kind.block_field, None) if kind.block_field else None
+    said = kind.block if said is None else sizes.whole(said, f"config.json: {kind.block_field}")
+    if None not in (said, asked.block) and said != asked.block:
+        raise ModelError(
+            f"two block sizes: {kind.name} has {said}, and {asked.block} is given",
+            f"Leave block out; or say direction='{kind.direction}' with it to overrule.",
+        )
+    return said if asked.block is None else asked.block
 
 
 def _direction(kind: Family, given: str | None, block: int | None) -> Direction:

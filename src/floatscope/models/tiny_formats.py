@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 Config = dict[str, Any]
@@ -121,6 +122,127 @@ def _rnd1(s: Any) -> Config:
     }
 
 
+def _llada2(s: Any) -> Config:
+    return _sizes(s) | {
+        "architectures": ["LLaDA2MoeModelLM"],
+        "model_type": "llada2_moe",
+        **_code("modeling_llada2_moe", AutoModelForCausalLM="LLaDA2MoeModelLM"),
+        "first_k_dense_replace": 1,
+        "head_dim": s.width // s.heads,
+        "moe_intermediate_size": s.ffn // 2,
+        "moe_router_enable_expert_bias": True,
+        "n_group": 4,
+        "norm_topk_prob": True,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "num_shared_experts": 1,
+        "partial_rotary_factor": 0.5,
+        "rope_scaling": None,
+        "rope_theta": 600000,
+        "routed_scaling_factor": 2.5,
+        "score_function": "sigmoid",
+        "sliding_window": 4096,
+        "topk_group": 2,
+        "use_bias": False,
+        "use_qk_norm": True,
+        "use_qkv_bias": False,
+        "use_sliding_window": False,
+    }
+
+
+def _llada2_names(weights: Weights) -> Weights:
+    """q, k and v in one tensor, and its own names."""
+    renamed = {
+        "model.embed_tokens.": "model.word_embeddings.",
+        "self_attn.q_norm": "attention.query_layernorm",
+        "self_attn.k_norm": "attention.key_layernorm",
+        "self_attn.o_proj": "attention.dense",
+        "gate.e_score_correction_bias": "gate.expert_bias",
+    }
+    named: Weights = {}
+    for key, value in split_experts(weights).items():
+        if key.endswith(("k_proj.weight", "v_proj.weight")):
+            continue
+        if key.endswith("q_proj.weight"):
+            stem = key.removesuffix("self_attn.q_proj.weight")
+            parts = [weights[f"{stem}self_attn.{one}_proj.weight"] for one in "qkv"]
+            named[f"{stem}attention.query_key_value.weight"] = torch.cat(parts)
+            continue
+        for ours, theirs in renamed.items():
+            key = key.replace(ours, theirs)
+        named[key] = value
+    return named
+
+
+def _sdar(s: Any) -> Config:
+    return _sizes(s) | {
+        "architectures": ["SDARForCausalLM"],
+        "model_type": "sdar",
+        **_code("modeling_sdar", AutoModelForCausalLM="SDARForCausalLM"),
+        "attention_bias": False,
+        "head_dim": s.width // s.heads,
+        "rope_scaling": None,
+        "sliding_window": None,
+        "use_sliding_window": False,
+    }
+
+
+def _fast_dllm(s: Any) -> Config:
+    return _sizes(s) | {
+        "architectures": ["Fast_dLLM_QwenForCausalLM"],
+        "model_type": "Fast_dLLM_Qwen",
+        **_code(
+            "modeling",
+            AutoModel="Fast_dLLM_QwenModel",
+            AutoModelForCausalLM="Fast_dLLM_QwenForCausalLM",
+        ),
+        "bd_size": 4,  # the published one has 32
+        "layer_types": ["full_attention"] * s.layers,
+        "max_window_layers": s.layers,
+        "rope_scaling": None,
+        "sliding_window": None,
+        "use_sliding_window": False,
+    }
+
+
+def _nemotron(s: Any) -> Config:
+    config = _sizes(s) | {
+        "architectures": ["NemotronLabsDiffusionModel"],
+        "model_type": "nemotron_labs_diffusion",
+        **_code("modeling_nemotron_labs_diffusion", AutoModel="NemotronLabsDiffusionModel"),
+        "attention_bias": False,
+        "block_size": 4,  # the published ones have 32
+        "dlm_paradigm": "sbd_block_diff",
+        "head_dim": s.width // s.heads,
+        "mask_token_id": 259,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "factor": 16.0,
+            "llama_4_scaling_beta": 0.1,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": s.context // 16,  # the published ones have 16384
+            "rope_theta": 1000000.0,
+            "rope_type": "yarn",
+            "type": "yarn",
+        },
+        "sliding_window": None,
+    }
+    config.pop("rope_theta")
+    return config
+
+
+def _nemotron_names(weights: Weights) -> Weights:
+    return {
+        "diffusion_head.weight"
+        if key == "lm_head.weight"
+        else key.replace("model.", "encoder.", 1): value
+        for key, value in weights.items()
+    }
+
+
 def _a2d(base: str) -> Callable[[Any], Config]:
     def config(s: Any) -> Config:
         more: Config = {"head_dim": s.width // s.heads} if base == "Qwen3" else {}
@@ -227,6 +349,10 @@ def _modernbert(s: Any) -> Config:
 FORMATS = {
     "LLaDA-MoE": Format(_llada_moe, split_experts),
     "RND1": Format(_rnd1, split_experts),
+    "LLaDA2": Format(_llada2, _llada2_names),
+    "SDAR": Format(_sdar),
+    "Fast-dLLM": Format(_fast_dllm),
+    "Nemotron": Format(_nemotron, _nemotron_names),
     "A2D-Qwen3": Format(_a2d("Qwen3")),
     "A2D-Qwen2": Format(_a2d("Qwen2")),
     "A2D-Llama": Format(_a2d("Llama")),

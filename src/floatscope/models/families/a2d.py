@@ -1,7 +1,8 @@
 """Tiny-A2D: Llama, Qwen2 and Qwen3 made into diffusion models that see in both directions.
 
 The networks are their ancestors' without the causal mask; row i predicts position i. The block-diffusion
-checkpoints say so nowhere: load those with `block=32`, on a grid that begins with the padded prompt.
+checkpoints say so nowhere: load those with `direction="block-causal", block=32`; their blocks begin with
+the answer, as if the prompt were padded.
 Read beside ZHZisZZ/dllm (dllm/pipelines/a2d/models/*/modeling_*.py).
 """
 
@@ -9,7 +10,7 @@ from typing import Any
 
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
 
-from ..family import Direction, Family
+from ..family import Direction, Family, Grid
 
 
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
@@ -23,6 +24,7 @@ def _of(name: str, network: Any) -> Family:
         network=network,
         direction=Direction.BIDIRECTIONAL,
         shift=0,
+        grid=Grid.PADDED,
         translate=translate,
         examples=f"Tiny-A2D from {name}",
         tested="its arithmetic in float64",

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from test_trace_exact import positions
 
 import floatscope as fs
 from floatscope.decode.blocks import divided, spans
 from floatscope.errors import FloatscopeError
-from floatscope.models import Direction, Grid, tiny
+from floatscope.models import Direction, Grid, seam, tiny
 
 PROMPTS = ["Hi", "Hello there", "Good morning, all of you"]  # 2, 11 and 24 tokens
 RULES = {
@@ -157,3 +158,182 @@ def test_an_early_end_keeps_what_was_reached(in_blocks, monkeypatch):
     assert done.ended == "eos" and done.canvas.shape[1] == 16
     trace = model.trace("Hello there", fs.Confidence(length=13), keep=["mass", "entropy"])
     assert trace.data.sizes["key"] == 16 and trace.raw_text
+
+
+# The exact cache
+
+
+def every(traces):
+    return traces if isinstance(traces, list) else [traces]
+
+
+def assert_same(one, other, tolerance):
+    """Every variable of two traces."""
+    np.testing.assert_array_equal(one.canvas, other.canvas)
+    assert set(one.data.variables) == set(other.data.variables)
+    for name, array in one.data.variables.items():
+        if array.dtype.kind != "f":
+            assert (array.values == other.data[name].values).all(), name
+            continue
+        scale = max(1.0, float(np.nanmax(np.abs(array.values), initial=0)))
+        np.testing.assert_allclose(
+            *(array.values, other.data[name].values),
+            rtol=0,
+            atol=tolerance * scale,
+            err_msg=name,
+            equal_nan=True,
+        )
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_cached_is_uncached(in_blocks, rule):
+    """Tokens and every statistic, alone and in a padded batch whose prompts drift apart and end early."""
+    model = in_blocks[rule]
+    for prompts, sampler in (
+        (PROMPTS[1], fs.Confidence(length=9, steps=5, stop_at_eos=False)),
+        (PROMPTS, fs.Threshold(length=10, threshold=0.055, stop_at_eos=False)),
+    ):
+        plain, cached = (
+            every(model.trace(prompts, sampler, cache=cache, keep=list(fs.STATISTICS)))
+            for cache in (None, "exact")
+        )
+        for one, other in zip(plain, cached, strict=True):
+            assert_same(one, other, 1e-6)  # statistics are kept in float32
+        tokens = every(model.generate(prompts, sampler))  # cached by default
+        assert [t.canvas.tolist() for t in tokens] == [t.canvas.values.tolist() for t in plain]
+    assert len({one.n_steps for one in plain}) > 1  # they did drift apart
+
+
+def test_cached_is_uncached_in_float32(path):
+    model = fs.load(
+        path, check=False, direction="block-causal", block=4, mask_id=tiny.MASK, shift=0
+    )
+    sampler = fs.Confidence(length=9, steps=6)
+    pairs = (model.trace(PROMPTS, sampler, cache=cache) for cache in (None, "exact"))
+    for one, other in zip(*pairs, strict=True):
+        assert_same(one, other, 1e-5)
+
+
+def test_some_steps_of_a_cached_trace(in_blocks):
+    """Sums accumulate over steps that are not kept, and drift is counted between those that are."""
+    model, sampler = in_blocks["start"], fs.Confidence(length=9)
+    kept = {"keep": ["mass", "rollout", "kv_drift"], "steps": [2, 6, 7]}
+    one, other = (model.trace(PROMPTS[1], sampler, cache=c, **kept) for c in (None, "exact"))
+    assert_same(one, other, 1e-6)
+
+
+@pytest.mark.parametrize("rule", ["start", "shifted"])
+def test_a_step_costs_the_rows_of_its_block(in_blocks, rule):
+    model, rows = in_blocks[rule], []
+
+    def look(call, proceed):
+        if call.layer == 0:
+            rows.append((call.query.shape[2], call.key.shape[2]))
+        return proceed(call)
+
+    with seam.attached(model.net, look):
+        model.generate(PROMPTS[1], fs.Confidence(length=9))  # of 11 tokens: one in the first block
+    more = model.shift  # the row before a block predicts its first position
+    first = (4 + 4 + more, 16)  # with the block before it, once more and clean
+    assert rows == [(12, 12), first, *[(4 + more, 16)] * 3, (8 + more, 20), *[(4 + more, 20)] * 3]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_statistics_equal_materialised_attention(in_blocks, rule):
+    """Cached, against the whole matrices of every step in float64, computed without any cache."""
+    model = in_blocks[rule]
+    prompt = fs.Prompt.rag("Who?", ["Ada did."], gold=0, instruction="Say.")
+    trace = model.trace(prompt, fs.Confidence(length=6, steps=4), groups="regions", cache="exact")
+    data, n = trace.data, n_of(model, prompt)
+    starts = {(f, e): s for s, f, e in blocks_of(model, n, 6)}
+    for t in range(trace.n_steps):
+        first, stop = map(int, data["block"].values[t])
+        sees = allowed(model, n, stop, starts[first, stop])
+        calls = []
+
+        def look(call, proceed, calls=calls):
+            calls.append((call.query[0].double(), call.key[0].double(), call.value[0].double()))
+            return proceed(call)
+
+        ids = torch.from_numpy(data["canvas"].values[t, :stop]).long()[None]
+        mask = torch.from_numpy(sees)[None, None]
+        with torch.no_grad(), seam.attached(model.net, look):
+            model.net(ids, attention_mask=mask, use_cache=False)
+        labels = positions(trace, t, stop)
+        rolled = np.stack([(labels == name) * 1.0 for name in data["target"].values], axis=1)
+        for layer, (q, k, v) in enumerate(calls):
+            k, v = (x.repeat_interleave(len(q) // len(k), 0) for x in (k, v))
+            score = q @ k.mT
+            a = (score * q.shape[-1] ** -0.5).masked_fill(~mask[0], -torch.inf).softmax(-1).numpy()
+            at = {"step": t, "layer": layer, "key": slice(stop)}
+            near(trace.mass.isel(at), a.mean(1))
+            near(trace.received.isel(at), a.sum(1) / sees.sum(0))
+            with np.errstate(invalid="ignore", divide="ignore"):
+                nats = -np.where(a > 0, a * np.log(a), 0).sum(-1)
+                rows = {"step": t, "layer": layer, "query": slice(stop)}
+                near(trace.entropy.isel(rows), nats / np.log(sees.sum(1)))
+            rolled = (a.mean(0) @ rolled + rolled) / 2
+            for name in data["source"].values:
+                own = labels == name
+                if own.any():
+                    near(trace.mass_from(str(name)).isel(at), a[:, own].mean(1))
+                    here = {"step": t, "layer": layer}
+                    flow = trace.flow.isel(here).sel(source=name)
+                    by = [
+                        a[:, own][:, :, labels == to].sum(-1).mean(-1)
+                        for to in flow["target"].values
+                    ]
+                    near(flow, np.stack(by, axis=1))
+                    near(trace.rollout.isel(here).sel(source=name), rolled[own].mean(0))
+            weight = sees / sees.sum(0)
+            norms = q.norm(dim=-1)[..., None] * k.norm(dim=-1)[:, None]
+            near(trace.score.isel(at), (score.numpy() * weight).sum(1), float(norms.max()))
+            near(trace.cosine.isel(at), ((score / norms).numpy() * weight).sum(1))
+            near(trace.key_norm.isel(at), k.norm(dim=-1).numpy(), 10)
+            out = model.net.model.layers[layer].self_attn.o_proj.weight.detach().double()
+            written = torch.einsum("mhd,hnd->hnm", out.unflatten(1, (len(q), -1)), v).norm(dim=-1)
+            near(trace.value_norm.isel(at), written.numpy(), 10)
+            rows = trace.rows.isel(event=np.flatnonzero(data["event_step"].values == t))
+            for event in range(rows.sizes["event"]):
+                row = int(rows["event_position"].values[event]) - model.shift
+                key = rows["row_key"].values[event, layer].astype(int)
+                weights = rows["row_weight"].values[event, layer]
+                best = np.sort(a[:, row], 1)[:, ::-1][:, : key.shape[1]]
+                near(weights, best)
+                there = np.take_along_axis(a[:, row], key.clip(0), 1)
+                near(weights, np.where(key >= 0, there, 0))
+
+
+def near(found, wanted, unit=1.0):
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-6, atol=1e-6 * unit)
+
+
+def test_caches_that_do_not_fit_are_refused(in_blocks, models):
+    model, sampler = in_blocks["start"], fs.Confidence(length=8)
+    for cache, match in (("dual", "use cache='exact'"), ("all", "Use None, 'auto', 'exact'")):
+        with pytest.raises(FloatscopeError, match=match):
+            model.generate("Hi", sampler, cache=cache)
+    with pytest.raises(FloatscopeError, match="Use cache=None, or no guidance"):
+        model.generate("Hi", fs.Confidence(length=8, cfg=1.0), cache="exact")
+    with pytest.raises(FloatscopeError, match="Use cache=None, or one that approximates"):
+        models["LLaDA"].generate("Hi", sampler, cache="exact")
+    with pytest.raises(FloatscopeError, match="use cache='exact'"):
+        models["Llama"].generate("Hi", fs.Autoregressive(length=2), cache="prefix")
+
+
+def test_interventions_and_the_cache(in_blocks):
+    """Constant ones work with it; what needs all rows is refused, and decodes without a cache by default."""
+    model, sampler = in_blocks["start"], fs.Confidence(length=9)
+    with fs.AblateHeads(heads=((0, 1), (1, 2)))(model):
+        one, other = (model.generate(PROMPTS, sampler, cache=c) for c in ("exact", "auto"))
+        assert [x.canvas.tolist() for x in one] == [x.canvas.tolist() for x in other]
+    with fs.MaskColumns(k=1)(model):
+        model.generate(PROMPTS, sampler)
+        with pytest.raises(FloatscopeError, match="MaskColumns.*Use cache=None"):
+            model.generate("Hi", sampler, cache="exact")
+    with fs.ForceToken(position=0, token=65, step=3)(model):
+        assert model.generate(PROMPTS[1], sampler).canvas[-1, 11] == 65
+        with pytest.raises(FloatscopeError, match="finished block.*cache=None"):
+            model.generate(PROMPTS[1], sampler, cache="exact")
+    with fs.ForceToken(position=7, token=65, step=0)(model):  # of a block that is not there yet
+        assert model.generate(PROMPTS[1], sampler, cache="exact").canvas[-1, 18] == 65

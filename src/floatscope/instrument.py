@@ -37,6 +37,7 @@ class DecodeKeywords(TypedDict, total=False):
 
     batch_size: int
     progress: Progress | None
+    cache: str | None
 
 
 class Keywords(DecodeKeywords, TraceKeywords, total=False):
@@ -68,13 +69,17 @@ class Model(models.Model):
         *,
         batch_size: int = 8,
         progress: Progress | None = None,
+        cache: str | None = "auto",
     ) -> Decoding | list[Decoding]:
-        """Decode without looking: the same tokens as `trace`. A list of prompts gives a list."""
+        """Decode without looking: the same tokens as `trace`, whose options these are.
+
+        A list of prompts gives a list.
+        """
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             decodings: list[Decoding] = []
             for batch, tick in job.batches():
-                decodings += decode(self, batch, job.sampler, progress=tick)
+                decodings += decode(self, batch, job.sampler, progress=tick, cache=cache)
             return decodings if job.several else decodings[0]
 
     @overload
@@ -92,6 +97,7 @@ class Model(models.Model):
         *,
         batch_size: int = 8,
         progress: Progress | None = None,
+        cache: str | None = "auto",
         **options: Unpack[TraceKeywords],
     ) -> Trace | list[Trace]:
         """Decode and record what every kept step, layer and head attended to.
@@ -107,6 +113,10 @@ class Model(models.Model):
             dtype: float32, or float16 for half the memory.
             batch_size: prompts decoded together; the tokens do not depend on it.
             progress: called with (steps done, steps in all).
+            cache: "exact" keeps the keys of finished blocks: the same tokens and statistics, for the rows of
+                one block per step. "auto" is that, for models in blocks and without interventions or
+                guidance. None forwards everything at every step. "prefix", "dual" and "dkv" approximate,
+                for models that see in both directions. A causal model always has its own.
         """
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
@@ -115,7 +125,7 @@ class Model(models.Model):
             for batch, tick in job.batches():
                 recorder = Recorder(self, batch, job.sampler, kept)
                 with recorder:
-                    decodings = decode(self, batch, job.sampler, recorder, tick)
+                    decodings = decode(self, batch, job.sampler, recorder, tick, cache)
                 traces += recorder.traces(decodings)
             return traces if job.several else traces[0]
 

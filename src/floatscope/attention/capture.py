@@ -36,8 +36,25 @@ class Forward:
     rows: tuple[int, int]  # query rows that `Captured.rows` may be asked for
     cached: bool  # earlier rows came in earlier forwards
     prompts: Sequence[int] = ()  # whose forward it is: numbers that stay while others end
+    # With a cache: so many of its rows are never computed again; None: all, as in a causal model.
+    settled: int | None = None
+    kept: bool = True  # its step is: drift is counted from one such step to the next
     # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
     predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
+
+    @cached_property
+    def settling(self) -> Labels:
+        """The rows that settle, and no others."""
+        group = self.labels.group.clone()
+        group[:, self.settled :] = -1
+        return replace(self.labels, group=group)
+
+    @cached_property
+    def apart(self) -> Labels:
+        """As labelled, but rows that settle in groups of their own, behind the others."""
+        group, n_groups = self.labels.group, self.labels.n_groups
+        moved = torch.where(self.settling.group >= 0, group + n_groups, group)
+        return replace(self.labels, group=moved, n_groups=2 * n_groups)
 
     @cached_property
     def max_entropy(self) -> Float[Tensor, "b 1 q"]:
@@ -65,10 +82,10 @@ class LayerStatistics:
     flow_sum: Float[Tensor, "b h r r"] | None = None  # summed over the queries of each region
     rollout_sum: Float[Tensor, "b r r"] | None = None
     columns: Columns | None = None
-    value_norm: Float[Tensor, "b h k"] | None = None  # of this forward's new keys
-    residual_norm: Float[Tensor, "b k"] | None = None  # likewise
-    massive: Float[Tensor, "b k"] | None = None  # likewise
-    massive_channel: Int[Tensor, "b k"] | None = None  # likewise
+    value_norm: Float[Tensor, "b h q"] | None = None  # of this forward's rows, like the three below
+    residual_norm: Float[Tensor, "b q"] | None = None
+    massive: Float[Tensor, "b q"] | None = None
+    massive_channel: Int[Tensor, "b q"] | None = None
     lens_token: Int[Tensor, "b w"] | None = None  # of the positions that the forward predicts
     lens_probability: Float[Tensor, "b w"] | None = None
     lens_entropy: Float[Tensor, "b w"] | None = None
@@ -79,6 +96,12 @@ class LayerStatistics:
     # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
     held: Held | None = None
+
+    def with_rows(self, whole: "LayerStatistics", n: int) -> "LayerStatistics":
+        """These sums, and of what belongs to single rows the first n."""
+        names = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
+        rows = {name: getattr(whole, name) for name in names}
+        return replace(self, **{k: None if v is None else v[..., :n] for k, v in rows.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +121,7 @@ class Captured:
     labels: Labels
     top: int
     first_predicted: int = 0  # column of the first position that a lens was asked for
+    settled: dict[int, LayerStatistics] | None = None  # of the rows that settle; None: of all
 
     def rows(self, which: Sequence[Tensor]) -> list[Rows]:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
@@ -152,7 +176,9 @@ class Capture:
     _layers: dict[int, LayerStatistics] = field(default_factory=dict)
     _calls: int = 0
     _state: Tensor | None = None  # the rollout up to this layer
-    _states: dict[int, Tensor] = field(default_factory=dict)  # with a cache: of earlier rows
+    # With a cache: of earlier rows, and whose they are.
+    _states: dict[int, tuple[list[int], Tensor]] = field(default_factory=dict)
+    _settled: dict[int, LayerStatistics] = field(default_factory=dict)
     _before: Before = field(default_factory=Before)
     _open: ExitStack = field(default_factory=ExitStack)
 
@@ -181,9 +207,11 @@ class Capture:
         """Around exactly one forward; what was captured is there when it ends."""
         self._forward, self._calls, self._state = forward, 0, None
         self._layers = {layer: LayerStatistics() for layer in self.layers}
+        self._settled = {}
         try:
             first = 0 if forward.predicted is None else forward.predicted[0]
-            yield Captured(self._layers, forward.labels, self.top, first)
+            settled = None if forward.settled is None else self._settled
+            yield Captured(self._layers, forward.labels, self.top, first, settled)
             if self._calls != self.model.n_layers:
                 raise CaptureError(
                     f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers",
@@ -252,7 +280,8 @@ class Capture:
             if self._state is None:
                 self._state = forward.labels.in_region
             state = self._state
-        whole = View.of(call, forward.visible, forward.labels, lse=lse, state=state)
+        labels = forward.apart if forward.settled else forward.labels
+        whole = View.of(call, forward.visible, labels, lse=lse, state=state)
         if _WEIGHED & set(self.keep):
             whole = backend.with_lse(whole)
         return whole if len(chosen) == call.query.shape[1] else _of_heads(whole, list(chosen))
@@ -266,6 +295,8 @@ class Capture:
         same = len(chosen) == len(self.heads)
         pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
         from_region = forward.labels.from_region
+        n = forward.settled or 0  # rows that settle: their sums apart
+        part = LayerStatistics()
         best = None
         if wanted and "rows" in keep:
             best = backend.strongest(view, forward.rows, self.top)
@@ -278,6 +309,9 @@ class Capture:
             )
             if {"mass", "groups"} & set(keep):
                 layer.column_sum = sums.column_sum[:, :, pick]
+                if n:
+                    rest, part.column_sum = layer.column_sum.split(forward.labels.n_groups, dim=1)
+                    layer.column_sum = rest + part.column_sum
             if sums.entropy is not None:
                 layer.entropy = sums.entropy[:, pick] / forward.max_entropy
             if best is not None:
@@ -286,27 +320,37 @@ class Capture:
                 layer.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
             if sums.region_sum is not None and "flow" in keep:
                 # As a broadcast product of matrices this takes ten times as long on a GPU.
-                layer.flow_sum = torch.einsum(
-                    "bqf,bhqr->bhfr", from_region, sums.region_sum[:, pick]
-                )
+                by_row = sums.region_sum[:, pick]
+                layer.flow_sum = torch.einsum("bqf,bhqr->bhfr", from_region, by_row)
+                if n:
+                    part.flow_sum = torch.einsum(
+                        "bqf,bhqr->bhfr", from_region[:, :n], by_row[:, :, :n]
+                    )
             if sums.rolled is not None:
                 self._roll(call.layer, sums.rolled, forward)
                 assert self._state is not None
                 new = self._state[:, forward.visible.rows]
                 layer.rollout_sum = from_region.mT @ new  # (b, f, r)
+                part.rollout_sum = from_region[:, :n].mT @ new[:, :n]
         if not wanted:
             return
         if "qk" in keep:
-            layer.columns = _pick_heads(backend.columns(view), pick)
+            every = replace(view, labels=forward.labels) if n else view
+            layer.columns = _pick_heads(backend.columns(every), pick)
+            if n:
+                some = replace(view, labels=forward.settling)
+                part.columns = _pick_heads(backend.columns(some), pick)
         if "value_norm" in keep:
             fresh = call.value[:, :, forward.visible.rows]
             norm = backend.value_norms(call.module, fresh)
             every = len(self.heads) == norm.shape[1]
             layer.value_norm = norm if every else norm[:, list(self.heads)]
-        if "kv_drift" in keep and forward.cached:  # no key is ever computed again
+        if n:
+            self._settled[call.layer] = part.with_rows(layer, n)
+        if "kv_drift" in keep and forward.cached and forward.settled is None:  # no key changes
             shape, device = (len(call.query), call.query.shape[2]), call.query.device
             layer.key_drift = layer.value_drift = torch.full(shape, torch.nan, device=device)
-        elif "kv_drift" in keep:
+        elif "kv_drift" in keep and forward.kept:
             drift = self._before.drift(call.layer, forward.prompts, call.key, call.value)
             layer.key_drift, layer.value_drift = drift
         if "rows" in keep and not at_once:
@@ -316,11 +360,17 @@ class Capture:
     def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> None:
         """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""
         assert self._state is not None
-        new = (rolled + self._state[:, -forward.visible.queries :]) / 2
+        new = (rolled + self._state[:, forward.visible.rows]) / 2
         if forward.cached:
-            before = self._states.get(layer)
-            new = new if before is None else torch.cat([before, new], dim=1)
-            self._states[layer] = new
+            if (known := self._states.get(layer)) is not None:
+                who, before = known
+                if who != list(forward.prompts):  # some have ended
+                    before = before[[who.index(p) for p in forward.prompts]]
+                new = torch.cat([before, new], dim=1)
+            final = new
+            if forward.settled is not None:
+                final = new[:, : forward.visible.first_row + forward.settled]
+            self._states[layer] = (list(forward.prompts), final)
         self._state = new
 
 

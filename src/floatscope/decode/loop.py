@@ -7,6 +7,7 @@ decodes in blocks sees no further than the block being decided: what comes after
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from ..models import Model, seam
 from ..sequences.decoding import ABSENT, Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
 from .autoregressive import continue_text
+from .block_cache import BlockCache
 from .blocks import Span, divided, most_steps, spans
+from .caches import EXACT, settled_cache
 from .coupling import listening
 from .draw import sample, stream
 from .samplers.autoregressive import Autoregressive
@@ -34,9 +37,11 @@ def decode(
     sampler: AnySampler,
     watcher: Watcher | None = None,
     progress: Progress | None = None,
+    cache: str | None = None,
 ) -> list[Decoding]:
     """Decode a batch; one Decoding per prompt, in order."""
     sampler.check(model)
+    kind = settled_cache(model, sampler, cache)
     for prompt in prompts:
         check_fits(model, len(prompt.ids), sampler.length)
     watcher, progress = watcher or Watcher(), progress or (lambda done, total: None)
@@ -44,7 +49,7 @@ def decode(
         if isinstance(sampler, Autoregressive):
             decodings = continue_text(model, prompts, sampler, watcher, progress)
         else:
-            decodings = denoise(model, prompts, sampler, watcher, progress)
+            decodings = denoise(model, prompts, sampler, watcher, progress, kind)
         return _reported(model, decodings)
 
 
@@ -97,8 +102,10 @@ def denoise(
     sampler: Sampler,
     watcher: Watcher,
     progress: Progress,
+    cache: str | None = None,
 ) -> list[Decoding]:
     assert model.mask_id is not None
+    kept = BlockCache(model, len(prompts)) if cache == EXACT else None
     length, total = sampler.length, most_steps(model, sampler)
     prompt_end = max(len(p.ids) for p in prompts)
     size = prompt_end + length
@@ -115,12 +122,14 @@ def denoise(
         here = [entries[b] for b in active]
         at = [entry.span for entry in here]
         lo, hi = min(span.first for span in at), max(span.stop for span in at)
-        there = (
-            {}
-            if model.block is None
-            else {"starts": [s.start for s in at], "ends": [s.stop for s in at]}
-        )
+        there: dict[str, Any] = {}
+        if model.block is not None:
+            there = {"starts": [s.start for s in at], "ends": [s.stop for s in at]}
         now = canvas[active] if model.block is None else canvas[active][:, :hi]
+        if kept is not None:
+            kept.only(active)
+            final = max(0, min(there["starts"]) - model.shift)  # finished by all
+            there |= {"new": hi - kept.length, "settled": final - kept.length}
         if seen != (active, there):  # one of them has ended, or has come to its next block
             visible, seen = None, (active, there)
         state = State.of(
@@ -137,7 +146,10 @@ def denoise(
             watcher.forward(state),
             listening(model, state, listens) as heard,
         ):
-            logits = model.predict(now, lo - ahead, hi, visible)
+            kv = None if kept is None else kept.kv
+            logits = model.predict(now, lo - ahead, hi, visible, kv)
+        if kept is not None:
+            kept.keep(final)
         if sampler.cfg:
             blank = now.clone()
             blank[:, :prompt_end] = model.mask_id
@@ -153,16 +165,17 @@ def denoise(
         was, token, confidence = now[:, lo:hi], guess.token, guess.confidence
         decided = canvas[active]
         decided[:, lo:hi] = torch.where(reveal | put, token, torch.where(take, model.mask_id, was))
-        final = overruled(model, state, decided)
-        if final is not decided:
-            _check_filled(model, final, prompt_end, here)
-            token = final[:, lo:hi]
+        changed = overruled(model, state, decided)
+        if changed is not decided:
+            _check_filled(model, changed, prompt_end, here)
+            _check_kept(changed, decided, kept)
+            token = changed[:, lo:hi]
             reveal = (was == model.mask_id) & (token != model.mask_id)
             other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
             confidence = torch.where(token == guess.token, confidence, other)
             put = token != was
         sure[active, window] = torch.where(reveal | put, confidence, sure[active, window])
-        canvas[active] = final
+        canvas[active] = changed
         watcher.committed(state, reveal, token)
         offered = torch.where(guess.masked, guess.confidence, torch.nan)
         # The one wait for the device in a step, where it matters what was revealed: who has finished?
@@ -171,9 +184,9 @@ def denoise(
             answers, moved = answers.cpu(), moved.cpu()
         left = answers == model.mask_id
         for place, entry in enumerate(here):
-            kept = now[place]
+            row = now[place]
             entry.canvases.append(
-                kept if model.block is None else _there(kept, entry.span.stop, size)
+                row if model.block is None else _there(row, entry.span.stop, size)
             )
             entry.confidences.append(_widen(offered[place], lo, size))
             entry.blocks.append((entry.span.first, entry.span.stop))
@@ -304,6 +317,17 @@ def _check_filled(
                 "step left in which it could be revealed",
                 "Choose an earlier step, or a sampler with longer blocks.",
             )
+
+
+def _check_kept(
+    canvas: Int[Tensor, "b s"], decided: Int[Tensor, "b s"], kept: BlockCache | None
+) -> None:
+    """A step's decision was overruled: what is in a cache may not change."""
+    if kept is not None and not torch.equal(canvas[:, : kept.length], decided[:, : kept.length]):
+        raise UsageError(
+            "a token of a finished block is to change, whose keys are in the cache",
+            "Decode with cache=None.",
+        )
 
 
 def _advance(

@@ -142,6 +142,7 @@ class Edit(Watcher):
     """A watcher that changes the model while it decodes: an intervention in force."""
 
     described = ""  # the intervention as one would type it; a trace keeps it
+    cacheable = True  # it may be in force while a cache of a diffusion model leaves rows out
 
     def prepare(self, prompt: Encoded) -> Encoded:
         """The prompt as the edited model is given it."""

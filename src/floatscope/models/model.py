@@ -151,11 +151,17 @@ class Model:
         return logits
 
     def predict(
-        self, canvas: Int[Tensor, "b s"], start: int, stop: int, visible: Visibility
+        self,
+        canvas: Int[Tensor, "b s"],
+        start: int,
+        stop: int,
+        visible: Visibility,
+        cache: DynamicCache | None = None,
     ) -> Float[Tensor, "b w v"]:
-        """What the model predicts at positions start … stop − 1, whichever rows that takes."""
-        rows = torch.arange(start, stop, device=canvas.device) - self.shift
-        return self.forward(canvas, rows.clamp(min=0), visible)
+        """What the model predicts at positions start … stop − 1, whichever rows that takes; with a cache,
+        of the rows that are not in it."""
+        rows = torch.arange(start, stop, device=canvas.device) - self.shift - visible.first_row
+        return self.forward(canvas[:, visible.rows], rows.clamp(min=0), visible, cache)
 
     def logits(self, ids: Int[Tensor, "b s"]) -> Float[Tensor, "b s v"]:
         """The network's own logits for a batch without padding: row by row, not shifted."""

@@ -72,8 +72,8 @@ class Recorder(Watcher):
     # Watching
 
     def forward(self, state: State) -> AbstractContextManager[object]:
-        # With a cache, sums accumulate: every step must be seen even if only some are kept.
-        if state.step not in self.steps and not state.cached:
+        # With a cache, sums accumulate: a step with rows that settle must be seen even if it is not kept.
+        if state.step not in self.steps and not (state.cached and state.settled != 0):
             return nullcontext()
         return self._watch(state)
 
@@ -82,7 +82,9 @@ class Recorder(Watcher):
         forward = self._forward(state)
         with self.capture.forward(forward) as captured:
             yield
-        self.captured = self.running.add(captured) if state.cached else captured
+        if state.cached:
+            captured = self.running.add(captured, state.active)
+        self.captured = captured
         if state.step in self.steps:
             places = [(self.recorded[b], slice(*self._own(b, state))) for b in state.active]
             record(state.step, self.captured, places, self.dtype, self.outbox)
@@ -129,6 +131,8 @@ class Recorder(Watcher):
             rows=state.predicting,
             cached=state.cached,
             prompts=state.active,
+            settled=state.settled,
+            kept=state.step in self.steps,
             predicted=self._predicted(state) if "lens" in self.keep else None,
         )
 

@@ -84,6 +84,23 @@ def test_every_statistic_equals_the_materialised_one(written, loaded, family):
         before = done
 
 
+@pytest.mark.parametrize("family", ["LLaDA2", "SDAR", "Fast-dLLM", "Nemotron"])
+def test_cached_blocks_give_what_uncached_ones_give(loaded, family):
+    """Tokens and every statistic, alone and in a padded batch."""
+    model, sampler = loaded[family], fs.Confidence(length=10)
+    keep = [n for n in fs.STATISTICS if n != "experts" or model.n_experts]
+    for prompts in (["Hello you"], ["Hi", "Something longer"]):
+        cached = model.trace(prompts, sampler, keep=keep, cache="exact")
+        plain = model.trace(prompts, sampler, keep=keep, cache=None)
+        for one, other in zip(cached, plain, strict=True):
+            np.testing.assert_array_equal(one.canvas, other.canvas)
+            assert set(one.data) == set(other.data)
+            for name in set(one.data) - {"row_key", "key_drift", "value_drift"}:
+                np.testing.assert_allclose(
+                    one.data[name], other.data[name], atol=1e-5, rtol=1e-5, err_msg=name
+                )
+
+
 def compare(trace, t, done, seen, before):
     n = len(seen)
     there = {"key": slice(n), "query": slice(n)}

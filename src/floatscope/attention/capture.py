@@ -91,8 +91,8 @@ class LayerStatistics:
     lens_entropy: Float[Tensor, "b w"] | None = None
     key_drift: Float[Tensor, "b k"] | None = None
     value_drift: Float[Tensor, "b k"] | None = None
-    expert: Int[Tensor, "b c k"] | None = None  # of this forward's new keys, strongest first
-    expert_weight: Float[Tensor, "b c k"] | None = None
+    expert: Int[Tensor, "b c q"] | None = None  # of this forward's rows, strongest first
+    expert_weight: Float[Tensor, "b c q"] | None = None
     # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
     held: Held | None = None
@@ -252,6 +252,11 @@ class Capture:
                 one = self._layers[layer]
                 batch = len(forward.visible.padding)
                 one.expert, one.expert_weight = experts.chosen(output, batch)
+                if layer in self._settled:  # made when the layer attended, before it was routed
+                    part, n = self._settled[layer], forward.settled
+                    part.expert, part.expert_weight = (
+                        x[..., :n] for x in (one.expert, one.expert_weight)
+                    )
 
         return hook
 

@@ -43,7 +43,7 @@ def _read(path: Path, dtype: torch.dtype, tokenizer: Any, family: str | None, to
     if path.suffix == ".gguf" and family is not None:
         raise ModelError("a GGUF file names its own family", "Leave family out.")
     if path.suffix == ".gguf":
-        kind, net = _from_gguf(path, dtype)
+        kind, net = _from_gguf(path, dtype, told)
     else:
         kind, net = _from_directory(path, dtype, family)
     tokenizer = tokenizer or source.tokenizer(path, kind)
@@ -102,11 +102,11 @@ _COPY_CONFIG = "Copy the checkpoint's config.json again."
 _COPY_WEIGHTS = "The files are damaged or incomplete: fetch or copy them again."
 
 
-def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]:
+def _from_gguf(path: Path, dtype: torch.dtype, told: bool) -> tuple[Family, PreTrainedModel]:
     source.require_gguf()
     header = gguf_header.read(path)
     with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
-        kind, config = gguf_network.config_of(header, path)
+        kind, config = gguf_network.config_of(header, path, told=told)
         sizes.require_sound(config, path)
         sizes.require_held(kind, config, path, header.held)
         return kind, gguf_network.network_of(header, path, kind, config, dtype)

@@ -86,7 +86,7 @@ def settled(
         "direction": toward,
         "block": block,
         "grid": _grid(kind, asked.grid, toward),
-        "shift": kind.shift if asked.shift is None else asked.shift,
+        "shift": _shift(kind, config) if asked.shift is None else asked.shift,
         "mask_id": special.mask_id(kind, toward, config, tokenizer, asked.mask_id),
         "end_ids": special.end_ids(config, generation, tokenizer),
         "chat": bool(getattr(tokenizer, "chat_template", None)),
@@ -133,6 +133,12 @@ def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
             "others take none, unless direction='block-causal' says that it decodes in blocks.",
         )
     return toward
+
+
+def _shift(kind: Family, config: Any) -> int:
+    """As a GGUF file says, else its family."""
+    said = getattr(config, "shift_logits", None)
+    return kind.shift if said is None else int(said)
 
 
 def _grid(kind: Family, given: str | None, toward: Direction) -> Grid:

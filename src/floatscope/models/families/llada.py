@@ -90,5 +90,6 @@ LLADA = Family(
     translate=translate,
     key_mapping=KEYS,
     fp32_rope=True,
+    gguf=True,
     examples="LLaDA-8B Base, Instruct, 1.5",
 )

@@ -63,6 +63,7 @@ LLADA_MOE = Family(
     shift=0,
     mask_id=156895,
     translate=translate,
+    gguf=True,
     examples="LLaDA-MoE-7B-A1B Base and Instruct",
     tested="its arithmetic in float64",
 )

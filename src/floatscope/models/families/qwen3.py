@@ -11,5 +11,6 @@ QWEN3 = Family(
     name="Qwen3",
     architectures=("Qwen3ForCausalLM",),
     network=Qwen3ForCausalLM,
+    gguf=True,
     examples="Qwen3",
 )

@@ -35,6 +35,7 @@ RND1 = Family(
     shift=1,
     mask_id=151669,
     translate=translate,
+    gguf=True,
     examples="RND1-Base-0910",
     tested="its arithmetic in float64",
 )

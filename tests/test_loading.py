@@ -239,8 +239,8 @@ def test_missing_extra_and_misshaped_tensors(copy_of):
 
 def test_unknown_architecture(copy_of):
     path = copy_of("Llama")
-    edit_config(path, architectures=["LLaDAMoEModelLM"], model_type="llada")
-    assert "LLaDAModelLM" in refuse("unknown architecture 'LLaDAMoEModelLM'", path)
+    edit_config(path, architectures=["LLaDAVisionModelLM"], model_type="llada")
+    assert "LLaDAModelLM" in refuse("unknown architecture 'LLaDAVisionModelLM'", path)
     edit_config(path, architectures=...)
     refuse("unknown architecture None", path)
     refuse("no family 'Mamba'", path, family="Mamba")

@@ -83,7 +83,7 @@ _TURNED = ("llama", "llada")  # whose q and k llama.cpp stores in another order
 _AT_ONCE = 8192  # blocks dequantised together: within a core's cache
 
 
-def config_of(header: Header, path: Path, *, told: bool) -> tuple[Family, PretrainedConfig]:
+def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family, PretrainedConfig]:
     """Family and config that the header describes. `told`: the direction is given, whatever it says."""
     fields, architecture = header.fields, str(header.fields.get("general.architecture"))
     kind = family_of(_ARCHITECTURES.get(architecture, architecture), path)

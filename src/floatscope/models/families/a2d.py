@@ -4,6 +4,7 @@ The networks are their ancestors' without the causal mask; row i predicts positi
 checkpoints say so nowhere: load those with `direction="block-causal", block=32`; their blocks begin with
 the answer, as if the prompt were padded.
 Read beside ZHZisZZ/dllm (dllm/pipelines/a2d/models/*/modeling_*.py).
+Zhou et al. 2026, arXiv 2602.22661.
 """
 
 from typing import Any

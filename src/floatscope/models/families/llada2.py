@@ -4,7 +4,7 @@ The network is GLM-4's mixture (a sigmoid router with a bias for the choice alon
 some are looked into, a shared expert, first layers without experts) under other names, with q, k and v in one
 tensor. Its `sliding_window` is not used. Read beside its modelling code, modeling_llada2_moe.py, as in
 ZHZisZZ/dllm (dllm/pipelines/llada2/models/).
-Bie et al. 2025, arXiv 2512.15745.
+Bie et al. 2025, arXiv 2512.15745; 2.1: Bie et al. 2026, arXiv 2602.08676.
 """
 
 from typing import Any

@@ -55,8 +55,25 @@ class Family:
         lambda net: net  # what is done to a network once its weights are there
     )
     gguf: bool = False  # also read from files of llama.cpp
+    keeps: bool = True  # its network takes a cache of keys and values
+    experts: bool = False  # its layers, or some of them, are mixtures of experts
     tested: str = ""  # against what, in words
     registry: ClassVar["Registry[Family]"] = FAMILIES
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What can be done with it, in words, as lists show it."""
+        blocks = "in blocks" + (f" of {self.block}" if self.block else ", block=N")
+        ways = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
+        caches = {Direction.CAUSAL: "exactly", Direction.BIDIRECTIONAL: "approximately"}
+        cached = caches.get(self.direction, "exactly, by block") if self.keeps else "no"
+        return {
+            "loads": "safetensors, GGUF" if self.gguf else "safetensors",
+            "decodes": ways.get(self.direction, blocks),
+            "cached": cached,
+            "traced": "everything, experts too" if self.experts else "everything",
+            "tested against": self.tested or "nothing yet",
+        }
 
     def config(self, raw: dict[str, Any]) -> "PretrainedConfig":
         """The network's own configuration, from the checkpoint's config.json."""

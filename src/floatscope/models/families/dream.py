@@ -31,4 +31,5 @@ DREAM = Family(
     tokenizer="Qwen2Tokenizer",
     gguf=True,
     examples="Dream-7B Base and Instruct, Dream-Coder, DiffuCoder",
+    tested="transformers' eager attention",
 )

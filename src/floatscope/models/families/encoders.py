@@ -51,6 +51,7 @@ def _of(name: str, architectures: tuple[str, ...], network: Any, **more: Any) ->
         shift=0,
         translate=_translate,
         unused=_UNUSED,
+        keeps=False,
         tested="its arithmetic in float64, and transformers' own class",
         **more,
     )

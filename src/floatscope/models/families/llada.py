@@ -92,4 +92,5 @@ LLADA = Family(
     fp32_rope=True,
     gguf=True,
     examples="LLaDA-8B Base, Instruct, 1.5",
+    tested="its arithmetic in float64, transformers' eager attention",
 )

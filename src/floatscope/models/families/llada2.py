@@ -66,5 +66,6 @@ LLADA2 = Family(
         r"\.mlp\.gate\.expert_bias$": ".mlp.gate.e_score_correction_bias",
     },
     examples="LLaDA 2.0 mini, LLaDA 2.1 mini",
+    experts=True,
     tested="its arithmetic in float64",
 )

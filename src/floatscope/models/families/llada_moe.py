@@ -65,5 +65,6 @@ LLADA_MOE = Family(
     translate=translate,
     gguf=True,
     examples="LLaDA-MoE-7B-A1B Base and Instruct",
+    experts=True,
     tested="its arithmetic in float64",
 )

@@ -13,4 +13,5 @@ LLAMA = Family(
     network=LlamaForCausalLM,
     gguf=True,
     examples="Llama-2, Llama-3.x, SmolLM2 (also as GGUF)",
+    tested="transformers' eager attention, SmolLM2 as published",
 )

@@ -13,4 +13,5 @@ QWEN2 = Family(
     network=Qwen2ForCausalLM,
     gguf=True,
     examples="Qwen2, Qwen2.5",
+    tested="transformers' eager attention",
 )

@@ -13,4 +13,5 @@ QWEN3 = Family(
     network=Qwen3ForCausalLM,
     gguf=True,
     examples="Qwen3",
+    tested="transformers' eager attention",
 )

@@ -38,5 +38,6 @@ RND1 = Family(
     translate=translate,
     gguf=True,
     examples="RND1-Base-0910",
+    experts=True,
     tested="its arithmetic in float64",
 )

@@ -20,6 +20,8 @@ from transformers import (
 )
 from transformers.modeling_outputs import MaskedLMOutput
 
+from ...errors import UsageError
+
 
 class Encoder:
     """What the encoders share."""
@@ -46,8 +48,13 @@ class Encoder:
         attention_mask: Bool[Tensor, "b 1 s s"] | None = None,
         position_ids: Int[Tensor, "b s"] | None = None,
         logits_to_keep: Any = 0,
-        **ignored: Any,  # a cache, a direction: an encoder has none
+        past_key_values: Any = None,
+        **ignored: Any,  # a direction, whether to cache: an encoder has neither
     ) -> MaskedLMOutput:
+        if past_key_values is not None:
+            raise UsageError(
+                f"a {type(self).__name__} keeps no keys of earlier forwards", "Use cache=None."
+            )
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         hidden = self.base_model(  # type: ignore[attr-defined]

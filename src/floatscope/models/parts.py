@@ -5,6 +5,7 @@ are the seam's to find. Nothing is computed or hooked here.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -29,9 +30,9 @@ def readout(net: PreTrainedModel) -> Callable[[Tensor], Tensor] | None:
 
 def routers(net: PreTrainedModel) -> dict[int, nn.Module]:
     """The router of each layer that has experts: it gives logits, weights and the experts chosen."""
-    found = {}
+    found: dict[int, nn.Module] = {}
     for number, block in enumerate(layers(net)):
-        mlp = getattr(block, "mlp", None)
+        mlp: Any = getattr(block, "mlp", None)
         if hasattr(mlp, "gate") and hasattr(mlp, "experts"):
             found[number] = mlp.gate
-    return found  # type: ignore[return-value]
+    return found

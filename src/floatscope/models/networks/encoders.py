@@ -79,7 +79,7 @@ class BertDenoiser(Encoder, BertForMaskedLM):
         self.name_parts()
 
     @property
-    def blocks(self) -> nn.ModuleList:
+    def blocks(self) -> Any:
         return self.bert.encoder.layer
 
     def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
@@ -98,7 +98,7 @@ class RobertaDenoiser(Encoder, RobertaForMaskedLM):
         self.name_parts()
 
     @property
-    def blocks(self) -> nn.ModuleList:
+    def blocks(self) -> Any:
         return self.roberta.encoder.layer
 
     def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
@@ -114,7 +114,7 @@ class DistilBertDenoiser(Encoder, DistilBertForMaskedLM):
         self.name_parts()
 
     @property
-    def blocks(self) -> nn.ModuleList:
+    def blocks(self) -> Any:
         return self.distilbert.transformer.layer
 
     def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
@@ -130,7 +130,7 @@ class AlbertDenoiser(Encoder, AlbertForMaskedLM):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.blocks: list[nn.Module] = []
+        self.blocks: list[Any] = []
 
     def spread(self) -> "AlbertDenoiser":
         """Once the weights are there: so that a hook and the seam know which layer runs."""
@@ -147,7 +147,7 @@ class AlbertDenoiser(Encoder, AlbertForMaskedLM):
         return self
 
     def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
-        layers = [group.albert_layers[0] for group in self.blocks]  # type: ignore[index,union-attr]
+        layers = [group.albert_layers[0] for group in self.blocks]
         return [(one.attention, one.attention.dense) for one in layers]
 
     def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
@@ -162,7 +162,7 @@ class ModernBertDenoiser(Encoder, ModernBertForMaskedLM):
         self.name_parts()
 
     @property
-    def blocks(self) -> nn.ModuleList:
+    def blocks(self) -> Any:
         return self.model.layers
 
     def attentions(self) -> list[tuple[nn.Module, nn.Module]]:

@@ -16,7 +16,7 @@ class LLaDA2Network(Glm4MoeForCausalLM):
 class SplitHeads(ConversionOps):
     """Rows of q's heads, then k's, then v's."""
 
-    @torch.no_grad
+    @torch.no_grad()
     def convert(
         self,
         input_dict: dict[str, Any],

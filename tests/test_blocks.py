@@ -337,3 +337,20 @@ def test_interventions_and_the_cache(in_blocks):
             model.generate(PROMPTS[1], sampler, cache="exact")
     with fs.ForceToken(position=7, token=65, step=0)(model):  # of a block that is not there yet
         assert model.generate(PROMPTS[1], sampler, cache="exact").canvas[-1, 18] == 65
+
+
+def test_steps_as_blocks(in_blocks):
+    """(block, step within the block): every kept step at its place, NaN where a block took fewer."""
+    trace = in_blocks["start"].trace(PROMPTS[1], fs.Confidence(length=8), keep="mass")
+    found = trace.by_block(trace.mass)
+    assert found.dims == ("block", "block_step", "layer", "head", "key")
+    assert found["first"].values.tolist() == [11, 12, 16] and found["stop"][-1] == 19
+    places = [(0, 0), *((1, i) for i in range(4)), *((2, i) for i in range(3))]
+    for step, (block, within) in enumerate(places):
+        one = found.sel(block=block, block_step=within)
+        np.testing.assert_array_equal(one, trace.mass.isel(step=step))
+    assert int(found.isel(layer=0, head=0, key=0).notnull().sum()) == trace.n_steps
+    some = in_blocks["start"].trace(PROMPTS[1], fs.Confidence(length=8), keep="mass", steps=[2, 6])
+    part = some.by_block(some.mass)
+    assert part["block"].values.tolist() == [1, 2]
+    np.testing.assert_allclose(part.sel(block=2, block_step=1), trace.mass.isel(step=6), atol=1e-6)

@@ -14,7 +14,11 @@ CAUSAL = tuple(n for n in FAMILIES if REGISTERED[n.lower()].direction is Directi
 EVERY_FAMILY = tuple(family.name for family in REGISTERED.values())
 DIFFUSION = tuple(name for name in FAMILIES if name not in CAUSAL)
 
-DENOISING = {name: kind for name, kind in SAMPLERS.items() if kind is not fs.Autoregressive}
+DENOISING = {
+    name: kind
+    for name, kind in SAMPLERS.items()
+    if kind is not fs.Autoregressive and not kind.needs_blocks
+}
 # Every sampler as it comes, and with the settings that take another way through the code.
 EVERY = {name: kind(length=8) for name, kind in DENOISING.items()} | {
     "confidence, few steps": fs.Confidence(length=8, steps=4),

@@ -89,6 +89,10 @@ def trace(
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most this many lines of the data.")
     ] = None,
+    cache: Annotated[
+        str,
+        typer.Option(help="Of keys and values: auto, exact, none; approximate: prefix, dual, dkv."),
+    ] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     dtype: Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16.")] = "auto",
     family: Annotated[
@@ -166,6 +170,7 @@ def trace(
                 groups=groups,
                 dtype=store_dtype,
                 batch_size=batch_size,
+                cache=None if cache == "none" else cache,
                 progress=lambda done, total, before=before: bar.update(
                     task, completed=before + done
                 ),

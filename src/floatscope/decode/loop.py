@@ -92,7 +92,7 @@ class _Entry:
 
     @property
     def steps(self) -> int:
-        return self.shares[self.block]
+        return max(self.shares[self.block], self.step + 1)  # some go on when a block is full
 
 
 @torch.inference_mode()
@@ -179,7 +179,7 @@ def denoise(
         watcher.committed(state, reveal, token)
         offered = torch.where(guess.masked, guess.confidence, torch.nan)
         # The one wait for the device in a step, where it matters what was revealed: who has finished?
-        answers, moved = canvas[active, prompt_end:], (token != was).any(-1)
+        answers, moved = canvas[active, prompt_end:], (changed[:, lo:hi] != was).any(-1)
         if sampler.stop_at_eos or sampler.adaptive:
             answers, moved = answers.cpu(), moved.cpu()
         left = answers == model.mask_id
@@ -347,7 +347,7 @@ def _advance(
         over = sampler.over(some, entry.full, bool(moved))
         entry.full += not some
     else:
-        over = entry.step == entry.steps
+        over = entry.step == entry.shares[entry.block]
     if over:
         entry.block, entry.step, entry.full = entry.block + 1, 0, 0
     if entry.block == len(entry.spans):

@@ -16,6 +16,7 @@ import xarray as xr
 
 from ..errors import TraceError
 from . import store
+from .blocks import by_block
 from .checked import damaged
 from .heatmap import draw
 from .pattern import Patterns, draw_pattern
@@ -88,6 +89,14 @@ class Trace:
     @property
     def n_steps(self) -> int:
         return int(self.data.sizes["tick"])
+
+    def by_block(self, array: xr.DataArray) -> xr.DataArray:
+        """An array of this trace with `block` and `block_step` in place of `step`.
+
+        `trace.by_block(trace.mass)`: NaN where a block took fewer steps than others; `first` and `stop`
+        are the positions that each block decided.
+        """
+        return by_block(self.data, array)
 
     # Where attention went
 

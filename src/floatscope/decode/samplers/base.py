@@ -73,6 +73,7 @@ class Sampler:
     no_eos: bool = False
     end_last: bool = False
     registry: ClassVar[Registry[type]] = SAMPLERS
+    needs_blocks: ClassVar[bool] = False  # its rule is for models that decode in blocks
 
     @property
     def n_blocks(self) -> int:
@@ -89,6 +90,12 @@ class Sampler:
                 f"{type(self).__name__} fills masks, and {model.name} is autoregressive",
                 "Use Autoregressive(length=...); or, if it was trained to fill masks, load it with "
                 "direction='bidirectional', shift= and mask_id=.",
+            )
+        if self.needs_blocks and model.block is None:
+            raise UsageError(
+                f"{type(self).__name__} decodes models in blocks, and {model.name} is {model.direction}",
+                "Use another sampler; if it was trained in blocks, load it with direction='block-causal' "
+                "and block=N.",
             )
         if model.block is not None and self.block_length not in (None, model.block):
             raise UsageError(
@@ -208,6 +215,31 @@ def best(
 ) -> Bool[Tensor, "b w"]:
     """The `count` best of the allowed, prompt by prompt, without a loop or a sync."""
     return (ranked(score, among) < count[:, None]) & among
+
+
+def sure_or_best(
+    guess: Guess, p: Float[Tensor, "b w"], threshold: float, block_steps: int | None
+) -> Bool[Tensor, "b w"]:
+    """All masks with p above the threshold if they are as many as the schedule asks for; else that many,
+    the surest. The schedule divides a whole block evenly over `block_steps`, one place each by default."""
+    steps = block_steps or guess.block
+    count = max(1, guess.block // steps + (guess.step < guess.block % steps))
+    sure = guess.masked & (p > threshold)
+    asked = torch.full((len(p),), count, device=p.device)
+    return torch.where((sure.sum(-1) >= count)[:, None], sure, best(p, guess.masked, asked))
+
+
+def check_blocks(sampler: "Sampler", **shares: float) -> None:
+    """Of a sampler that takes as many steps as a block needs: thresholds, and no number of steps."""
+    name = type(sampler).__name__
+    for field, value in shares.items():
+        if not 0 <= value <= 1:
+            raise UsageError(f"{name}: {field} = {value}", "Use a probability.")
+    if sampler.steps is not None:
+        raise UsageError(f"{name} takes as many steps as it needs", "Leave steps out.")
+    block_steps = getattr(sampler, "block_steps", None)
+    if block_steps is not None and block_steps < 1:
+        raise UsageError(f"{name}: block_steps = {block_steps}", "Use 1 or more.")
 
 
 def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:

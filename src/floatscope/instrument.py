@@ -286,7 +286,8 @@ def load(
         name: what tables, figures and pages call it; its path by default.
         adapter: a directory with a LoRA in PEFT's format, merged into the weights.
         dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.
-        device: "cuda" where there is one, by default.
+        device: "cuda" where there is one, by default; "auto" spreads the layers over all GPUs, as
+            transformers' `device_map` does (needs accelerate).
         tokenizer: instead of the checkpoint's own; needed for text with an already loaded model.
         family: read the weights as this family's, whatever config.json calls them.
         direction, block, grid, shift, mask_id: what a checkpoint does not say, or what a derived model is

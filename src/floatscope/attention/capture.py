@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import CaptureError
 from ..models import Model, Visibility, parts, seam
+from ..models.devices import moved
 from . import backend, experts, lens
 from .kv_drift import Before
 from .overhear import Overhear
@@ -41,6 +42,15 @@ class Forward:
     kept: bool = True  # its step is: drift is counted from one such step to the next
     # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
     predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
+    _elsewhere: dict[torch.device, "Forward"] = field(default_factory=dict)
+
+    def on(self, device: torch.device) -> "Forward":
+        """The same for a layer on another device; made once for each."""
+        if self.labels.region.device == device:
+            return self
+        if device not in self._elsewhere:
+            self._elsewhere[device] = moved(replace(self, _elsewhere={}), device)
+        return self._elsewhere[device]
 
     @cached_property
     def settling(self) -> Labels:
@@ -131,6 +141,7 @@ class Captured:
         prompt = torch.arange(len(which)).repeat_interleave(torch.tensor(counts)).to(device)
         place = torch.cat(list(which)).to(device)
         parts = [self._rows_of(layer, which, prompt, place) for layer in self.layers.values()]
+        parts = moved(tuple(parts), device)  # layers may lie on several
         key, weight, flow = (
             torch.stack(part, dim=1).split(counts) for part in zip(*parts, strict=True)
         )  # (n, l, h, _) each
@@ -147,6 +158,7 @@ class Captured:
         kept, held = layer.candidates, layer.held
         layer.candidates = layer.held = None
         if kept is not None:
+            prompt, place = moved((prompt, place), kept.key.device)
             key = kept.key[prompt, :, place].long()
             return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]
         if held is None:
@@ -155,11 +167,11 @@ class Captured:
         for b, some in enumerate(which):
             if not len(some):  # its keys need not be looked at
                 continue
-            whole = row(held, b, some.to(place.device)).movedim(1, 0)  # (n, h, k)
+            whole = row(held, b, some.to(held.key.device)).movedim(1, 0)  # (n, h, k)
             key, weight = strongest(whole, self.top)
             keys.append(key)
             weights.append(weight)
-            flows.append(whole @ self.labels.in_region[b])
+            flows.append(whole @ self.labels.in_region[b].to(whole.device))
         return torch.cat(keys), torch.cat(weights), torch.cat(flows)
 
 
@@ -237,8 +249,9 @@ class Capture:
             forward = self._forward
             if forward is None or forward.predicted is None or layer not in self._layers:
                 return
-            _, rows, wanted = forward.predicted
-            found = lens.predicted(self.model, lens.output_of(output), rows, wanted)
+            x = lens.output_of(output)
+            _, rows, wanted = moved(forward.predicted, x.device)
+            found = lens.predicted(self.model, x, rows, wanted)
             one = self._layers[layer]
             one.lens_token, one.lens_probability = found.token, found.probability
             one.lens_entropy = found.entropy
@@ -264,6 +277,7 @@ class Capture:
         forward = self._forward
         if forward is None:  # a forward that nobody asked about, such as guidance's second one
             return proceed(call)
+        forward = forward.on(call.query.device)
         self._calls += 1
         wanted = call.layer in self._layers
         rolling = "rollout" in self.keep
@@ -284,7 +298,7 @@ class Capture:
         if "rollout" in self.keep:
             if self._state is None:
                 self._state = forward.labels.in_region
-            state = self._state
+            state = self._state = self._state.to(call.query.device)
         labels = forward.apart if forward.settled else forward.labels
         whole = View.of(call, forward.visible, labels, lse=lse, state=state)
         if _WEIGHED & set(self.keep):

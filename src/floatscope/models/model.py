@@ -16,6 +16,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from ..errors import ModelError, foreign
 from . import parts, seam
+from .devices import devices
 from .family import Direction, Family, Grid
 from .fingerprint import fingerprint
 from .visibility import Visibility
@@ -39,6 +40,10 @@ class Model:
     @property
     def device(self) -> torch.device:
         return next(self.net.parameters()).device
+
+    @cached_property
+    def on_one_device(self) -> bool:
+        return len(devices(self.net)) == 1
 
     @property
     def dtype(self) -> torch.dtype:
@@ -145,7 +150,8 @@ class Model:
                 past_key_values=cache,
                 use_cache=cache is not None,
                 is_causal=visible.is_causal,
-                logits_to_keep=rows,
+                # An index on the CPU fits rows on any device.
+                logits_to_keep=rows if self.on_one_device else rows.cpu(),
             )
         logits: Tensor = output.logits
         return logits

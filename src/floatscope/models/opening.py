@@ -32,20 +32,36 @@ class Opened:
 
 
 def opened(
-    path: Path, dtype: torch.dtype, tokenizer: Any, family: str | None, *, told: bool
+    path: Path,
+    dtype: torch.dtype,
+    tokenizer: Any,
+    family: str | None,
+    *,
+    told: bool,
+    spread: bool = False,
 ) -> Opened:
-    """Read a checkpoint. `told`: the direction is given, and need not be guarded against a disguise."""
+    """Read a checkpoint. `told`: the direction is given, and need not be guarded against a disguise;
+    `spread`: over all devices there are."""
     with _quiet():
-        return _read(path, dtype, tokenizer, family, told)
+        return _read(path, dtype, tokenizer, family, told, spread)
 
 
-def _read(path: Path, dtype: torch.dtype, tokenizer: Any, family: str | None, told: bool) -> Opened:
+def _read(
+    path: Path,
+    dtype: torch.dtype,
+    tokenizer: Any,
+    family: str | None,
+    told: bool,
+    spread: bool,
+) -> Opened:
+    if path.suffix == ".gguf" and spread:
+        raise ModelError("device='auto' with a GGUF file", "Name one device, or give safetensors.")
     if path.suffix == ".gguf" and family is not None:
         raise ModelError("a GGUF file names its own family", "Leave family out.")
     if path.suffix == ".gguf":
         kind, net = _from_gguf(path, dtype, told)
     else:
-        kind, net = _from_directory(path, dtype, family)
+        kind, net = _from_directory(path, dtype, family, spread)
     tokenizer = tokenizer or source.tokenizer(path, kind)
     if not told and path.is_dir():
         special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
@@ -72,7 +88,7 @@ def described(path: Path, family: str | None) -> tuple[Family, PretrainedConfig]
 
 
 def _from_directory(
-    path: Path, dtype: torch.dtype, family: str | None
+    path: Path, dtype: torch.dtype, family: str | None, spread: bool
 ) -> tuple[Family, PreTrainedModel]:
     kind, config = described(path, family)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
@@ -89,6 +105,7 @@ def _from_directory(
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # reported below, with the shapes
             output_loading_info=True,
+            device_map="auto" if spread else None,
             **source.NO_CODE,
         )
     needless = re.compile("|".join(kind.unused) or r"(?!)")

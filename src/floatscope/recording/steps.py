@@ -7,14 +7,15 @@ no step reaches are never touched.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ..attention import Captured, Rows
+from ..attention import Captured, LayerStatistics, Rows
+from ..models.devices import moved
 from .transfer import Outbox
 
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
@@ -78,7 +79,8 @@ def record(
     outbox: Outbox,
 ) -> None:
     """One step of a batch; for each of its prompts, where it goes and which columns are its own."""
-    layers, labels = list(captured.layers.values()), captured.labels
+    labels = captured.labels
+    layers = _together(list(captured.layers.values()), labels.region.device)
     for recorded, _ in places:
         recorded.steps.append(step)
 
@@ -135,6 +137,17 @@ def record(
             whole = torch.stack([getattr(c, name) for c in columns], dim=1)  # (b, layer, h, k)
             take(name, whole / columns[0].viewers[:, None, None])
         take("key_norm", torch.stack([c.key_norm for c in columns], dim=1))
+
+
+def _together(layers: list[LayerStatistics], device: torch.device) -> list[LayerStatistics]:
+    """On one device, where the layers lie on several; what rows are computed from stays where it is."""
+
+    def elsewhere(one: LayerStatistics) -> bool:
+        return any(isinstance(v, Tensor) and v.device != device for v in vars(one).values())
+
+    if not any(map(elsewhere, layers)):
+        return layers
+    return [moved(replace(one, held=None, candidates=None), device) for one in layers]
 
 
 def _of_experts(parts: list[Tensor | None]) -> Tensor | None:

@@ -150,3 +150,46 @@ def test_what_an_approximate_cache_refuses(small, tmp_path):
     assert bool(trace.data["stale"].any())
     with pytest.raises(FloatscopeError, match="approximate cache 'dual'.*cache=None"):
         model.pattern(trace, step=1)
+
+
+@pytest.mark.parametrize("family", ["LLaDA", "Dream"])
+def test_staleness_is_the_difference_to_the_same_step_without(small, family):
+    """Attention, keys and the answer, against whole matrices of both kinds of forward."""
+    model, prompt = small[family], PROMPTS[1]
+    found = fs.staleness(model, prompt, SAMPLER, cache="dual").data
+    canvases, last, masses, fresh = plain(model, "dual", prompt)
+    moved, flips = [], []
+    for t, ids in enumerate(canvases):
+        if fresh[t].all():
+            continue
+        anew, own = [], torch.from_numpy(fresh[t])
+
+        def look(call, proceed, anew=anew, rows=own):
+            k = call.key.repeat_interleave(call.query.shape[1] // call.key.shape[1], 1)
+            a = (call.query @ k.mT * call.scale).softmax(-1)[0]
+            anew.append(a[:, rows].mean(1).numpy())
+            return proceed(call)
+
+        with seam.attached(model.net, look):
+            out = model.logits(torch.tensor([ids]))[0].clone()
+        out[:, tiny.MASK] = -torch.inf
+        moved.append(np.abs(masses[t] - np.stack(anew)).sum(-1).mean(-1) / 2)
+        after = canvases[t + 1] if t < 7 else last
+        at = next(i for i in range(len(ids)) if ids[i] != after[i])
+        flips.append(int(out[at - model.shift].argmax()) != after[at])
+    np.testing.assert_allclose(found["attention"], np.mean(moved, axis=0), atol=1e-6)
+    assert float(found["attention"].max()) > 1e-3  # there is something to find
+    assert float(found["flipped"]) == np.mean(flips)
+    usual = model.generate(prompt, SAMPLER).canvas[-1, 11:]
+    assert float(found["answer"]) == np.mean(np.array(last[11:]) == usual)
+    assert float(found["old"]) == pytest.approx((~fresh).mean())
+    # Layer 0 sees no context: a key is old only where its token is another one now, and none is.
+    assert abs(float(found["key"][0])) < 1e-12 < float(found["key"][1])
+    with pytest.raises(FloatscopeError, match="is exact"):
+        fs.staleness(model, prompt, SAMPLER, cache="exact")
+
+
+def test_without_old_keys_nothing_moves(small):
+    found = fs.staleness(small["LLaDA"], PROMPTS, replace(SAMPLER, steps=2), cache="prefix").data
+    assert float(found["answer"]) == 1 and float(found["old"]) == 0 and float(found["rows"]) == 1
+    assert bool(found["attention"].isnull().all())

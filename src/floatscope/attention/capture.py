@@ -40,6 +40,7 @@ class Forward:
     # With a cache: so many of its rows are never computed again; None: all, as in a causal model.
     settled: int | None = None
     kept: bool = True  # its step is: drift is counted from one such step to the next
+    partial: bool = False  # an approximate cache left rows out, whose statistics there are none of
     # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
     predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
     _elsewhere: dict[torch.device, "Forward"] = field(default_factory=dict)
@@ -132,6 +133,7 @@ class Captured:
     top: int
     first_predicted: int = 0  # column of the first position that a lens was asked for
     settled: dict[int, LayerStatistics] | None = None  # of the rows that settle; None: of all
+    partial: bool = False  # of some rows alone
 
     def rows(self, which: Sequence[Tensor]) -> list[Rows]:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
@@ -223,7 +225,7 @@ class Capture:
         try:
             first = 0 if forward.predicted is None else forward.predicted[0]
             settled = None if forward.settled is None else self._settled
-            yield Captured(self._layers, forward.labels, self.top, first, settled)
+            yield Captured(self._layers, forward.labels, self.top, first, settled, forward.partial)
             if self._calls != self.model.n_layers:
                 raise CaptureError(
                     f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers",
@@ -380,17 +382,34 @@ class Capture:
         """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""
         assert self._state is not None
         new = (rolled + self._state[:, forward.visible.rows]) / 2
-        if forward.cached:
-            if (known := self._states.get(layer)) is not None:
-                who, before = known
-                if who != list(forward.prompts):  # some have ended
-                    before = before[[who.index(p) for p in forward.prompts]]
-                new = torch.cat([before, new], dim=1)
-            final = new
-            if forward.settled is not None:
-                final = new[:, : forward.visible.first_row + forward.settled]
-            self._states[layer] = (list(forward.prompts), final)
+        if not forward.cached:
+            self._state = self._renewed(layer, new, forward)
+            return
+        if (known := self._states.get(layer)) is not None:
+            who, before = known
+            if who != list(forward.prompts):  # some have ended
+                before = before[[who.index(p) for p in forward.prompts]]
+            new = torch.cat([before, new], dim=1)
+        final = new
+        if forward.settled is not None:
+            final = new[:, : forward.visible.first_row + forward.settled]
+        self._states[layer] = (list(forward.prompts), final)
         self._state = new
+
+    def _renewed(
+        self, layer: int, new: Float[Tensor, "b q r"], forward: Forward
+    ) -> Float[Tensor, "b k r"]:
+        """The state of all rows: with an approximate cache, of those left out as it was."""
+        who = list(forward.prompts)
+        known = self._states.get(layer) if forward.partial else None
+        if known is not None:
+            before = known[1] if known[0] == who else known[1][[known[0].index(p) for p in who]]
+            rows, whole = forward.visible.rows, before.clone()
+            counts = (forward.labels.group >= 0)[..., None]
+            whole[:, rows] = torch.where(counts, new, before[:, rows])
+            new = whole
+        self._states[layer] = (who, new)
+        return new
 
 
 def _of_heads(view: View, heads: list[int]) -> View:

@@ -42,6 +42,7 @@ class Labels:
     n_groups: int
     region: Int[Tensor, "b k"]
     n_regions: int
+    first: int | None = None  # column of the first query; by default they are the last positions
 
     @cached_property
     def of_group(self) -> Float[Tensor, "b g q"]:
@@ -53,8 +54,11 @@ class Labels:
 
     @cached_property
     def from_region(self) -> Float[Tensor, "b q r"]:
-        """The queries' own regions: they are the last positions."""
-        return self.in_region[:, -self.group.shape[1] :]
+        """The queries' own regions, of those that count."""
+        n = self.group.shape[1]
+        start = self.region.shape[1] - n if self.first is None else self.first
+        own = self.in_region[:, start : start + n]
+        return own if self.first is None else own * (self.group >= 0)[..., None]
 
     @cached_property
     def counted(self) -> Float[Tensor, "b 1 q 1"]:

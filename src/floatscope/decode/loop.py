@@ -26,6 +26,7 @@ from .coupling import listening
 from .draw import sample, stream
 from .samplers.autoregressive import Autoregressive
 from .samplers.base import Guess, Sampler
+from .stale_cache import StaleCache
 from .state import State, Watcher, check_fits, lay_out, notify_edits, overruled
 
 AnySampler = Sampler | Autoregressive
@@ -106,6 +107,7 @@ def denoise(
 ) -> list[Decoding]:
     assert model.mask_id is not None
     kept = BlockCache(model, len(prompts)) if cache == EXACT else None
+    stale = StaleCache(model, cache, len(prompts)) if cache not in (None, EXACT) else None
     length, total = sampler.length, most_steps(model, sampler)
     prompt_end = max(len(p.ids) for p in prompts)
     size = prompt_end + length
@@ -130,8 +132,15 @@ def denoise(
             kept.only(active)
             final = max(0, min(there["starts"]) - model.shift)  # finished by all
             there |= {"new": hi - kept.length, "settled": final - kept.length}
-        if seen != (active, there):  # one of them has ended, or has come to its next block
-            visible, seen = None, (active, there)
+        if stale is not None:
+            masked = now == model.mask_id
+            masked[:, :prompt_end] = False
+            *rows, fresh = stale.step(active, at, [entry.step for entry in here], masked)
+            there = {"rows": tuple(rows), "fresh": fresh}
+        known = [active, *(there.get(name) for name in ("starts", "ends", "new", "rows"))]
+        known.append(there.get("fresh") is None)
+        if seen != known:  # some have ended, or go on elsewhere
+            visible, seen = None, known
         state = State.of(
             *(model, prompts, now, (lo, hi)),
             prompt_end=prompt_end,
@@ -146,7 +155,7 @@ def denoise(
             watcher.forward(state),
             listening(model, state, listens) as heard,
         ):
-            kv = None if kept is None else kept.kv
+            kv = kept.kv if kept is not None else stale.kv if stale is not None else None
             logits = model.predict(now, lo - ahead, hi, visible, kv)
         if kept is not None:
             kept.keep(final)
@@ -194,7 +203,7 @@ def denoise(
         active = [b for b in active if not entries[b].ended]
         tick += 1
         progress(tick, total)
-    return [_finish(model, entry, canvas[b]) for b, entry in enumerate(entries)]
+    return [_finish(model, entry, canvas[b], cache) for b, entry in enumerate(entries)]
 
 
 def _there(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
@@ -358,7 +367,7 @@ def _advance(
             entry.ended = "eos"
 
 
-def _finish(model: Model, entry: _Entry, last: Int[Tensor, " s"]) -> Decoding:
+def _finish(model: Model, entry: _Entry, last: Int[Tensor, " s"], cache: str | None) -> Decoding:
     assert model.mask_id is not None
     reached = len(last) if model.block is None else entry.blocks[-1][1]
     own = slice(entry.padding, reached)
@@ -373,4 +382,5 @@ def _finish(model: Model, entry: _Entry, last: Int[Tensor, " s"]) -> Decoding:
         block=np.array(entry.blocks, dtype=np.int64) - entry.padding,
         ended=entry.ended,
         text=model.text([i for i in answer if i != model.mask_id]),
+        cache=cache,
     )

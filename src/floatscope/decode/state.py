@@ -33,9 +33,10 @@ class State:
     # With a cache: how many of this forward's rows are never computed again (all, of a causal model).
     settled: int | None = None
     blind: bool = False  # guidance's second forward, which sees no prompt
-    ends: Sequence[int] | None = (
-        None  # column behind each prompt's block; nothing more is there yet
-    )
+    # With an approximate cache: keys that this forward computes; the others are older. None: all.
+    fresh: Bool[Tensor, "b k"] | None = None
+    # The column behind each prompt's block, of a model in blocks: nothing more is there yet.
+    ends: Sequence[int] | None = None
 
     @classmethod
     def of(
@@ -54,16 +55,22 @@ class State:
         starts: Sequence[int] | None = None,
         ends: Sequence[int] | None = None,
         settled: int | None = None,
+        rows: tuple[int, int] | None = None,
+        fresh: Bool[Tensor, "b k"] | None = None,
     ) -> "State":
         """From a left-padded canvas. `new`: with a cache, how many of its columns are this forward's.
 
         `starts`, `ends`: the columns of each prompt's block, where they differ: a block model's begins
         before the window if the prompt ends in it, and a prompt may not have come as far as others.
+        `rows`, `fresh`: with an approximate cache, the columns that are forwarded, and which of them count.
         A mask token inside a prompt is text: only the answer's masks are there to be filled.
         """
         active = range(len(prompts)) if active is None else active
         size = canvas.shape[1]
         queries = size if new is None else new
+        first = None
+        if fresh is not None and rows is not None:
+            first, queries = rows[0], rows[1] - rows[0]
         if visible is None:
             lengths = [len(prompts[b].ids) for b in active]
             padding, begin, end = (
@@ -76,13 +83,17 @@ class State:
             )
             assert padding is not None
             visible = model.visibility(
-                *(queries, size, padding), prompts=lengths, current=begin, end=end
+                *(queries, size, padding),
+                prompts=lengths,
+                current=begin,
+                end=end,
+                first=first,
             )
         masked = canvas == (-1 if model.mask_id is None else model.mask_id)
         masked[:, :prompt_end] = False
         if visible.end is not None:
             masked &= visible.key_is_real
-        back = model.shift + size - queries  # from a position to the row that predicts it
+        back = model.shift + visible.first_row  # from a position to the row that predicts it
         return cls(
             step=step,
             prompts=prompts,
@@ -96,6 +107,7 @@ class State:
             cached=new is not None,
             settled=settled,
             ends=ends,
+            fresh=fresh,
         )
 
 

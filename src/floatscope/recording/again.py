@@ -44,6 +44,11 @@ def require_same(model: Model, trace: Trace) -> None:
             f"{trace.info['model']} ({trace.info.get('fingerprint')})",
             "Load the model that was traced, with the same dtype.",
         )
+    if "stale" in trace.data:
+        raise UsageError(
+            f"this trace was decoded with the approximate cache {trace.info['cache']!r}",
+            "What it kept from step to step is not stored: trace with cache=None.",
+        )
     if trace.interventions:
         raise UsageError(
             f"this trace was decoded under {' + '.join(trace.interventions)}",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from ..attention import Captured, Columns, LayerStatistics
@@ -96,3 +97,24 @@ def _columns(old: Columns | None, new: Columns) -> Columns:
         if f.name != "key_norm"  # a key's own, and already over all keys
     }
     return replace(new, **summed)
+
+
+def placed(captured: Captured, fresh: Bool[Tensor, "b k"], rows: slice) -> Captured:
+    """With an approximate cache: what belongs to single rows, at its place; NaN at those left out."""
+    out = ~fresh
+    names = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
+
+    def wide(part: Tensor | None) -> Tensor | None:
+        if part is None:
+            return None
+        nothing = torch.nan if part.is_floating_point() else -1
+        whole = part.new_full((*part.shape[:-1], fresh.shape[1]), nothing)
+        whole[..., rows] = part
+        hidden = out if part.dim() == 2 else out[:, None]
+        return whole.masked_fill(hidden, nothing)
+
+    layers = {
+        layer: replace(one, **{name: wide(getattr(one, name)) for name in names})
+        for layer, one in captured.layers.items()
+    }
+    return replace(captured, layers=layers)

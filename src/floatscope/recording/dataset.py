@@ -86,6 +86,18 @@ def assemble(
         ]
         array = np.stack([_widen(np.asarray(r, np.float32), size) for r in rows_of])
         variables[name] = (("step", "key"), array)
+    if decoding.cache in (None, "exact"):
+        recorded.stale.clear()
+    elif kept:
+        stale = np.stack(recorded.stale[: len(kept)])
+        variables["stale"] = (("step", "key"), stale)
+        rows = (~stale).sum(
+            1, keepdims=True
+        )  # a key is seen by all that were computed, and no others
+        variables["visible"] = (
+            ("step", "key"),
+            np.broadcast_to(rows, stale.shape).astype(np.float32),
+        )
     data = xr.Dataset(variables, coords)
     data.attrs = {
         "text": decoding.text,
@@ -108,6 +120,8 @@ def assemble(
         **({"experts": model.n_experts} if "expert" in variables else {}),
         **_versions(),
     }
+    if decoding.cache is not None:
+        data.attrs["cache"] = decoding.cache
     if model.block is not None:
         data.attrs |= {"grid": str(model.grid), "grid_offset": offset}
     return data

@@ -23,7 +23,7 @@ from ..models import Model, parts
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..trace import Trace, readable
-from .cache import RunningSums
+from .cache import RunningSums, placed
 from .dataset import assemble
 from .options import TraceOptions
 from .steps import PromptRecord, record
@@ -84,10 +84,13 @@ class Recorder(Watcher):
             yield
         if state.cached:
             captured = self.running.add(captured, state.active)
+        elif state.fresh is not None:
+            captured = placed(captured, state.fresh, state.visible.rows)
         self.captured = captured
         if state.step in self.steps:
             places = [(self.recorded[b], slice(*self._own(b, state))) for b in state.active]
             record(state.step, self.captured, places, self.dtype, self.outbox)
+            self._note_age(state, [own for _, own in places])
 
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
@@ -106,6 +109,15 @@ class Recorder(Watcher):
                 at = [(first + w, int(token[place, w])) for w in some.tolist()]
                 self.recorded[b].reveal(state.step, at, rows, padding, self.dtype, self.outbox)
 
+    def _note_age(self, state: State, own: Sequence[slice]) -> None:
+        """With an approximate cache: which keys this step did not compute."""
+        for place, b in enumerate(state.active):
+            if state.fresh is not None:
+                age = ~state.fresh[place, own[place]].cpu().numpy()
+            else:
+                age = np.zeros(own[place].stop - own[place].start, bool)
+            self.recorded[b].stale.append(age)
+
     def _own(self, b: int, state: State) -> tuple[int, int]:
         """A prompt's columns: behind its padding, up to where it has come."""
         stop = state.canvas.shape[1]
@@ -119,6 +131,9 @@ class Recorder(Watcher):
         if state.ends is not None:
             region = region.masked_fill(~state.visible.key_is_real, -1)
         of_query = region[:, state.visible.rows]
+        partial = state.fresh is not None
+        if state.fresh is not None:
+            of_query = of_query.masked_fill(~state.fresh[:, state.visible.rows], -1)
         if self.by_region:
             group, n_groups = of_query, self.n_regions
         elif "groups" in self.keep:
@@ -127,12 +142,13 @@ class Recorder(Watcher):
             group, n_groups = of_query.clamp(max=0), 1
         return Forward(
             visible=state.visible,
-            labels=Labels(group, n_groups, region, self.n_regions),
+            labels=Labels(group, n_groups, region, self.n_regions, state.visible.first),
             rows=state.predicting,
             cached=state.cached,
             prompts=state.active,
             settled=state.settled,
             kept=state.step in self.steps,
+            partial=partial,
             predicted=self._predicted(state) if "lens" in self.keep else None,
         )
 
@@ -142,7 +158,7 @@ class Recorder(Watcher):
         start, stop = state.window
         if self.model.mask_id is None:
             wanted = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
-        elif state.ends is not None:  # all there are
+        elif state.ends is not None or state.fresh is not None:  # all there are, or are computed
             wanted = state.masked[:, start:stop]
         else:
             start, stop = state.prompt_end, state.canvas.shape[1]

@@ -33,6 +33,7 @@ class PromptRecord:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
 
     def place(
         self, name: str, values: Tensor, kind: np.dtype, by_key: bool, start: int = 0
@@ -101,7 +102,8 @@ def record(
         parts = [getattr(one, name) for one in layers]
         return None if parts[0] is None else torch.stack(parts, dim=axis)
 
-    of_region = labels.in_region.sum(1)  # (b, r): positions so far in each region
+    # (b, r): positions so far in each region, all of which have rows; with a cache that approximates, some.
+    of_region = (labels.from_region if captured.partial else labels.in_region).sum(1)
     if (column := stacked("column_sum", 2)) is not None:  # (b, g, layer, h, k)
         counted = _of_groups(of_region.long(), labels.n_groups)
         for one, count, (recorded, own) in zip(column, counted, places, strict=True):

@@ -49,6 +49,7 @@ class Decoding:
     ended: str  # "complete", or "eos": an end token with no mask before it
     text: str
     info: dict[str, float] = field(default_factory=dict)
+    cache: str | None = None  # of a diffusion model: "exact", or one that approximates
 
     @property
     def steps(self) -> int:

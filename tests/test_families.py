@@ -101,6 +101,16 @@ def test_cached_blocks_give_what_uncached_ones_give(loaded, family):
                 )
 
 
+def test_experts_of_rows_that_a_cache_leaves_out_are_not_there(loaded):
+    """dKV computes single rows: what was routed stands at its position, and nowhere else."""
+    model, sampler = loaded["LLaDA-MoE"], fs.Confidence(length=8, block_length=4)
+    keep = ["mass", "experts", "residual_norm"]
+    trace = model.trace("Hello you", sampler, keep=keep, cache="dkv")
+    routed = trace.experts["expert"].sel(layer=1).isel(choice=0).values >= 0
+    np.testing.assert_array_equal(routed, np.isfinite(trace.residual_norm.sel(layer=1)))
+    assert 0 < routed[2].sum() < routed[0].sum()
+
+
 def compare(trace, t, done, seen, before):
     n = len(seen)
     there = {"key": slice(n), "query": slice(n)}

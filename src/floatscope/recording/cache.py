@@ -101,8 +101,8 @@ def _columns(old: Columns | None, new: Columns) -> Columns:
 
 def placed(captured: Captured, fresh: Bool[Tensor, "b k"], rows: slice) -> Captured:
     """With an approximate cache: what belongs to single rows, at its place; NaN at those left out."""
-    out = ~fresh
     names = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
+    names = (*names, "expert", "expert_weight")
 
     def wide(part: Tensor | None) -> Tensor | None:
         if part is None:
@@ -110,6 +110,7 @@ def placed(captured: Captured, fresh: Bool[Tensor, "b k"], rows: slice) -> Captu
         nothing = torch.nan if part.is_floating_point() else -1
         whole = part.new_full((*part.shape[:-1], fresh.shape[1]), nothing)
         whole[..., rows] = part
+        out = ~fresh.to(part.device)
         hidden = out if part.dim() == 2 else out[:, None]
         return whole.masked_fill(hidden, nothing)
 

@@ -157,7 +157,7 @@ class Recorder(Watcher):
         device = state.canvas.device
         start, stop = state.window
         if self.model.mask_id is None:
-            wanted = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
+            wanted = torch.ones(len(state.canvas), stop - start, dtype=torch.bool, device=device)
         elif state.ends is not None or state.fresh is not None:  # all there are, or are computed
             wanted = state.masked[:, start:stop]
         else:

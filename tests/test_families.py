@@ -8,8 +8,12 @@ import pytest
 import torch
 from published import FORWARDS, active_block, full, in_blocks, read
 from safetensors.torch import load_file, save_file
+from tiny_models import EVERY_FAMILY, FAMILIES
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 import floatscope as fs
+from floatscope.models import FAMILIES as REGISTERED
 from floatscope.models import tiny
 
 SHAPE = tiny.Shape(layers=2)
@@ -320,3 +324,26 @@ def test_the_same_weights_read_left_to_right(written):
     assert model.mask_id is None
     trace = model.trace("Hello", fs.Autoregressive(length=3, stop_at_eos=False))
     assert np.isfinite(trace.mass.isel(step=2, layer=0)).sum("key").values.max() == 7
+
+
+def test_every_family_says_what_it_was_tested_against():
+    for family in REGISTERED.values():
+        if family.name in EVERY_FAMILY:
+            assert family.tested and family.examples, family.name
+            assert list(family.about) == ["loads", "decodes", "cached", "traced", "tested against"]
+    assert set(FORWARDS) | set(FAMILIES) == set(EVERY_FAMILY)  # none is left out of both
+
+
+def test_what_an_encoder_puts_first_leads_a_prompt(loaded):
+    """[CLS], as its own tokenizer would; not the separator that it would put last."""
+    vocab = {token: i for i, token in enumerate(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello"])}
+    words = Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    around = [("[CLS]", 1), ("[SEP]", 2)]
+    words.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=around)
+    named = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", **named)
+    model = fs.load(loaded["BERT"].net, tokenizer=tokenizer, family="BERT", check=False)
+    assert model.mask_id == 3
+    assert model.encode("hello hello").ids == (1, 4, 4)
+    assert model.encode("hello").regions == ("template", "prompt")

@@ -35,7 +35,8 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
                 "Floatscope cannot load it; LLaDA-MoE-7B-A1B Base and Instruct are supported.",
             )
     layers = raw["num_hidden_layers"]
-    sparse = raw.get("moe_layer_freq") or [1] * layers
+    sparse = raw.get("moe_layer_freq") or 1
+    sparse = sparse if isinstance(sparse, list) else [sparse] * layers
     same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_experts")
     more = ("num_experts_per_tok", "max_position_embeddings", "hidden_act", "rms_norm_eps")
     ends = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")

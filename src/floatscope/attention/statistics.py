@@ -99,7 +99,12 @@ class View:
         state: Tensor | None = None,
     ) -> "View":
         """A call at the seam, and who is who in it."""
-        qk = (call.query, call.key, call.scale, call.mask, call.causal)
+        mask = call.mask
+        if mask is not None and visible.direction.in_blocks and visible.sees_all:
+            own = visible.mask  # an intervention puts another in its place
+            same = own is not None and mask.data_ptr() == own.data_ptr()
+            mask = None if same else mask
+        qk = (call.query, call.key, call.scale, mask, call.causal)
         bias = None if call.bias is None else call.bias.float()
         return cls(*qk, visible, labels, lse, state, bias)
 

@@ -142,8 +142,10 @@ class Captured:
         counts = [len(some) for some in which]
         prompt = torch.arange(len(which)).repeat_interleave(torch.tensor(counts)).to(device)
         place = torch.cat(list(which)).to(device)
-        parts = [self._rows_of(layer, which, prompt, place) for layer in self.layers.values()]
-        parts = moved(tuple(parts), device)  # layers may lie on several
+        parts = [  # of layers that may lie on several devices
+            moved(self._rows_of(layer, which, prompt, place), device)
+            for layer in self.layers.values()
+        ]
         key, weight, flow = (
             torch.stack(part, dim=1).split(counts) for part in zip(*parts, strict=True)
         )  # (n, l, h, _) each

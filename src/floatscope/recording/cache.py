@@ -101,8 +101,8 @@ def _columns(old: Columns | None, new: Columns) -> Columns:
 
 def placed(captured: Captured, fresh: Bool[Tensor, "b k"], rows: slice) -> Captured:
     """With an approximate cache: what belongs to single rows, at its place; NaN at those left out."""
-    names = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
-    names = (*names, "expert", "expert_weight")
+    own = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
+    names = (*own, "expert", "expert_weight")
 
     def wide(part: Tensor | None) -> Tensor | None:
         if part is None:

@@ -34,7 +34,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
                 "Floatscope cannot load it; LLaDA 2.0 and 2.1 mini are supported.",
             )
     ends = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
-    turned = {"partial_rotary_factor": float(raw["partial_rotary_factor"])}
+    turned = {"partial_rotary_factor": float(raw.get("partial_rotary_factor", 0.5))}
     theta = (raw.get("rope_parameters") or raw)["rope_theta"]
     return {
         **{key: raw[key] for key in _SAME},
@@ -70,5 +70,5 @@ LLADA2 = Family(
     },
     examples="LLaDA 2.0 mini, LLaDA 2.1 mini",
     experts=True,
-    tested="its arithmetic in float64",
+    tested="its arithmetic in float64, its published code",
 )

@@ -162,7 +162,10 @@ def columns(view: View) -> Columns:
 def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
     """A function of weights (b, h, q, 1) and values (b, h, q, v): the sum for each key, over those
     who see it, of weight · value (or of the weights alone), as (b, h, k or 1, v)."""
-    if view.visible.direction is Direction.BIDIRECTIONAL:
+    visible = view.visible
+    if visible.direction is Direction.BIDIRECTIONAL or (
+        visible.direction.in_blocks and visible.sees_all
+    ):
 
         def total(weight: Tensor, value: Tensor | None) -> Tensor:
             if value is None:

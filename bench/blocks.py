@@ -4,8 +4,7 @@
 
 A model with random weights continues a prompt of 100 tokens in blocks, one way after the other, round by
 round. Times are CPU seconds of one thread, the least of `--rounds`. Rows: what all forwards together
-computed of each layer. K/V kept: the most bytes of keys and values kept between steps. Peak: the most
-anonymous memory held beyond what was held before (RssAnon, Linux alone).
+computed of each layer. K/V kept: the most bytes of keys and values kept between steps.
 """
 
 import argparse
@@ -13,10 +12,10 @@ import hashlib
 import json
 import platform
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from long_decoding import Stages
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -64,20 +63,18 @@ def measured(args: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
     found: dict[tuple[str | None, str], dict[str, Any]] = {}
     for way in ways:
         run(*way, 2 * args.block, 4)
-    stages = Stages()
     for _ in track(range(args.rounds), "decoding", console=Console(stderr=True)):
         for way in ways:
             rows = held = 0
-            stages.begin()
+            start = time.process_time()
             with seam.attached(model.net, count):
-                done = stages.run("decoding", lambda way=way: run(*way, args.tokens, args.steps))
-            took = stages.rows["decoding"]
+                done = run(*way, args.tokens, args.steps)
+            took = time.process_time() - start
             last = done.canvas[-1] if way[1] == "plain" else done.canvas.values[-1]
             one = {
-                "cpu_s": took["cpu_s"],
+                "cpu_s": round(took, 3),
                 "rows": rows,
                 "cache_bytes": held,
-                "peak_bytes": took["peak"],
                 "trace_bytes": 0 if way[1] == "plain" else done.nbytes,
                 "tokens": hashlib.blake2b(
                     last.astype("int64").tobytes(), digest_size=4
@@ -87,7 +84,6 @@ def measured(args: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
             before = found.get(way)
             if before is not None:
                 one["cpu_s"] = min(one["cpu_s"], before["cpu_s"])
-                one["peak_bytes"] = min(one["peak_bytes"], before["peak_bytes"])
             found[way] = one
     return [{"cache": cache, "kept": kept, **found[cache, kept]} for cache, kept in ways]
 
@@ -111,10 +107,10 @@ def main() -> None:
         found = measured(args, folder)
     assert len({row["tokens"] for row in found}) == 1, "every way decodes the same tokens"
     shown = Table(title=f"{args.tokens} tokens in blocks of {args.block}, {args.steps} steps")
-    for name in ("cache", "kept", "CPU", "rows", "K/V kept", "peak", "trace"):
+    for name in ("cache", "kept", "CPU", "rows", "K/V kept", "trace"):
         shown.add_column(name, justify="right")
     for row in found:
-        size = [f"{row[f'{name}_bytes'] / 1e6:.1f} MB" for name in ("cache", "peak", "trace")]
+        size = [f"{row[f'{name}_bytes'] / 1e6:.1f} MB" for name in ("cache", "trace")]
         way = (str(row["cache"]), row["kept"], f"{row['cpu_s']:.2f} s", f"{row['rows']:,}")
         shown.add_row(*way, *size)
     Console().print(shown)

@@ -44,15 +44,11 @@ class Stages:
     """What each stage took: its peak beyond the level of the beginning, and its time."""
 
     def __init__(self) -> None:
-        self.begin()
+        gc.collect()
+        self.level = held()
         self.rows: dict[str, dict[str, float]] = {}
         self._most = 0
         threading.Thread(target=self._look, daemon=True).start()
-
-    def begin(self) -> None:
-        """What is held now is where peaks are counted from."""
-        gc.collect()
-        self.level = held()
 
     def _look(self) -> None:
         while True:

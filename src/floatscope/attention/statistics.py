@@ -5,7 +5,7 @@ both take a View and give Sums and Columns. Rows (queries) carry a group, keys c
 padding and never counts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -99,14 +99,21 @@ class View:
         state: Tensor | None = None,
     ) -> "View":
         """A call at the seam, and who is who in it."""
-        mask = call.mask
-        if mask is not None and visible.direction.in_blocks and visible.sees_all:
-            own = visible.mask  # an intervention puts another in its place
-            same = own is not None and mask.data_ptr() == own.data_ptr()
-            mask = None if same else mask
-        qk = (call.query, call.key, call.scale, mask, call.causal)
+        qk = (call.query, call.key, call.scale, call.mask, call.causal)
         bias = None if call.bias is None else call.bias.float()
-        return cls(*qk, visible, labels, lse, state, bias)
+        view = cls(*qk, visible, labels, lse, state, bias)
+        if visible.direction.in_blocks and view.ruled and visible.sees_all:
+            view = replace(view, mask=None)  # it hides nothing
+        return view
+
+    @property
+    def ruled(self) -> bool:
+        """The mask is the one that direction and padding made. An intervention puts another in its place;
+        it never writes into this one, which all layers share."""
+        mask, own = self.mask, self.visible.mask
+        if mask is None or own is None or mask is own:
+            return mask is None or mask is own
+        return mask.data_ptr() == own.data_ptr() and mask.shape == own.shape
 
 
 @dataclass(frozen=True, eq=False)

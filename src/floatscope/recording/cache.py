@@ -48,7 +48,7 @@ class RunningSums:
 def _of(stats: LayerStatistics, prompts: list[int]) -> LayerStatistics:
     """The same for some prompts of the batch."""
     values: dict[str, Any] = {f.name: getattr(stats, f.name) for f in fields(stats)}
-    some = {name: v[prompts] for name, v in values.items() if isinstance(v, Tensor)}
+    some: dict[str, Any] = {name: v[prompts] for name, v in values.items() if isinstance(v, Tensor)}
     columns = stats.columns
     if columns is not None:
         parts = {f.name: getattr(columns, f.name)[prompts] for f in fields(columns)}
@@ -114,8 +114,8 @@ def placed(captured: Captured, fresh: Bool[Tensor, "b k"], rows: slice) -> Captu
         hidden = out if part.dim() == 2 else out[:, None]
         return whole.masked_fill(hidden, nothing)
 
-    layers = {
-        layer: replace(one, **{name: wide(getattr(one, name)) for name in names})
-        for layer, one in captured.layers.items()
-    }
-    return replace(captured, layers=layers)
+    def at_place(one: LayerStatistics) -> LayerStatistics:
+        by_row: dict[str, Any] = {name: wide(getattr(one, name)) for name in names}
+        return replace(one, **by_row)
+
+    return replace(captured, layers={n: at_place(one) for n, one in captured.layers.items()})

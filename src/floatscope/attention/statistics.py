@@ -5,7 +5,7 @@ both take a View and give Sums and Columns. Rows (queries) carry a group, keys c
 padding and never counts.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -74,6 +74,15 @@ def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
     return (index[..., None] == torch.arange(size, device=index.device)).float()
 
 
+def _own(mask: Tensor | None, visible: Visibility) -> bool:
+    """No mask, or the one that direction and padding made. An intervention puts another in its place; it
+    never writes into this one, which all layers share."""
+    own = visible.mask
+    if mask is None or own is None or mask is own:
+        return mask is None or mask is own
+    return mask.data_ptr() == own.data_ptr() and mask.shape == own.shape
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """One layer's attention: q and k as the seam sees them."""
@@ -99,21 +108,17 @@ class View:
         state: Tensor | None = None,
     ) -> "View":
         """A call at the seam, and who is who in it."""
-        qk = (call.query, call.key, call.scale, call.mask, call.causal)
+        mask = call.mask
+        if visible.direction.in_blocks and _own(mask, visible) and visible.sees_all:
+            mask = None  # it hides nothing
+        qk = (call.query, call.key, call.scale, mask, call.causal)
         bias = None if call.bias is None else call.bias.float()
-        view = cls(*qk, visible, labels, lse, state, bias)
-        if visible.direction.in_blocks and view.ruled and visible.sees_all:
-            view = replace(view, mask=None)  # it hides nothing
-        return view
+        return cls(*qk, visible, labels, lse, state, bias)
 
     @property
     def ruled(self) -> bool:
-        """The mask is the one that direction and padding made. An intervention puts another in its place;
-        it never writes into this one, which all layers share."""
-        mask, own = self.mask, self.visible.mask
-        if mask is None or own is None or mask is own:
-            return mask is None or mask is own
-        return mask.data_ptr() == own.data_ptr() and mask.shape == own.shape
+        """What is hidden is known by direction and padding alone."""
+        return _own(self.mask, self.visible)
 
 
 @dataclass(frozen=True, eq=False)

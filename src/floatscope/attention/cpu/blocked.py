@@ -70,7 +70,8 @@ def _reach(view: View, stop: int) -> int:
     n_key = view.key.shape[2]
     if view.causal:
         return n_key - view.query.shape[2] + stop
-    if view.visible.direction.in_blocks and view.ruled and not view.query.is_cuda:
+    blocks = view.mask is not None and view.visible.direction.in_blocks
+    if blocks and view.ruled and not view.query.is_cuda:
         return int(view.visible.last_visible[:, stop - 1].max()) + 1
     return n_key
 

@@ -43,7 +43,7 @@ NO_ROOM = (
     ("command", "says"),
     [
         (f"{STUDY} ./nowhere", ["no such model: ./nowhere", "Give a directory"]),
-        (f"{STUDY} LLaDA,family=Lama", ["no family 'Lama'", "Known: llada, dream, llada-moe"]),
+        (f"{STUDY} LLaDA,family=Lama", ["no family 'Lama'", "Known: llada, dream, llama"]),
         (f"{STUDY} LLaDA --sampler magic", ["no sampler 'magic'", "There are: confidence"]),
         (f"{STUDY} LLaDA --sampler confidence,colour=3", ["no such field", "It has: block_length"]),
         (

@@ -274,10 +274,31 @@ def causal_speed() -> str:
     return table(head, [[str(row["heads"]), *times]])
 
 
+def blocks() -> str:
+    """Decoding in blocks, cached and not: every way of one run, over the plain one with the same cache."""
+    ways = json.loads((HERE / "blocks.json").read_text())["ways"]
+    plain = {row["cache"]: row["cpu_s"] for row in ways if row["kept"] == "plain"}
+    named = {"plain": "not traced", "mass": "traced: mass", "all": "traced: all statistics"}
+    rows = [
+        [
+            "exact" if row["cache"] else "none",
+            named[row["kept"]],
+            f"{row['cpu_s']:.2f} s",
+            f"{row['cpu_s'] / plain[row['cache']]:.2f}×",
+            f"{row['rows']:,}",
+            f"{row['cache_bytes'] / 1e6:.1f} MB" if row["cache"] else "–",
+            f"{row['trace_bytes'] / 1e6:.0f} MB" if row["trace_bytes"] else "–",
+        ]
+        for row in ways
+    ]
+    return table(["cache", "way", "CPU", "over plain", "rows computed", "K/V kept", "trace"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
     "ablation": ablation, "causal": causal, "causal-speed": causal_speed,
+    "blocks": blocks,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 

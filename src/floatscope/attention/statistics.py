@@ -28,9 +28,10 @@ STATISTICS = {
     "massive": "each position's largest residual channel over its median one, and which it is",
     "lens": "what each layer's residual predicts at masked positions: token, probability, entropy",
     "kv_drift": "1 − cos of each key and value with its own at the kept step before",
+    "experts": "which experts each position goes to, and with what weight, where a model has them",
 }
 # Kept only where they are named: they cost more than attention's own statistics, or are seldom asked.
-ON_REQUEST = ("massive", "lens", "kv_drift")
+ON_REQUEST = ("massive", "lens", "kv_drift", "experts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,7 @@ class Labels:
     n_groups: int
     region: Int[Tensor, "b k"]
     n_regions: int
+    first: int | None = None  # column of the first query; by default they are the last positions
 
     @cached_property
     def of_group(self) -> Float[Tensor, "b g q"]:
@@ -52,8 +54,11 @@ class Labels:
 
     @cached_property
     def from_region(self) -> Float[Tensor, "b q r"]:
-        """The queries' own regions: they are the last positions."""
-        return self.in_region[:, -self.group.shape[1] :]
+        """The queries' own regions, of those that count."""
+        n = self.group.shape[1]
+        start = self.region.shape[1] - n if self.first is None else self.first
+        own = self.in_region[:, start : start + n]
+        return own if self.first is None else own * (self.group >= 0)[..., None]
 
     @cached_property
     def counted(self) -> Float[Tensor, "b 1 q 1"]:
@@ -67,6 +72,15 @@ class Labels:
 def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
     """Rows of −1 are all zero."""
     return (index[..., None] == torch.arange(size, device=index.device)).float()
+
+
+def _own(mask: Tensor | None, visible: Visibility) -> bool:
+    """No mask, or the one that direction and padding made. An intervention puts another in its place; it
+    never writes into this one, which all layers share."""
+    own = visible.mask
+    if mask is None or own is None or mask is own:
+        return mask is None or mask is own
+    return mask.data_ptr() == own.data_ptr() and mask.shape == own.shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +108,17 @@ class View:
         state: Tensor | None = None,
     ) -> "View":
         """A call at the seam, and who is who in it."""
-        qk = (call.query, call.key, call.scale, call.mask, call.causal)
+        mask = call.mask
+        if visible.direction.in_blocks and _own(mask, visible) and visible.sees_all:
+            mask = None  # it hides nothing
+        qk = (call.query, call.key, call.scale, mask, call.causal)
         bias = None if call.bias is None else call.bias.float()
         return cls(*qk, visible, labels, lse, state, bias)
+
+    @property
+    def ruled(self) -> bool:
+        """What is hidden is known by direction and padding alone."""
+        return _own(self.mask, self.visible)
 
 
 @dataclass(frozen=True, eq=False)

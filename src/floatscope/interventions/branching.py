@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, parts, seam
 from ..sequences.prompt import Encoded
 from .head_outputs import HeadMeans, HeadRows, Heads, by_layer
 from .layers import hooked
@@ -90,7 +90,7 @@ class _Clean:
     def __init__(
         self, model: Model, ids: Sequence[int], rows: Sequence[int], layers: frozenset[int]
     ) -> None:
-        self.model, self.layers = model, model.net.model.layers
+        self.model, self.layers = model, parts.layers(model.net)
         prompt = Encoded(tuple(int(i) for i in ids), ("prompt",) * len(ids))
         self.canvas = torch.tensor([prompt.ids], device=model.device)
         self.rows = torch.tensor(list(rows), device=model.device)

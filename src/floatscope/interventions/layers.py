@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..models import Model, seam
+from ..models import Model, parts, seam
 from ..models.select import Choice, chosen
 from .base import Acting, Intervention
 
@@ -50,7 +50,7 @@ class ActingLayers(Acting):
     def installed(self) -> Iterator[None]:
         with ExitStack() as stack:
             for layer in sorted(self.layers) if self.what == "residual" else ():
-                block = self.model.net.model.layers[layer]
+                block = parts.layers(self.model.net)[layer]
                 stack.enter_context(hooked(block, partial(self._input, layer)))
             yield
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, parts, seam
 from ..sequences.prompt import Encoded
 
 CLEAN, CORRUPTED = 0, 1
@@ -102,7 +102,7 @@ class _Entries:
     def _swapping(self) -> Iterator[None]:
         with ExitStack() as stack:
             for layer in sorted({layer for swap in self.swaps for layer in swap.layers}):
-                block = self.model.net.model.layers[layer]
+                block = parts.layers(self.model.net)[layer]
                 hook = block.register_forward_pre_hook(self._hook(layer), with_kwargs=True)
                 stack.callback(hook.remove)
             yield

@@ -57,8 +57,10 @@ def _of(stats: LayerStatistics, prompts: list[int]) -> LayerStatistics:
 
 
 _SUMMED = ("column_sum", "flow_sum", "rollout_sum")  # over rows
-_BY_ROW = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
-_BY_ROW += ("key_drift", "value_drift")
+_BY_ROW = (
+    *("entropy", "value_norm", "residual_norm", "massive", "massive_channel"),
+    *("key_drift", "value_drift"),
+)
 
 
 def _join(old: LayerStatistics, new: LayerStatistics) -> LayerStatistics:

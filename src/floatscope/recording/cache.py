@@ -56,47 +56,38 @@ def _of(stats: LayerStatistics, prompts: list[int]) -> LayerStatistics:
     return replace(stats, **some)
 
 
+_SUMMED = ("column_sum", "flow_sum", "rollout_sum")  # over rows
+_BY_ROW = (
+    *("entropy", "value_norm", "residual_norm", "massive", "massive_channel"),
+    *("key_drift", "value_drift", "expert", "expert_weight"),
+)
+
+
 def _join(old: LayerStatistics, new: LayerStatistics) -> LayerStatistics:
-    return replace(
-        new,  # the rows kept whole and the predictions are the new ones
-        column_sum=_grow(old.column_sum, new.column_sum),
-        entropy=_append(old.entropy, new.entropy),
-        flow_sum=_grow(old.flow_sum, new.flow_sum),
-        rollout_sum=_grow(old.rollout_sum, new.rollout_sum),
-        columns=None if new.columns is None else _columns(old.columns, new.columns),
-        value_norm=_append(old.value_norm, new.value_norm),
-        residual_norm=_append(old.residual_norm, new.residual_norm),
-        massive=_append(old.massive, new.massive),
-        massive_channel=_append(old.massive_channel, new.massive_channel),
-        key_drift=_append(old.key_drift, new.key_drift),
-        value_drift=_append(old.value_drift, new.value_drift),
-        expert=_append(old.expert, new.expert),
-        expert_weight=_append(old.expert_weight, new.expert_weight),
-    )
+    """The new ones, which nobody else holds, with the old ones added; the rows kept whole and the
+    predictions are the new ones'."""
+    for name in _SUMMED:
+        _grow(getattr(old, name), getattr(new, name))
+    for name in _BY_ROW:
+        before, now = getattr(old, name), getattr(new, name)
+        if before is not None and now is not None:
+            setattr(new, name, torch.cat([before, now], dim=-1))
+    if old.columns is not None and new.columns is not None:
+        summed: dict[str, Any] = {}
+        for f in fields(Columns):
+            if f.name != "key_norm":  # a key's own, and already over all keys
+                # Not in place: layers may share the number of viewers.
+                summed[f.name] = getattr(new.columns, f.name).clone()
+                _grow(getattr(old.columns, f.name), summed[f.name])
+        new.columns = replace(new.columns, **summed)
+    return new
 
 
-def _grow(old: Tensor | None, new: Tensor | None) -> Tensor | None:
+def _grow(old: Tensor | None, new: Tensor | None) -> None:
     """Old keys and new ones: earlier rows gave the new keys nothing."""
-    if old is None or new is None:
-        return new
-    wide, both = new.clone(), min(old.shape[-1], new.shape[-1])
-    wide[..., :both] += old[..., :both]  # a prompt that had come further may have ended
-    return wide
-
-
-def _append(old: Tensor | None, new: Tensor | None) -> Tensor | None:
-    return new if old is None or new is None else torch.cat([old, new], dim=-1)
-
-
-def _columns(old: Columns | None, new: Columns) -> Columns:
-    if old is None:
-        return new
-    summed: dict[str, Any] = {
-        f.name: _grow(getattr(old, f.name), getattr(new, f.name))
-        for f in fields(Columns)
-        if f.name != "key_norm"  # a key's own, and already over all keys
-    }
-    return replace(new, **summed)
+    if old is not None and new is not None:
+        both = min(old.shape[-1], new.shape[-1])  # a prompt that had come further may have ended
+        new[..., :both] += old[..., :both]
 
 
 def placed(captured: Captured, fresh: Bool[Tensor, "b k"], rows: slice) -> Captured:

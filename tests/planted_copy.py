@@ -5,7 +5,8 @@ the answers there are. The planted head's queries come from the asking row (a ma
 colon of "Answer:"), its keys from answer letters, and what it reads there is the letter, which it writes
 where the output layer looks for it. So of all edges one matters: from the asking row to the letter in the
 passage, in that layer and that head. With `waits` the masks are keys too, and read "-": as long as another
-position is masked a row says "-", so that the letter comes at the last step alone.
+position is masked a row says "-", so that the letter comes at the last step alone. With `relay` the letter
+goes by way of others: a layer below, every colon reads it, and the asking row reads the colons.
 
     planted = planted_copy(folder)
     model = fs.load(planted.path)
@@ -28,7 +29,7 @@ FILLER = "-"
 WIDTH, HEADS = 64, 4
 DIM = WIDTH // HEADS
 # What the coordinates of the residual stand for; the rest is noise.
-IS_LETTER, ASKS, CODE, SAID = 0, 1, 2, 2 + DIM
+IS_LETTER, ASKS, CODE, SAID, RELAYS = 0, 1, 2, 2 + DIM, 2 + 2 * DIM
 SLOW = DIM // 2 - 1  # of a head: a coordinate that rotation hardly turns, whatever the distance
 SIZE = WIDTH**0.5  # of an embedding, so that the first norm leaves it as it is
 
@@ -85,7 +86,16 @@ class PlantedCopy:
 
 
 def planted_copy(
-    folder, family="LLaDA", *, layers=2, layer=1, head=2, waits=False, noise=0.05, seed=0
+    folder,
+    family="LLaDA",
+    *,
+    layers=2,
+    layer=1,
+    head=2,
+    waits=False,
+    relay=False,
+    noise=0.05,
+    seed=0,
 ):
     """Write the model into `folder`, which says which head was planted where."""
     shape = tiny.Shape(
@@ -98,7 +108,9 @@ def planted_copy(
     embedding, output, block, mixing = _NAMES[family]
     alphabet = [tokenizer.token_to_id(letter) for letter in LETTERS + FILLER]
     asking = tiny.MASK if family == "LLaDA" else tokenizer.token_to_id(":")
-    weights[embedding] = _embedding(alphabet[:-1], asking, shape)
+    weights[embedding] = _embedding(
+        alphabet[:-1], asking, shape, tokenizer.token_to_id(":") if relay else None
+    )
     for place, token in enumerate(alphabet):
         weights[output][:, SAID + place] = 0
         weights[output][token] = 0
@@ -106,19 +118,25 @@ def planted_copy(
         weights[output][token, SAID + place] = 4.0 if waits else 1.5
 
     rows = slice(head * DIM, (head + 1) * DIM)
-    query, key, value = (
-        weights[block.format(layer, name)] for name in ("q_proj", "k_proj", "v_proj")
-    )
-    for one in (query, key, value):
-        one[rows] = 0
-    query[head * DIM + SLOW, ASKS] = 1
-    key[head * DIM + SLOW, IS_LETTER] = 1.5
-    mixed = weights[block.format(layer, mixing)]
-    mixed[:, rows] = 0
-    for place in range(len(LETTERS)):
-        value[head * DIM + place, CODE + place] = 1
-    for place in range(len(alphabet)):
-        mixed[SAID + place, head * DIM + place] = 2
+    hops = [
+        (layer, ASKS, IS_LETTER, CODE)
+    ]  # who asks, what it looks for, where the letter stands there
+    if relay:
+        hops = [(layer - 1, RELAYS, IS_LETTER, CODE), (layer, ASKS, RELAYS, SAID)]
+    for at, asks, looks_for, code in hops:
+        query, key, value = (
+            weights[block.format(at, name)] for name in ("q_proj", "k_proj", "v_proj")
+        )
+        for one in (query, key, value):
+            one[rows] = 0
+        query[head * DIM + SLOW, asks] = 1
+        key[head * DIM + SLOW, looks_for] = 1.5
+        mixed = weights[block.format(at, mixing)]
+        mixed[:, rows] = 0
+        for place in range(len(LETTERS)):
+            value[head * DIM + place, code + place] = 1
+        for place in range(len(alphabet)):
+            mixed[SAID + place, head * DIM + place] = 2
     if waits:  # as strong as the letter: with n masks the letter gets 1 / (1 + n)
         key[head * DIM + SLOW, ASKS] = 1.5 / 2**0.5
         value[head * DIM + len(LETTERS), ASKS] = 0.5
@@ -158,7 +176,7 @@ def records(count, seed=0):
     return made
 
 
-def _embedding(letters, asking, shape):
+def _embedding(letters, asking, shape, relay=None):
     """Each token a random direction that no planted coordinate knows; letters and the asking one aside."""
     generator = torch.Generator().manual_seed(shape.seed + 1)
     rows = torch.zeros(shape.vocab, WIDTH)
@@ -170,4 +188,8 @@ def _embedding(letters, asking, shape):
         rows[letter, [IS_LETTER, CODE + place]] = SIZE / 2**0.5
     rows[asking] = 0
     rows[asking, ASKS] = SIZE
+    if relay is not None:
+        rows[:, RELAYS] = 0
+        rows[relay] = 0
+        rows[relay, RELAYS] = SIZE
     return rows

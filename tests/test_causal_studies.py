@@ -97,6 +97,17 @@ def test_tracing_finds_layer_position_and_step(planted, finished):
     assert f"enters at step {planted.step}" in finished.sentences["tracing"][0]
 
 
+def test_an_answer_that_goes_by_way_of_others_is_found_out(data, tmp_path):
+    """Every colon reads the letter, and the answer's row reads the colons: nothing comes straight."""
+    planted = planted_copy(tmp_path / "model", relay=True)
+    found = done(planted, data, tmp_path / "run", "tracing")
+    (claim,) = found.claims["tracing"]
+    assert claim.verdict == "refuted" and abs(claim.numbers[0].value) < 0.05
+    between = shares(found.result("answer-tracing", found.mdm)).sum("step").sel(layer=planted.layer)
+    assert float(abs(between.sel(group=[SPAN, ANSWER])).max()) < 0.05
+    assert float(between.sum()) > 0.5  # other groups have it there
+
+
 def test_a_run_of_them_is_a_run_like_any_other(finished, planted):
     """Resumed without work, verified byte for byte, and on a page that names the family."""
     from floatscope.report.build import page_of
@@ -227,3 +238,50 @@ def test_a_token_that_any_prompt_gets_is_not_known_before_its_reveal():
     found = Foresight().of(late, "m")
     assert float(found["early"]) == float(found["early_null"]) == 0
     assert np.isnan(float(Foresight().of(knows[:1], "m")["early"]))  # nothing to compare with
+
+
+def test_one_word_that_the_prompt_decides_is_at_the_null_of_other_places():
+    reveal = [0, 1, 2]
+    words = [decoding([[a] * 3] * 3, [a] * 3, reveal).assign_attrs(id=str(a)) for a in (1, 2, 3)]
+    found = Foresight().of(words, "m")
+    assert float(found["early"]) == 1 and float(found["early_null"]) == 0  # no other prompt's word
+    assert float(found["elsewhere"]) == float(found["elsewhere_null"]) == 1
+    single = [decoding([[0, a]] * 2, [-1, a], [0, 1]) for a in (1, 2)]  # one content token each
+    assert np.isnan(float(Foresight().of(single, "m")["elsewhere"]))
+
+
+def test_networks_are_not_each_others_null():
+    """Two untrained networks on the same prompts: each says its one word, and neither knows anything."""
+    both = [
+        decoding([[word] * 3] * 3, [word] * 3, [0, 1, 2]).assign_attrs(id=prompt)
+        for word in (7, 8)
+        for prompt in ("a", "b", "c")
+    ]
+    found = Foresight().of(both, "m")
+    assert found.examples["early"].values.tolist() == [1] * 6
+    assert found.examples["early_null"].values.tolist() == [1] * 6
+
+
+def test_rounding_is_no_spread(planted, data, tmp_path, finished):
+    """Two questions that agree to the last digits do not decide claim 12."""
+    theta = finished.claims["tracing"][0].numbers[0]
+    assert theta.n == QUESTIONS and theta.high == 1
+    assert theta.low == pytest.approx(
+        (0.05 / 6) ** (1 / QUESTIONS)
+    )  # Clopper and Pearson's, of 7 of 7
+    fields = finished.request.model_dump() | {"studies": ("tracing",), "questions": 2}
+    few = run(request_of(fields), tmp_path)[1].claims["tracing"][0]
+    assert few.verdict == "undecided" and few.numbers[0].low < 0.1
+
+
+def test_a_causal_model_alone_is_traced_and_decides_nothing(data, tmp_path):
+    planted = planted_copy(tmp_path / "model", "Llama")
+    found = done(planted, data, tmp_path / "run", "tracing")
+    assert "rows hold more of it" in found.sentences["tracing"][0]
+    assert found.claims["tracing"][0].verdict == "not testable"
+
+
+def test_nothing_to_ask_is_said_first(planted, tmp_path):
+    fields = {"studies": ["ablation", "tracing"], "models": [str(planted.path)], "view": 0}
+    with pytest.raises(UsageError, match="neither right nor wrong"):
+        run(request_of(fields | {"data": "long:summary"}), tmp_path)

@@ -91,10 +91,17 @@ def jackknife(
     unit: str,
     level: float,
 ) -> Number | None:
-    """A statistic of examples (their indices) with an interval from leaving one prompt out at a time.
+    """A statistic of examples (their indices) with an interval from leaving one prompt out at a time."""
+    each = pseudo_values(statistic, names)
+    return None if each is None else number(each, label, unit, level=level)
 
-    The pseudo-values n·θ − (n − 1)·θ₍₋ᵢ₎ stand for prompts; their mean is the bias-corrected θ. A prompt
-    that stands there several times, under several controls, is left out whole.
+
+def pseudo_values(
+    statistic: Callable[[np.ndarray], float], names: Sequence[str]
+) -> np.ndarray | None:
+    """n·θ − (n − 1)·θ₍₋ᵢ₎, which stand for prompts; their mean is the bias-corrected θ.
+
+    A prompt that stands there several times, under several controls, is left out whole.
     """
     every, of = np.arange(len(names)), np.array(names)
     prompts = list(dict.fromkeys(names))
@@ -103,4 +110,5 @@ def jackknife(
     without = np.array([statistic(every[of != one]) for one in prompts]) if n > 1 else np.empty(0)
     if not np.isfinite(whole) or n < 2 or not np.isfinite(without).all():
         return None
-    return number(n * whole - (n - 1) * without, label, unit, level=level)
+    each: np.ndarray = n * whole - (n - 1) * without
+    return each

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..decode.presets import all_samplers, sampler_of
+from ..errors import UsageError
 from ..models.registry import require_family
 from ..models.spec import ModelSpec
 from ..registry import load_plugin
@@ -19,6 +20,7 @@ from ..tasks.named import is_named
 from ..tasks.pool import Pool
 from ..tasks.record import Record
 from .data import Read, gold_is_missing, read_data, too_few
+from .long_answers import no_answers, no_passages
 from .planning import experiments_of, held_out, measures_of, questions_of, settings_of
 from .request import Request
 
@@ -31,6 +33,7 @@ def require_possible(request: Request, *, elsewhere: bool = False) -> None:
     parts = (request, *request.also)
     specs = require_models(request, elsewhere=elsewhere)
     for part in parts:
+        _something(part)
         _samplers(part)  # torch is imported here
     here = [p for p in parts if not elsewhere or is_named(p.data) or Path(p.data).exists()]
     for part, read in [(part, _read(part)) for part in here]:
@@ -47,6 +50,17 @@ def require_models(request: Request, *, elsewhere: bool = False) -> dict[str, Mo
         if spec.family:
             require_family(spec.family)
     return specs
+
+
+def _something(request: Request) -> None:
+    """Some studies have nothing to do on some tasks; a run of these alone would be empty."""
+    work = measures_of(request), experiments_of(request), settings_of(request)
+    if not any(work) and not request.view:
+        names = " and ".join(request.studies)
+        raise UsageError(
+            f"{names} cannot be asked of {request.data}",
+            no_answers(request) or no_passages(request) or "Name a study that measures something.",
+        )
 
 
 def _samplers(request: Request) -> None:

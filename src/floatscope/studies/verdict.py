@@ -119,8 +119,13 @@ def outcome(
         return NOT_TESTABLE, bar
     if primary is None:
         return NOT_TESTABLE, "θ could not be measured in this run."
-    if rule.untrained and not _has_interval(control):
+    if rule.untrained and control is None:
         return NOT_TESTABLE, "There is no untrained control in this run: give --controls 1 or more."
+    if rule.untrained and not _has_interval(control):
+        return (
+            NOT_TESTABLE,
+            "What untrained weights earn has no interval: it takes more examples, and some variation.",
+        )
     if not _has_interval(primary):
         return (
             UNDECIDED,

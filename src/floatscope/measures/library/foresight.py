@@ -5,6 +5,7 @@ everywhere, and keeps to it. So the null is the same question asked with the tok
 at the same place. What a layer holds is read by the logit lens; it says nothing of what the layer is for.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,14 +30,18 @@ class Foresight(Measure):
     - `before`: by how many steps the reveal is away, the same in the last kept layer
     - `early`: the same in the last kept layer over all of them; `waits`: how many there are
 
-    Null: the final tokens of the other examples' answers at the same place, where those are content. A
+    - `elsewhere`: as `early`, where the answer has content at another place too: beyond how often the
+      arg-max is a token of another place of the same answer
+
+    Null: the final tokens of the other examples' answers at the same place, where those are content; an
+    example that stands there several times was decoded by several networks, each compared with itself. A
     place at which no other example has content does not count. NaN with one example, and for a causal
     model, which predicts a position once.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
     units: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(("known", "before", "early"), "share"),
+        **dict.fromkeys(("known", "before", "early", "elsewhere"), "share"),
         "waits": "positions × steps",
     }
 
@@ -68,8 +73,11 @@ class Foresight(Measure):
         padded = np.stack([np.pad(f, (0, most - len(f)), constant_values=-1) for f in finals])
         farthest = max(1, *(int(one["ahead"].max(initial=1)) for one in examples))
         made = []
+        networks = _networks([one.attrs.get("id") for one in examples])
         for number, example in enumerate(examples):
-            others = np.delete(padded, number, axis=0)[:, : example.sizes["place"]]
+            same = networks == networks[number]
+            same[number] = False
+            others = padded[same][:, : example.sizes["place"]]
             values = _values(example, others, farthest)
             made.append(values.assign_attrs(id=example.attrs.get("id")))
         return super().of(made, model)
@@ -88,6 +96,16 @@ class Foresight(Measure):
         return figure
 
 
+def _networks(ids: Sequence[str | None]) -> Int[np.ndarray, " n"]:
+    """Which network decoded each example: a prompt's first decoding is the first network's, and so on."""
+    seen: Counter[str | None] = Counter()
+    found = []
+    for one in ids:
+        found.append(seen[one])
+        seen[one] += one is not None
+    return np.array(found)
+
+
 def _values(example: xr.Dataset, others: Int[np.ndarray, "n p"], farthest: int) -> xr.Dataset:
     """Shares of one example, and what other examples' tokens would have earned."""
     guess = example["guess"].transpose("step", "layer", "place").values
@@ -99,7 +117,13 @@ def _values(example: xr.Dataset, others: Int[np.ndarray, "n p"], farthest: int) 
     chance = np.where(waiting, same.sum(0) / np.maximum(content.sum(0), 1), 0.0)
     far = np.arange(1, farthest + 1)
     at = [waiting[:, -1] & (ahead == n) for n in far]  # (step, place) each
+    last = guess[:, -1]
+    own = final[final >= 0]  # one word everywhere is the token of every place
+    at_others = (last[..., None] == own).sum(-1) - (last == final)  # (step, place)
+    several = (last >= 0) & (len(own) > 1)
     values = {
+        "elsewhere": ((), _mean(last == final, several)),
+        "elsewhere_null": ((), _mean(at_others / max(len(own) - 1, 1), several)),
         "known": ("layer", _share(right, waiting)),
         "known_null": ("layer", _share(chance, waiting)),
         "before": ("ahead", np.array([_mean(right[:, -1], there) for there in at])),

@@ -79,6 +79,8 @@ class HeadAblation(Experiment):
 
     def ask(self, desk: Desk, index: int, prepared: "_Prepared") -> xr.Dataset:
         sets = prepared.sets
+        if desk.model.n_heads < 2:
+            raise Unusable("a layer has one head, and no other to compare it with")
         if EVIDENCE not in sets:
             raise Unusable("no question marks a gold passage by which heads could be chosen")
         model = desk.model

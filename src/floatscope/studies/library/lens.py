@@ -1,5 +1,6 @@
 """Lens: when does a layer, and when does a step, know the token that will be revealed?"""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from ...measures import Foresight, LogitLens
 from ...measures.base import Measure
 from ...measures.result import Result
-from ...stats.intervals import DIFFERENCES, SHARES
+from ...stats.intervals import SHARES
 from ..anchored import by_prompt, names_of
 from ..claim import Claim, Number, said
 from ..draw import Picture
@@ -44,8 +45,11 @@ known = share of masked content positions and steps before the reveal whose arg-
         revealed there in the end; content: no end tokens, which fill an answer up
 θ     = known, in the last layer, decoding by decoding − its null
 null: the tokens that other prompts' answers have at the same place, where those are content. A model that
-        says one word everywhere, or the same words whatever the prompt, is at its null
-control: the same with permuted weights
+        says the same whatever the prompt is at its null
+control: the same with permuted weights (of several the one that earns most), which keep to what they
+        say, and the prompt decides that in part
+other choices: a null of the tokens at other places of the same answer, at which one word everywhere is,
+        whatever decides it (answers of two content tokens or more)
 commitment layer and step: from where on the final token is the arg-max and stays it (LogitLens)
 not testable: no diffusion model, or fewer than two decodings with content that waits for a step or more"""
 
@@ -66,9 +70,7 @@ not testable: no diffusion model, or fewer than two decodings with content that 
         return {FORESIGHT: Foresight(), LENS: LogitLens()}
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        result, control = (
-            of(FORESIGHT, evidence.mdm) for of in (evidence.result, evidence.control)
-        )
+        result, control = evidence.result(FORESIGHT, evidence.mdm), _control(evidence)
         bar = (
             "" if evidence.mdm else "There is no diffusion model in this run: add one with --model."
         )
@@ -94,6 +96,9 @@ not testable: no diffusion model, or fewer than two decodings with content that 
         ):
             here, there = (_number(_beyond(one, layer), label, level) for one in (result, control))
             variants.append(vary(label, KNOWS, here, there, bar=bar))
+        label = "beyond tokens of the same answer's other places"
+        here, there = (_number(_elsewhere(one), label, level) for one in (result, control))
+        variants.append(vary(label, KNOWS, here, there, bar=bar))
         sentence = ""
         if known and null:
             sentence = (
@@ -145,6 +150,16 @@ not testable: no diffusion model, or fewer than two decodings with content that 
         return lines
 
 
+def _control(evidence: Evidence) -> Result | None:
+    """Of several untrained networks the one that earns most: a mean would hide how they differ."""
+    seeds = evidence.request.control_seeds
+    if len(seeds) < 2:
+        return evidence.control(FORESIGHT, evidence.mdm)
+    every = (evidence.result(FORESIGHT, evidence.mdm, control=seed) for seed in seeds)
+    found = [(float(each.mean()), one) for one in every if (each := _beyond(one)) is not None]
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
 def _beyond(result: Result | None, depth: float = 1.0) -> np.ndarray | None:
     """One value per prompt: known − null, in the last layer or at this share of the depth."""
     if result is None:
@@ -159,6 +174,15 @@ def _beyond(result: Result | None, depth: float = 1.0) -> np.ndarray | None:
     return None if np.isnan(values).all() else _by_prompt(values, result)
 
 
+def _elsewhere(result: Result | None) -> np.ndarray | None:
+    """One value per prompt: known − how often a token of another place of its answer is the arg-max."""
+    if result is None:
+        return None
+    examples = result.examples
+    values = np.asarray((examples["elsewhere"] - examples["elsewhere_null"]).values, float)
+    return None if np.isnan(values).all() else _by_prompt(values, result)
+
+
 def _by_prompt(values: np.ndarray, result: Result) -> np.ndarray:
     there = ~np.isnan(values)
     names = [name for name, is_there in zip(names_of(result), there, strict=True) if is_there]
@@ -168,7 +192,12 @@ def _by_prompt(values: np.ndarray, result: Result) -> np.ndarray:
 def _number(each: np.ndarray | None, label: str, level: float) -> Number | None:
     if each is None:
         return None
-    return number(each, label, "points", level=level, null=0.0, bounds=DIFFERENCES)
+    # As a share of the way from −1 to 1: where all but a few stand at an end, their spread tells little.
+    found = number((1 + each) / 2, label, "points", level=level, null=0.5, bounds=SHARES)
+    if found is None or found.low is None or found.high is None:
+        return found
+    value, low, high = (2 * x - 1 for x in (found.value, found.low, found.high))
+    return replace(found, value=value, low=low, high=high, null=0.0)
 
 
 def _of(result: Result | None, name: str, label: str) -> Number | None:

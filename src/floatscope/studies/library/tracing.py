@@ -5,8 +5,9 @@ from typing import ClassVar
 import numpy as np
 
 from ...measures.result import Result
+from ...stats.intervals import SHARES
 from ...stats.thirds import thirds
-from ..anchored import jackknife, names_of
+from ..anchored import names_of, pseudo_values
 from ..claim import Check, Claim, Number, above, said, short
 from ..evidence import Evidence
 from ..experiments.answer_tracing import ANSWER, SPAN, AnswerTracing, shares
@@ -21,6 +22,8 @@ KEY = "answer-tracing"
 LEAST = (
     0.5  # nats a token that the passage's answer must be worth, for there to be something to trace
 )
+NEAR = 0.01  # of the gap: what is nearer to all or nothing is a forward's rounding
+FEW = 5  # so many questions must lie off these ends before their spread is believed
 
 STRAIGHT = Rule(
     12,
@@ -30,7 +33,7 @@ STRAIGHT = Rule(
     "corrupted run, in all layers, MDM",
     delta=0.5,
     unit="%",
-    holds="The rows that write the answer take it from the passage's own tokens, and not by way of others.",
+    holds="The rows that write the answer take it from the passage's own tokens and need no other position.",
     refuted="The answer reaches the rows that write it by way of other positions, for the most part.",
     family=CAUSAL,
 )
@@ -114,7 +117,8 @@ nothing: between those ends lies the finding."""
             return [why]
         lines = []
         for model, result in evidence.results(KEY).items():
-            if _bar(evidence, result, worth := _worth(result, "")):
+            worth = _worth(result, "")
+            if worth is None or not above(worth, LEAST):
                 small = f" ({said(worth)} a token)" if worth else ""
                 lines.append(
                     f"{model}: the passage's answer is worth too little to be traced{small}."
@@ -145,13 +149,7 @@ def _crossing(result: Result) -> str:
 def _direct(result: Result | None, label: str, level: float) -> Number | None:
     if result is None:
         return None
-    direct, gap = _values(result, "direct"), _gaps(result)
-    names = names_of(result)
-
-    def share(kept: np.ndarray) -> float:
-        return float(direct[kept].sum() / gap[kept].sum())
-
-    return jackknife(share, names, label, "%", level)
+    return _of_gap(result, _values(result, "direct"), label, level)
 
 
 def _held(result: Result | None, group: str, which: str, label: str) -> Number | None:
@@ -163,12 +161,28 @@ def _held(result: Result | None, group: str, which: str, label: str) -> Number |
     values = (
         result.examples["restored"].sel(group=group).isel(layer=depth).mean("layer").sum("step")
     )
-    restored, gap = values.values, _gaps(result)
+    return _of_gap(result, values.values, label, 0.95)
+
+
+def _of_gap(result: Result, part: np.ndarray, label: str, level: float) -> Number | None:
+    """A part over the gap, both added up over questions, with an interval over questions.
+
+    Where all questions but a few say all, or nothing, they differ by a forward's rounding, which does not
+    tell how another question could differ: the interval is then that of a share.
+    """
+    gap = _gaps(result)
 
     def share(kept: np.ndarray) -> float:
-        return float(restored[kept].sum() / gap[kept].sum())
+        return float(part[kept].sum() / gap[kept].sum())
 
-    return jackknife(share, names_of(result), label, "%", 0.95)
+    each = pseudo_values(share, names_of(result))
+    if each is None:
+        return None
+    ends = [abs(each - end) < NEAR for end in (0, 1)]
+    if len(each) - max(int(on.sum()) for on in ends) >= FEW:
+        return number(each, label, "%", level=level)
+    each = np.clip(np.select(ends, [0.0, 1.0], each), 0, 1)
+    return number(each, label, "%", level=level, bounds=SHARES)
 
 
 def _worth(result: Result | None, label: str) -> Number | None:

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..models import Model, seam
+from ..models.placing import constant, sent
 from ..sequences.decoding import Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
 from .autoregressive import continue_text
 from .coupling import listening
 from .draw import sample, stream
+from .replay import Forwards
 from .samplers.autoregressive import Autoregressive
 from .samplers.base import Guess, Sampler
 from .state import State, Watcher, check_fits, lay_out, notify_edits, overruled
@@ -89,9 +91,12 @@ def denoise(
         (len(entries), length), device=canvas.device
     )  # p of each token when revealed
     active, visible, tick = list(range(len(entries))), None, 0
+    forwards = Forwards(model, watcher)
     listens = sampler.listens_to(model.n_layers)
+    looks = sampler.adaptive or (sampler.stop_at_eos and bool(model.end_ids))
     while active:
-        now = canvas[active]
+        here = constant(active, canvas.device)
+        now = canvas[here]
         if visible is not None and len(visible.padding) != len(active):
             visible = None  # one of them has ended
         starts = [prompt_end + entries[b].block * width for b in active]
@@ -109,13 +114,15 @@ def denoise(
             watcher.forward(state),
             listening(model, state, listens) as heard,
         ):
-            logits = model.predict(now, lo, hi, visible)
+            logits = forwards.predict(state, sampler.n_steps - tick)
         if sampler.cfg:
             blank = now.clone()
             blank[:, :prompt_end] = model.mask_id
-            with notify_edits(model, replace(state, canvas=blank, blind=True)):
-                blind = model.predict(blank, lo, hi, visible).float()
-            logits = blind + (sampler.cfg + 1) * (logits.float() - blind)
+            logits = logits.float().clone()  # the second forward may overwrite it
+            unseen = replace(state, canvas=blank, blind=True)
+            with notify_edits(model, unseen):
+                blind = forwards.predict(unseen, sampler.n_steps - tick).float()
+            logits = blind + (sampler.cfg + 1) * (logits - blind)
         guess = _guess(model, sampler, state, logits, starts, width, [entries[b] for b in active])
         if heard is not None:
             keys = visible.key_is_real.sum(-1)[:, None, None]
@@ -130,7 +137,7 @@ def denoise(
             last = torch.tensor([entries[b].step + 1 == steps for b in active])
             reveal = reveal | (guess.masked & last[:, None].to(reveal.device))
         window = slice(lo - prompt_end, hi - prompt_end)
-        take = sampler.revise(guess, sure[active, window], first.step, steps) & ~reveal
+        take = sampler.revise(guess, sure[here, window], first.step, steps) & ~reveal
         was, token, confidence = now[:, lo:hi], guess.token, guess.confidence
         decided = now.clone()
         decided[:, lo:hi] = torch.where(reveal, token, torch.where(take, model.mask_id, was))
@@ -141,14 +148,14 @@ def denoise(
             reveal = (was == model.mask_id) & (token != model.mask_id)
             other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
             confidence = torch.where(token == guess.token, confidence, other)
-            sure[active, window] = torch.where(token != was, confidence, sure[active, window])
-        sure[active, window] = torch.where(reveal, confidence, sure[active, window])
-        canvas[active] = final
+            sure[here, window] = torch.where(token != was, confidence, sure[here, window])
+        sure[here, window] = torch.where(reveal, confidence, sure[here, window])
+        canvas[here] = final
         watcher.committed(state, reveal, token)
         offered = torch.where(guess.masked, guess.confidence, torch.nan)
         # The one wait for the device in a step, where it matters what was revealed: who has finished?
-        answers = canvas[active, prompt_end:]
-        answers = answers.cpu() if sampler.stop_at_eos or sampler.adaptive else answers
+        answers = final[:, prompt_end:]
+        answers = answers.cpu() if looks else answers
         left = answers == model.mask_id
         for place, b in enumerate(active):
             entry = entries[b]
@@ -159,6 +166,7 @@ def denoise(
         active = [b for b in active if not entries[b].ended]
         tick += 1
         progress(tick, sampler.n_steps)
+    forwards.close()
     return [_finish(model, entry, canvas[b]) for b, entry in enumerate(entries)]
 
 
@@ -183,9 +191,7 @@ def _guess(
     if sampler.no_eos:
         logits[..., model.end_ids[0]] = -torch.inf
     offered = sampler.offered(logits)
-    place = torch.arange(lo, hi, device=logits.device) - torch.tensor(
-        starts, device=logits.device
-    ).unsqueeze(1)
+    place = torch.arange(lo, hi, device=logits.device) - constant(starts, logits.device)[:, None]
     in_block = (place >= 0) & (place < width)
     masked = state.masked[:, lo:hi] & in_block
     token = offered.argmax(-1)
@@ -198,7 +204,7 @@ def _guess(
         noise[b] = own[lo - state.prompt_end : hi - state.prompt_end]
     held = torch.zeros_like(masked)
     if sampler.end_last:  # after the proposals, which may be end tokens: p is over what is left
-        ends = torch.tensor(model.end_ids, device=logits.device)
+        ends = constant(model.end_ids, logits.device)
         held = torch.isin(token, ends)
         logits, offered = (x.index_fill(-1, ends, -torch.inf) for x in (logits, offered))
     chosen = logits.gather(-1, token[..., None]).squeeze(-1)
@@ -209,7 +215,7 @@ def _guess(
         in_block=in_block,
         masked=masked,
         place=place,
-        noise=noise.to(logits.device),
+        noise=sent(noise, logits.device),
         held=held,
         step=entries[0].step,
         steps=sampler.block_steps(entries[0].block),
@@ -254,7 +260,7 @@ def _advance(
         entry.block, entry.step = entry.block + 1, 0
     if entry.block == sampler.n_blocks:
         entry.ended = "complete"
-    elif sampler.stop_at_eos and (over or not sampler.takes_back):
+    elif sampler.stop_at_eos and end_ids and (over or not sampler.takes_back):
         ends = torch.isin(answer, torch.tensor(end_ids, dtype=answer.dtype)).nonzero()
         if len(ends) and not left[: int(ends[0])].any():
             entry.ended = "eos"

@@ -18,6 +18,7 @@ from ..errors import ModelError, foreign
 from . import seam
 from .family import Direction, Family
 from .fingerprint import fingerprint
+from .graphs import allowed
 from .visibility import Visibility
 
 
@@ -34,6 +35,7 @@ class Model:
     end_ids: tuple[int, ...]
     chat: bool = False  # the tokenizer brings a chat template
     edits: list[Any] = field(default_factory=list)  # interventions in force, outermost first
+    graphs: bool = field(default_factory=allowed)  # on CUDA: record a forward once, and replay it
 
     @property
     def device(self) -> torch.device:

@@ -17,6 +17,7 @@ from ..attention import Capture, Captured, Forward, Labels
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..models import Model
+from ..models.placing import constant
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..trace import Trace, readable
@@ -55,6 +56,7 @@ class Recorder(Watcher):
         self.running = RunningSums()
         self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
         self.captured: Captured | None = None
+        self._undecided: list[_Decision] = []  # whose rows are not taken yet
         self._warn_if_large()
 
     def __enter__(self) -> "Recorder":
@@ -63,9 +65,13 @@ class Recorder(Watcher):
 
     def __exit__(self, *exc: object) -> None:
         self.capture.__exit__(*exc)
+        self._take_rows()
         self.outbox.settle()
 
     # Watching
+
+    def part(self) -> Capture:
+        return self.capture
 
     def forward(self, state: State) -> AbstractContextManager[object]:
         # With a cache, sums accumulate: every step must be seen even if only some are kept.
@@ -89,11 +95,29 @@ class Recorder(Watcher):
     ) -> None:
         if "rows" not in self.keep or state.step not in self.steps or self.captured is None:
             return
-        revealed, token = revealed.cpu(), token.cpu()  # one wait, not one per position
+        # On a GPU the step before is decided by now, and this one is not: nobody waits.
+        self._take_rows()
+        self._undecided.append(_Decision(state, self.captured.settled(), revealed, token))
+        if not revealed.is_cuda:
+            self._take_rows()
+
+    def _take_rows(self) -> None:
+        """The rows behind what was revealed."""
+        decisions, self._undecided = self._undecided, []
+        for one in decisions:
+            self._take_rows_of(one.state, one.captured, *one.on_the_host())
+
+    def _take_rows_of(
+        self,
+        state: State,
+        captured: Captured,
+        revealed: Bool[Tensor, "b w"],
+        token: Int[Tensor, "b w"],
+    ) -> None:
         which = [one.nonzero().squeeze(-1) for one in revealed]
         if not any(map(len, which)):
             return
-        every = self.captured.rows(which)
+        every = captured.rows(which)
         for place, (b, some, rows) in enumerate(zip(state.active, which, every, strict=True)):
             if len(some):
                 padding = len(state.canvas[0]) - self._size(b, state)
@@ -106,7 +130,9 @@ class Recorder(Watcher):
 
     def _forward(self, state: State) -> Forward:
         answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
-        region = torch.cat([self.prompt_region[list(state.active)], answer], dim=1)
+        region = torch.cat(
+            [self.prompt_region[constant(state.active, answer.device)], answer], dim=1
+        )
         of_query = region[:, -state.visible.queries :]
         if self.by_region:
             group, n_groups = of_query, self.n_regions
@@ -140,6 +166,7 @@ class Recorder(Watcher):
 
     def traces(self, decodings: Sequence[Decoding]) -> list[Trace]:
         """One Trace per prompt, in order."""
+        self._take_rows()
         self.outbox.settle()  # where the recorder was not used as a context
         return [
             Trace(
@@ -190,6 +217,30 @@ class Recorder(Watcher):
                 "layers=, heads= or steps=, smaller batches, or dtype='float16'.",
                 stacklevel=2,
             )
+
+
+class _Decision:
+    """What a step has decided, on its way to the host."""
+
+    def __init__(
+        self,
+        state: State,
+        captured: Captured,
+        revealed: Bool[Tensor, "b w"],
+        token: Int[Tensor, "b w"],
+    ) -> None:
+        self.state, self.captured = state, captured
+        self._both = tuple(one.to("cpu", non_blocking=one.is_cuda) for one in (revealed, token))
+        self._arrived = None
+        if revealed.is_cuda:
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def on_the_host(self) -> tuple[Bool[Tensor, "b w"], Int[Tensor, "b w"]]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        revealed, token = self._both
+        return revealed, token
 
 
 def _prompt_regions(

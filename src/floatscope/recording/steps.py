@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ..attention import Captured, Rows
+from ..models.placing import constant
 from .transfer import Outbox
 
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
@@ -63,7 +64,7 @@ class PromptRecord:
         for name, tensor, kind in (
             ("row_key", key, np.dtype(np.int32)),
             ("row_weight", rows.weight, dtype),
-            ("row_flow", rows.flow[..., self.regions], dtype),
+            ("row_flow", rows.flow.index_select(-1, constant(self.regions, key.device)), dtype),
         ):
             array = np.empty(tuple(tensor.shape), kind)
             self.event_arrays.setdefault(name, []).append(array)
@@ -91,7 +92,8 @@ def record(
 
     def take_regions(name: str, whole: Tensor) -> None:  # batch first, (from, to) last
         for one, (recorded, _) in zip(whole, places, strict=True):
-            own = one[..., recorded.regions, :][..., recorded.regions]
+            at = constant(recorded.regions, one.device)
+            own = one.index_select(-2, at).index_select(-1, at)
             post(recorded, name, own, dtype, by_key=False)
 
     def stacked(name: str, axis: int = 1) -> Tensor | None:

@@ -127,6 +127,12 @@ def families() -> Iterator[tuple[str, ...]]:
         yield one.name, one.examples, names, network, str(one.direction), row, mask
 
 
+def tested() -> Iterator[tuple[str, ...]]:
+    """What is done with each family, and what that was tested against."""
+    for one in FAMILIES.values():
+        yield one.name, one.examples, *one.about.values()
+
+
 def coverage() -> Iterator[tuple[str, ...]]:
     """Of bench/coverage.json: in percent, at 95 % and at 99.5 %, for 8, 20 and 40 examples."""
     found: dict[tuple[str, str], dict[tuple[float, int], Any]] = {}
@@ -228,6 +234,7 @@ HEADS = {
         *("family", "for example", "`architectures`", "network"),
         *("attention", "position i is predicted by", "mask id if nothing says"),
     ),
+    tested: ("family", "for example", *next(iter(FAMILIES.values())).about),
     studies: ("study", "asks", "claims"),
     supported: ("kind", "names"),
 }

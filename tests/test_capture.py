@@ -170,7 +170,7 @@ def test_choosing_layers_heads_and_steps(models, family):
     np.testing.assert_allclose(part.data["row_weight"], weights, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", fs.STATISTICS)
+@pytest.mark.parametrize("name", [name for name in fs.STATISTICS if name != "experts"])
 def test_each_statistic_can_be_kept_alone(models, name):
     for model in (models["Dream"], models["Qwen3"]):
         trace = model.trace("Hello", sampler_for(model), keep=[name])

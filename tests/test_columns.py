@@ -84,7 +84,7 @@ def test_a_last_key_that_few_rows_see_does_not_win_by_noise(llama):
 
 @pytest.mark.parametrize("direction", list(Direction))
 def test_even_attention_is_the_null_of_mass(llama, direction):
-    block = 4 if direction is Direction.BLOCK_CAUSAL else None
+    block = 4 if direction.in_blocks else None
     padding, size = torch.tensor([0, 3]), 14
     visible = type(llama.visibility(1, 1, padding))(direction, block, padding, size, size)
     query = torch.randn(2, 2, size, 4, generator=torch.Generator().manual_seed(0))

@@ -170,4 +170,4 @@ def test_the_command_line_keeps_what_a_measure_needs(command_line, checkpoints):
 def test_a_worker_keeps_what_its_measures_need():
     assert keep_for([fs.Absorption(), fs.Drift()]) is None
     keep = keep_for([fs.Absorption(), fs.LogitLens()])
-    assert keep == set(fs.STATISTICS) - {"massive", "kv_drift"}
+    assert keep == set(fs.STATISTICS) - {"massive", "kv_drift", "experts"}

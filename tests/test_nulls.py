@@ -22,6 +22,10 @@ def uniform_attention(size, direction, block=4):
         Direction.CAUSAL: i,
         Direction.BIDIRECTIONAL: np.full(size, size - 1),
         Direction.BLOCK_CAUSAL: np.minimum((i // block + 1) * block - 1, size - 1),
+        # Blocks begin at 1, 5, 9; that of the answer's first position, 6, is being decided.
+        Direction.ACTIVE_BLOCK: np.where(
+            i < 5, i, np.minimum(((i + 3) // block + 1) * block - 4, size - 1)
+        ),
     }[direction]
     sees = i[None, :] <= last[:, None]
     return sees / sees.sum(1, keepdims=True)
@@ -41,8 +45,11 @@ def uniform_trace(direction, layers=5, size=10):
         events=[(0, 6, 16), (1, 8, 18)],
         shift=int(direction is Direction.CAUSAL),
     )
-    if direction is Direction.BLOCK_CAUSAL:
+    if direction.in_blocks:
         trace.data.attrs |= {"direction": str(direction), "block_size": 4}
+    if direction is Direction.ACTIVE_BLOCK:
+        trace.data.attrs["grid_offset"] = 3
+        trace.data["block"] = (("tick", "edge"), np.array([[6, 9], [6, 9]]))
     return trace
 
 

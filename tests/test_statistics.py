@@ -17,15 +17,20 @@ def views(draw, with_lse=None):
     kv, per_kv = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     keys = draw(st.integers(2, 40))
     direction = draw(st.sampled_from(list(Direction)))
-    queries = keys if direction is not Direction.CAUSAL else draw(st.integers(1, keys))
-    block = draw(st.integers(1, 8)) if direction is Direction.BLOCK_CAUSAL else None
+    queries = keys if direction is Direction.BIDIRECTIONAL else draw(st.integers(1, keys))
+    block = draw(st.integers(1, 8)) if direction.in_blocks else None
     dim = draw(st.sampled_from([4, 8, 16]))
     padding = torch.tensor([draw(st.integers(0, keys - 1)) for _ in range(batch)])
     padding[draw(st.integers(0, batch - 1))] = 0
     n_groups, n_regions = draw(st.integers(1, 4)), draw(st.integers(1, 5))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     spread = draw(st.sampled_from([0.1, 1.0, 3.0]))
-    visible = Visibility(direction, block, padding, queries, keys)
+    grid = {}
+    if block is not None:  # another grid, another current block and another end for each prompt
+        grid["offset"] = torch.tensor([draw(st.integers(0, block - 1)) for _ in range(batch)])
+        grid["current"] = torch.tensor([draw(st.integers(0, keys)) for _ in range(batch)])
+        grid["end"] = torch.tensor([draw(st.integers(int(p) + 1, keys)) for p in padding])
+    visible = Visibility(direction, block, padding, queries, keys, **grid)
     real = visible.key_is_real
     region = torch.randint(0, n_regions, (batch, keys), generator=generator)
     group = torch.randint(0, n_groups, (batch, queries), generator=generator)
@@ -37,7 +42,7 @@ def views(draw, with_lse=None):
         causal=visible.is_causal and visible.mask is None and queries > 1,
         visible=visible,
         labels=Labels(
-            group.masked_fill(~real[:, -queries:], -1),
+            group.masked_fill(~visible.row_is_real, -1),
             n_groups,
             region.masked_fill(~real, -1),
             n_regions,
@@ -136,18 +141,21 @@ def test_uniform_null_is_what_zero_scores_give(direction):
     """The null in closed form against attention whose scores are all equal."""
     from floatscope.stats import uniform
 
-    block = 3 if direction is Direction.BLOCK_CAUSAL else None
-    for size in (1, 2, 7, 33):
-        visible = Visibility(direction, block, torch.tensor([0]), size, size)
+    block = 3 if direction.in_blocks else None
+    for size, offset in ((1, 0), (2, 0), (7, 0), (7, 2), (33, 0), (33, 1)):
+        current = size // 2
+        rule = {"offset": torch.tensor([offset]), "current": torch.tensor([current])}
+        visible = Visibility(direction, block, torch.tensor([0]), size, size, **rule)
         one = torch.zeros(1, size, dtype=torch.long)
         zero = torch.zeros(1, 1, size, 4)
         labels = Labels(one, 1, one, 1)
         causal = visible.is_causal and size > 1
         view = View(zero, zero, 1.0, visible.mask, causal, visible, labels)
         mass = reference.sums(view).column_sum[0, 0, 0] / size
-        found = torch.from_numpy(uniform.mass(direction, block, size))
+        rule = {"offset": offset, "current": current}
+        found = torch.from_numpy(uniform.mass(direction, block, size, **rule))
         torch.testing.assert_close(found, mass)
-        seen = uniform.visible_queries(direction, block, size)
+        seen = uniform.visible_queries(direction, block, size, **rule)
         assert seen.tolist() == visible.matrix[0].sum(0).tolist()
 
 

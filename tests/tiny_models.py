@@ -1,16 +1,24 @@
-"""The families with tiny random checkpoints, and what decodes each. From the registry: a new family is
-tested by being registered."""
+"""The families with tiny random checkpoints, and what decodes each.
+
+Five of them stand for all in the matrices of many tests: each way of seeing, of shifting logits and of naming
+tensors is among them. `test_families.py` takes every registered family through what is its own.
+"""
 
 import floatscope as fs
 from floatscope.decode import SAMPLERS
 from floatscope.models import FAMILIES as REGISTERED
 from floatscope.models import Direction, tiny
 
-FAMILIES = tuple(family.name for family in REGISTERED.values())
-CAUSAL = tuple(f.name for f in REGISTERED.values() if f.direction is Direction.CAUSAL)
+FAMILIES = ("LLaDA", "Dream", "Llama", "Qwen2", "Qwen3")
+CAUSAL = tuple(n for n in FAMILIES if REGISTERED[n.lower()].direction is Direction.CAUSAL)
+EVERY_FAMILY = tuple(family.name for family in REGISTERED.values())
 DIFFUSION = tuple(name for name in FAMILIES if name not in CAUSAL)
 
-DENOISING = {name: kind for name, kind in SAMPLERS.items() if kind is not fs.Autoregressive}
+DENOISING = {
+    name: kind
+    for name, kind in SAMPLERS.items()
+    if kind is not fs.Autoregressive and not kind.needs_blocks
+}
 # Every sampler as it comes, and with the settings that take another way through the code.
 EVERY = {name: kind(length=8) for name, kind in DENOISING.items()} | {
     "confidence, few steps": fs.Confidence(length=8, steps=4),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .measures.library.agreement import perturbation
     from .measures.library.dormancy import switching
     from .measures.library.remasking import remasking
+    from .measures.library.staleness import staleness
     from .measures.picture import heatmap
     from .measures.result import Result
     from .models.family import Family

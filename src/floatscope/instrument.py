@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from . import models
 from .attention import selfcheck
 from .decode import AnySampler, decode, default_sampler
+from .decode.blocks import most_steps
 from .decode.state import prepared
 from .errors import UsageError
 from .models.select import Choice
@@ -36,6 +37,7 @@ class DecodeKeywords(TypedDict, total=False):
 
     batch_size: int
     progress: Progress | None
+    cache: str | None
 
 
 class Keywords(DecodeKeywords, TraceKeywords, total=False):
@@ -67,13 +69,17 @@ class Model(models.Model):
         *,
         batch_size: int = 8,
         progress: Progress | None = None,
+        cache: str | None = "auto",
     ) -> Decoding | list[Decoding]:
-        """Decode without looking: the same tokens as `trace`. A list of prompts gives a list."""
+        """Decode without looking: the same tokens as `trace`, whose options these are.
+
+        A list of prompts gives a list.
+        """
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             decodings: list[Decoding] = []
             for batch, tick in job.batches():
-                decodings += decode(self, batch, job.sampler, progress=tick)
+                decodings += decode(self, batch, job.sampler, progress=tick, cache=cache)
             return decodings if job.several else decodings[0]
 
     @overload
@@ -91,6 +97,7 @@ class Model(models.Model):
         *,
         batch_size: int = 8,
         progress: Progress | None = None,
+        cache: str | None = "auto",
         **options: Unpack[TraceKeywords],
     ) -> Trace | list[Trace]:
         """Decode and record what every kept step, layer and head attended to.
@@ -106,6 +113,10 @@ class Model(models.Model):
             dtype: float32, or float16 for half the memory.
             batch_size: prompts decoded together; the tokens do not depend on it.
             progress: called with (steps done, steps in all).
+            cache: "exact" keeps the keys of finished blocks: the same tokens and statistics, for the rows of
+                one block per step. "auto" is that, for models in blocks and without interventions or
+                guidance. None forwards everything at every step. "prefix", "dual" and "dkv" approximate,
+                for models that see in both directions. A causal model always has its own.
         """
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
@@ -114,7 +125,7 @@ class Model(models.Model):
             for batch, tick in job.batches():
                 recorder = Recorder(self, batch, job.sampler, kept)
                 with recorder:
-                    decodings = decode(self, batch, job.sampler, recorder, tick)
+                    decodings = decode(self, batch, job.sampler, recorder, tick, cache)
                 traces += recorder.traces(decodings)
             return traces if job.several else traces[0]
 
@@ -188,7 +199,7 @@ class Model(models.Model):
         path = Path(out)
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
-            wanted = Wanted.of(self, job.sampler.n_steps, layers, steps, positions, dtype)
+            wanted = Wanted.of(self, job.steps, layers, steps, positions, dtype)
             width, about = self.net.config.hidden_size, facts(self, job.sampler, wanted)
             with writing(path, wanted.layers, width, wanted.stored, about) as writer:
                 first = 0
@@ -220,7 +231,7 @@ class Model(models.Model):
         chosen = sampler or default_sampler(self)
         chosen.check(self)
         encoded = [prepared(self, encode(self, p)) for p in (prompts if several else [prompts])]
-        return _Job(encoded, chosen, several, batch_size, progress)
+        return _Job(encoded, chosen, several, batch_size, progress, most_steps(self, chosen))
 
 
 @dataclass(frozen=True)
@@ -232,12 +243,13 @@ class _Job:
     several: bool
     batch_size: int
     progress: Progress | None
+    steps: int  # at most
 
     def batches(self) -> Iterator[tuple[list[Encoded], Progress]]:
         starts = range(0, len(self.encoded), self.batch_size)
-        total = len(starts) * self.sampler.n_steps
+        total = len(starts) * self.steps
         for number, start in enumerate(starts):
-            before = number * self.sampler.n_steps
+            before = number * self.steps
 
             def tick(done: int, of: int, before: int = before) -> None:
                 if self.progress is not None:
@@ -259,6 +271,7 @@ def load(
     block: int | None = None,
     shift: int | None = None,
     mask_id: int | None = None,
+    grid: str | None = None,
     revision: str | None = None,
     weights: str = "trained",
     seed: int = 0,
@@ -273,10 +286,12 @@ def load(
         name: what tables, figures and pages call it; its path by default.
         adapter: a directory with a LoRA in PEFT's format, merged into the weights.
         dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.
-        device: "cuda" where there is one, by default.
+        device: "cuda" where there is one, by default; "auto" spreads the layers over all GPUs, as
+            transformers' `device_map` does (needs accelerate).
         tokenizer: instead of the checkpoint's own; needed for text with an already loaded model.
         family: read the weights as this family's, whatever config.json calls them.
-        direction, block, shift, mask_id: overrides for derived models, such as a block-causal one.
+        direction, block, grid, shift, mask_id: what a checkpoint does not say, or what a derived model is
+            used as. `grid`: blocks begin at position 0 ("start") or at the answer ("padded").
         revision: of a hub id.
         weights: "permuted" moves every weight matrix's entries to other places, an untrained control:
             the same architecture and norms, and nothing that was learnt. A loaded network is copied.

@@ -16,10 +16,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..errors import CaptureError
-from ..models import Model, Visibility, seam
+from ..models import Model, Visibility, parts, seam
+from ..models.devices import moved
 from ..models.graphs import CannotReplay
 from ..models.placing import constant, sent
-from . import backend, lens
+from . import backend, experts, lens
 from .cpu import norms
 from .kv_drift import Before
 from .overhear import Overhear
@@ -44,8 +45,35 @@ class Forward:
     rows: tuple[int, int]  # query rows that `Captured.rows` may be asked for
     cached: bool  # earlier rows came in earlier forwards
     prompts: Sequence[int] = ()  # whose forward it is: numbers that stay while others end
+    # With a cache: so many of its rows are never computed again; None: all, as in a causal model.
+    settled: int | None = None
+    kept: bool = True  # its step is: drift is counted from one such step to the next
+    partial: bool = False  # an approximate cache left rows out, whose statistics there are none of
     # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
     predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
+    _elsewhere: dict[torch.device, "Forward"] = field(default_factory=dict)
+
+    def on(self, device: torch.device) -> "Forward":
+        """The same for a layer on another device; made once for each."""
+        if self.labels.region.device == device:
+            return self
+        if device not in self._elsewhere:
+            self._elsewhere[device] = moved(replace(self, _elsewhere={}), device)
+        return self._elsewhere[device]
+
+    @cached_property
+    def settling(self) -> Labels:
+        """The rows that settle, and no others."""
+        group = self.labels.group.clone()
+        group[:, self.settled :] = -1
+        return replace(self.labels, group=group)
+
+    @cached_property
+    def apart(self) -> Labels:
+        """As labelled, but rows that settle in groups of their own, behind the others."""
+        group, n_groups = self.labels.group, self.labels.n_groups
+        moved = torch.where(self.settling.group >= 0, group + n_groups, group)
+        return replace(self.labels, group=moved, n_groups=2 * n_groups)
 
     @cached_property
     def max_entropy(self) -> Float[Tensor, "b 1 q"]:
@@ -73,18 +101,26 @@ class LayerStatistics:
     flow_sum: Float[Tensor, "b h r r"] | None = None  # summed over the queries of each region
     rollout_sum: Float[Tensor, "b r r"] | None = None
     columns: Columns | None = None
-    value_norm: Float[Tensor, "b h k"] | None = None  # of this forward's new keys
-    residual_norm: Float[Tensor, "b k"] | None = None  # likewise
-    massive: Float[Tensor, "b k"] | None = None  # likewise
-    massive_channel: Int[Tensor, "b k"] | None = None  # likewise
+    value_norm: Float[Tensor, "b h q"] | None = None  # of this forward's rows, like the three below
+    residual_norm: Float[Tensor, "b q"] | None = None
+    massive: Float[Tensor, "b q"] | None = None
+    massive_channel: Int[Tensor, "b q"] | None = None
     lens_token: Int[Tensor, "b w"] | None = None  # of the positions that the forward predicts
     lens_probability: Float[Tensor, "b w"] | None = None
     lens_entropy: Float[Tensor, "b w"] | None = None
     key_drift: Float[Tensor, "b k"] | None = None
     value_drift: Float[Tensor, "b k"] | None = None
+    expert: Int[Tensor, "b c q"] | None = None  # of this forward's rows, strongest first
+    expert_weight: Float[Tensor, "b c q"] | None = None
     # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
     held: Held | None = None
+
+    def with_rows(self, whole: "LayerStatistics", n: int) -> "LayerStatistics":
+        """These sums, and of what belongs to single rows the first n."""
+        names = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
+        rows = {name: getattr(whole, name) for name in names}
+        return replace(self, **{k: None if v is None else v[..., :n] for k, v in rows.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,20 +140,24 @@ class Captured:
     labels: Labels
     top: int
     first_predicted: int = 0  # column of the first position that a lens was asked for
-    stacked: Candidates | None = (
-        None  # those of all layers, in memory of their own: (b, l, h, w, _)
-    )
+    settled: dict[int, LayerStatistics] | None = None  # of the rows that settle; None: of all
+    partial: bool = False  # of some rows alone
+    # Candidates of all layers, (b, l, h, w, _), in memory of their own.
+    stacked: Candidates | None = None
 
-    def settled(self) -> "Captured":
+    def detached(self) -> "Captured":
         """The same for `rows`, as it will be when the next forward has overwritten the rest."""
         kept = [one.candidates for one in self.layers.values()]
         if self.stacked is not None or any(one is None for one in kept):
             return self
         for one in self.layers.values():
             one.candidates = None
+        device = self.labels.region.device  # layers may lie on several
         names = ("key", "weight", "flow")
-        parts = (torch.stack([getattr(one, name) for one in kept], dim=1) for name in names)
-        return replace(self, layers={}, stacked=Candidates(*parts))
+        every = (
+            torch.stack([getattr(one, name).to(device) for one in kept], dim=1) for name in names
+        )
+        return replace(self, layers={}, stacked=Candidates(*every))
 
     def rows(self, which: Sequence[Tensor]) -> list[Rows]:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
@@ -126,14 +166,15 @@ class Captured:
         counts = [len(some) for some in which]
         prompt = sent(torch.arange(len(which)).repeat_interleave(torch.tensor(counts)), device)
         place = sent(torch.cat(list(which)), device)
-        kept = self.settled().stacked
+        kept = self.detached().stacked
         if kept is not None:
             tensors = [
                 one[prompt, ..., place, :] for one in (kept.key.long(), kept.weight, kept.flow)
             ]
         else:
-            parts = [self._rows_of(one, which, prompt, place) for one in self.layers.values()]
-            tensors = [torch.stack(part, dim=1) for part in zip(*parts, strict=True)]
+            some = [self._rows_of(one, which, prompt, place) for one in self.layers.values()]
+            some = moved(tuple(some), device)  # layers may lie on several
+            tensors = [torch.stack(part, dim=1) for part in zip(*some, strict=True)]
         split = (one.split(counts) for one in tensors)  # (n, l, h, _) each
         return [Rows(*one) for one in zip(*split, strict=True)]
 
@@ -148,6 +189,7 @@ class Captured:
         kept, held = layer.candidates, layer.held
         layer.candidates = layer.held = None
         if kept is not None:
+            prompt, place = moved((prompt, place), kept.key.device)
             key = kept.key[prompt, :, place].long()
             return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]
         if held is None:
@@ -156,11 +198,11 @@ class Captured:
         for b, some in enumerate(which):
             if not len(some):  # its keys need not be looked at
                 continue
-            whole = row(held, b, some.to(place.device)).movedim(1, 0)  # (n, h, k)
+            whole = row(held, b, some.to(held.key.device)).movedim(1, 0)  # (n, h, k)
             key, weight = strongest(whole, self.top)
             keys.append(key)
             weights.append(weight)
-            flows.append(whole @ self.labels.in_region[b])
+            flows.append(whole @ self.labels.in_region[b].to(whole.device))
         return torch.cat(keys), torch.cat(weights), torch.cat(flows)
 
 
@@ -177,7 +219,9 @@ class Capture:
     _layers: dict[int, LayerStatistics] = field(default_factory=dict)
     _calls: int = 0
     _state: Tensor | None = None  # the rollout up to this layer
-    _states: dict[int, Tensor] = field(default_factory=dict)  # with a cache: of earlier rows
+    # With a cache: of earlier rows, and whose they are.
+    _states: dict[int, tuple[list[int], Tensor]] = field(default_factory=dict)
+    _settled: dict[int, LayerStatistics] = field(default_factory=dict)
     _before: Before = field(default_factory=Before)
     _open: ExitStack = field(default_factory=ExitStack)
     _hooks: list[Any] = field(default_factory=list)  # its own, in the network
@@ -192,7 +236,7 @@ class Capture:
             self._open.enter_context(lens.proving(self.model))
         self._open.enter_context(seam.alone(net))
         self._open.enter_context(seam.attached(net, self._look, innermost=True))
-        for layer, block in enumerate(net.model.layers):
+        for layer, block in enumerate(parts.layers(net)):
             if {"residual_norm", "massive"} & set(self.keep):
                 self._hooks.append(self._residual(layer))
                 hook = block.register_forward_pre_hook(self._hooks[-1], with_kwargs=True)
@@ -200,6 +244,8 @@ class Capture:
             if "lens" in self.keep:
                 hook = block.register_forward_hook(self._through_lens(layer))
                 self._open.callback(hook.remove)
+        for layer, router in parts.routers(net).items() if "experts" in self.keep else ():
+            self._open.callback(router.register_forward_hook(self._routed(layer)).remove)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -210,9 +256,11 @@ class Capture:
         """Around exactly one forward; what was captured is there when it ends."""
         self._forward, self._calls, self._state = forward, 0, None
         self._layers = {layer: LayerStatistics() for layer in self.layers}
+        self._settled = {}
         try:
             first = 0 if forward.predicted is None else forward.predicted[0]
-            yield Captured(self._layers, forward.labels, self.top, first)
+            settled = None if forward.settled is None else self._settled
+            yield Captured(self._layers, forward.labels, self.top, first, settled, forward.partial)
             if self._calls != self.model.n_layers:
                 raise CaptureError(
                     f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers",
@@ -262,7 +310,8 @@ class Capture:
             return
         labels = replace(forward.labels, group=inputs["group"], region=inputs["region"])
         try:
-            with self.forward(replace(forward, visible=visible, labels=labels)) as captured:
+            moved_here = replace(forward, visible=visible, labels=labels, _elsewhere={})
+            with self.forward(moved_here) as captured:
                 yield captured.layers
         finally:  # the forward that it is recorded for is still to come
             self._forward, self._layers, self._calls, self._state = forward, layers, 0, None
@@ -289,11 +338,27 @@ class Capture:
             forward = self._forward
             if forward is None or forward.predicted is None or layer not in self._layers:
                 return
-            _, rows, wanted = forward.predicted
-            found = lens.predicted(self.model, lens.output_of(output), rows, wanted)
+            x = lens.output_of(output)
+            _, rows, wanted = moved(forward.predicted, x.device)
+            found = lens.predicted(self.model, x, rows, wanted)
             one = self._layers[layer]
             one.lens_token, one.lens_probability = found.token, found.probability
             one.lens_entropy = found.entropy
+
+        return hook
+
+    def _routed(self, layer: int) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            forward = self._forward
+            if forward is not None and layer in self._layers:
+                one = self._layers[layer]
+                batch = len(forward.visible.padding)
+                one.expert, one.expert_weight = experts.chosen(output, batch)
+                if layer in self._settled:  # made when the layer attended, before it was routed
+                    part, n = self._settled[layer], forward.settled
+                    part.expert, part.expert_weight = (
+                        x[..., :n] for x in (one.expert, one.expert_weight)
+                    )
 
         return hook
 
@@ -301,6 +366,7 @@ class Capture:
         forward = self._forward
         if forward is None:  # a forward that nobody asked about, such as guidance's second one
             return proceed(call)
+        forward = forward.on(call.query.device)
         self._calls += 1
         wanted = call.layer in self._layers
         rolling = "rollout" in self.keep
@@ -321,15 +387,13 @@ class Capture:
         if "rollout" in self.keep:
             if self._state is None:
                 self._state = forward.labels.in_region
-            state = self._state
-        whole = View.of(call, forward.visible, forward.labels, lse=lse, state=state)
+            state = self._state = self._state.to(call.query.device)
+        labels = forward.apart if forward.settled else forward.labels
+        whole = View.of(call, forward.visible, labels, lse=lse, state=state)
         if _WEIGHED & set(self.keep):
             whole = backend.with_lse(whole)
         every = len(chosen) == call.query.shape[1]
-        return whole if every else _of_heads(whole, self._index(chosen))
-
-    def _index(self, numbers: Sequence[int]) -> Int[Tensor, " n"]:
-        return constant(numbers, self.model.device)
+        return whole if every else _of_heads(whole, constant(chosen, call.query.device))
 
     def _measure(
         self, call: seam.Call, view: View, forward: Forward, wanted: bool, chosen: Sequence[int]
@@ -338,8 +402,11 @@ class Capture:
         layer = self._layers.get(call.layer) or LayerStatistics()
         # Of the heads measured, those kept.
         same = len(chosen) == len(self.heads)
-        pick = slice(None) if same else self._index([list(chosen).index(h) for h in self.heads])
+        place = [list(chosen).index(h) for h in self.heads]
+        pick = slice(None) if same else constant(place, call.query.device)
         from_region = forward.labels.from_region
+        n = forward.settled or 0  # rows that settle: their sums apart
+        part = LayerStatistics()
         best = None
         if wanted and "rows" in keep:
             best = backend.strongest(view, forward.rows, self.top)
@@ -352,6 +419,9 @@ class Capture:
             )
             if {"mass", "groups"} & set(keep):
                 layer.column_sum = sums.column_sum[:, :, pick]
+                if n:
+                    rest, part.column_sum = layer.column_sum.split(forward.labels.n_groups, dim=1)
+                    layer.column_sum = rest + part.column_sum
             if sums.entropy is not None:
                 layer.entropy = sums.entropy[:, pick] / forward.max_entropy
             if best is not None:
@@ -360,27 +430,38 @@ class Capture:
                 layer.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
             if sums.region_sum is not None and "flow" in keep:
                 # As a broadcast product of matrices this takes ten times as long on a GPU.
-                layer.flow_sum = torch.einsum(
-                    "bqf,bhqr->bhfr", from_region, sums.region_sum[:, pick]
-                )
+                by_row = sums.region_sum[:, pick]
+                layer.flow_sum = torch.einsum("bqf,bhqr->bhfr", from_region, by_row)
+                if n:
+                    part.flow_sum = torch.einsum(
+                        "bqf,bhqr->bhfr", from_region[:, :n], by_row[:, :, :n]
+                    )
             if sums.rolled is not None:
                 self._roll(call.layer, sums.rolled, forward)
                 assert self._state is not None
-                new = self._state[:, -forward.visible.queries :]
+                new = self._state[:, forward.visible.rows]
                 layer.rollout_sum = from_region.mT @ new  # (b, f, r)
+                if n:
+                    part.rollout_sum = from_region[:, :n].mT @ new[:, :n]
         if not wanted:
             return
         if "qk" in keep:
-            layer.columns = _pick_heads(backend.columns(view), pick)
+            every = replace(view, labels=forward.labels) if n else view
+            layer.columns = _pick_heads(backend.columns(every), pick)
+            if n:
+                some = replace(view, labels=forward.settling)
+                part.columns = _pick_heads(backend.columns(some), pick)
         if "value_norm" in keep:
-            fresh = call.value[:, :, -forward.visible.queries :]
+            fresh = call.value[:, :, forward.visible.rows]
             norm = backend.value_norms(call.module, fresh)
             every = len(self.heads) == norm.shape[1]
-            layer.value_norm = norm if every else norm[:, self._index(self.heads)]
-        if "kv_drift" in keep and forward.cached:  # no key is ever computed again
+            layer.value_norm = norm if every else norm[:, constant(self.heads, norm.device)]
+        if n:
+            self._settled[call.layer] = part.with_rows(layer, n)
+        if "kv_drift" in keep and forward.cached and forward.settled is None:  # no key changes
             shape, device = (len(call.query), call.query.shape[2]), call.query.device
             layer.key_drift = layer.value_drift = torch.full(shape, torch.nan, device=device)
-        elif "kv_drift" in keep:
+        elif "kv_drift" in keep and forward.kept:
             drift = self._before.drift(call.layer, forward.prompts, call.key, call.value)
             layer.key_drift, layer.value_drift = drift
         if "rows" in keep and not at_once:
@@ -390,12 +471,35 @@ class Capture:
     def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> None:
         """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""
         assert self._state is not None
-        new = (rolled + self._state[:, -forward.visible.queries :]) / 2
-        if forward.cached:
-            before = self._states.get(layer)
-            new = new if before is None else torch.cat([before, new], dim=1)
-            self._states[layer] = new
+        new = (rolled + self._state[:, forward.visible.rows]) / 2
+        if not forward.cached:
+            self._state = self._renewed(layer, new, forward)
+            return
+        if (known := self._states.get(layer)) is not None:
+            who, before = known
+            if who != list(forward.prompts):  # some have ended
+                before = before[[who.index(p) for p in forward.prompts]]
+            new = torch.cat([before, new], dim=1)
+        final = new
+        if forward.settled is not None:
+            final = new[:, : forward.visible.first_row + forward.settled]
+        self._states[layer] = (list(forward.prompts), final)
         self._state = new
+
+    def _renewed(
+        self, layer: int, new: Float[Tensor, "b q r"], forward: Forward
+    ) -> Float[Tensor, "b k r"]:
+        """The state of all rows: with an approximate cache, of those left out as it was."""
+        who = list(forward.prompts)
+        known = self._states.get(layer) if forward.partial else None
+        if known is not None:
+            before = known[1] if known[0] == who else known[1][[known[0].index(p) for p in who]]
+            rows, whole = forward.visible.rows, before.clone()
+            counts = (forward.labels.group >= 0)[..., None]
+            whole[:, rows] = torch.where(counts, new, before[:, rows])
+            new = whole
+        self._states[layer] = (who, new)
+        return new
 
 
 def _of_heads(view: View, at: Int[Tensor, " n"]) -> View:

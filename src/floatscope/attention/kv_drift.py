@@ -34,7 +34,14 @@ class Before:
         # Prompts that have ended are no longer there; the others are in order.
         who, old_key, old_value = before
         same = [who.index(p) for p in prompts] if prompts else slice(None)
-        return turned(old_key[same], key), turned(old_value[same], value)
+        return _drift(old_key[same], key), _drift(old_value[same], value)
+
+
+def _drift(old: Float[Tensor, "b kv _ d"], new: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b k"]:
+    """NaN for keys that were not there yet: a model in blocks has more of them block by block."""
+    both = min(old.shape[2], new.shape[2])
+    found = turned(old[:, :, :both], new[:, :, :both])
+    return torch.nn.functional.pad(found, (0, new.shape[2] - both), value=torch.nan)
 
 
 def turned(a: Float[Tensor, "b kv k d"], b: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b k"]:

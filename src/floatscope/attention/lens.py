@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..errors import CaptureError
-from ..models import Model
+from ..models import Model, parts
 
 _CELLS = 1 << 24  # logits at once
 _proven: "WeakSet[nn.Module]" = WeakSet()
@@ -38,8 +38,8 @@ def proving(model: Model) -> Iterator[None]:
     if net in _proven:
         yield
         return
-    head: Any = net.get_output_embeddings()
-    if head is None or not hasattr(net.model, "norm"):
+    readout = parts.readout(net)
+    if readout is None:
         raise CaptureError(
             f"{model.name} has no final norm and head where a lens looks for them",
             "Trace it without 'lens'.",
@@ -53,7 +53,7 @@ def proving(model: Model) -> Iterator[None]:
         if net in _proven:
             return
         row = kwargs["logits_to_keep"][:1]
-        own, logits = head(net.model.norm(last[0][:, row])).float(), output.logits[:, :1].float()
+        own, logits = readout(last[0][:, row]).float(), output.logits[:, :1].float()
         last.clear()
         if not torch.allclose(own, logits, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
             raise CaptureError(
@@ -63,7 +63,7 @@ def proving(model: Model) -> Iterator[None]:
         _proven.add(net)
 
     hooks = [
-        net.model.layers[-1].register_forward_hook(hold),
+        parts.layers(net)[-1].register_forward_hook(hold),
         net.register_forward_hook(compare, with_kwargs=True),
     ]
     try:
@@ -83,14 +83,14 @@ def predicted(
     model: Model, x: Float[Tensor, "b q d"], rows: Int[Tensor, " w"], wanted: Bool[Tensor, "b w"]
 ) -> Predicted:
     """From the output of a layer: what each row predicts, where it is wanted. Never the mask."""
-    net = model.net
-    head: Any = net.get_output_embeddings()
+    readout = parts.readout(model.net)
+    assert readout is not None  # proven
     chosen = x[:, rows][wanted]  # (n, d)
     token = torch.full(wanted.shape, -1, device=x.device)
     probability, entropy = (torch.full(wanted.shape, torch.nan, device=x.device) for _ in "pe")
     best, sure, nats = [], [], []
     for part in chosen.split(max(1, _CELLS // model.vocab_size)):
-        logits = head(net.model.norm(part))
+        logits = readout(part)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if model.mask_id is not None:
             logits[:, model.mask_id] = -torch.inf

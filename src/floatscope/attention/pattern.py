@@ -11,11 +11,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..models import Model, seam
+from ..models import Model, Visibility, seam
 
 
 def pattern(
-    model: Model, ids: Int[Tensor, " s"], layers: Collection[int], heads: Sequence[int]
+    model: Model,
+    ids: Int[Tensor, " s"],
+    layers: Collection[int],
+    heads: Sequence[int],
+    visible: Visibility,
 ) -> Float[np.ndarray, "l h s s"]:
     """A_ij of the chosen layers (in their order) and heads, in float32."""
     size = len(ids)
@@ -29,9 +33,8 @@ def pattern(
         return proceed(call)
 
     last = torch.tensor([size - 1], device=model.device)
-    whole = model.visibility(size, size, torch.zeros(1, dtype=torch.long, device=model.device))
     with seam.alone(model.net), seam.attached(model.net, look, innermost=True):
-        model.forward(ids[None].to(model.device), last, whole)
+        model.forward(ids[None].to(model.device), last, visible)
     return found
 
 

@@ -28,9 +28,10 @@ STATISTICS = {
     "massive": "each position's largest residual channel over its median one, and which it is",
     "lens": "what each layer's residual predicts at masked positions: token, probability, entropy",
     "kv_drift": "1 − cos of each key and value with its own at the kept step before",
+    "experts": "which experts each position goes to, and with what weight, where a model has them",
 }
 # Kept only where they are named: they cost more than attention's own statistics, or are seldom asked.
-ON_REQUEST = ("massive", "lens", "kv_drift")
+ON_REQUEST = ("massive", "lens", "kv_drift", "experts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,7 @@ class Labels:
     n_groups: int
     region: Int[Tensor, "b k"]
     n_regions: int
+    first: int | None = None  # column of the first query; by default they are the last positions
 
     @cached_property
     def of_group(self) -> Float[Tensor, "b g q"]:
@@ -52,8 +54,11 @@ class Labels:
 
     @cached_property
     def from_region(self) -> Float[Tensor, "b q r"]:
-        """The queries' own regions: they are the last positions."""
-        return self.in_region[:, -self.group.shape[1] :]
+        """The queries' own regions, of those that count."""
+        n = self.group.shape[1]
+        start = self.region.shape[1] - n if self.first is None else self.first
+        own = self.in_region[:, start : start + n]
+        return own if self.first is None else own * (self.group >= 0)[..., None]
 
     @cached_property
     def counted(self) -> Float[Tensor, "b 1 q 1"]:

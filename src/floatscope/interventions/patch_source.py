@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..decode.loop import AnySampler
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, parts, seam
 from ..models.select import Choice, chosen, within
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded, PromptLike
@@ -115,7 +115,7 @@ class _Recorder(Observer):
     def hooked(self) -> Iterator[None]:
         with ExitStack() as stack:
             for layer in self.layers if "residual" in self.keep else ():
-                block = self.model.net.model.layers[layer]
+                block = parts.layers(self.model.net)[layer]
                 hook = block.register_forward_pre_hook(self._residual(layer), with_kwargs=True)
                 stack.callback(hook.remove)
             yield

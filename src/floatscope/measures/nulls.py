@@ -16,7 +16,7 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from ..errors import UsageError
-from ..sequences.direction import Direction
+from ..sequences.direction import Direction, current_block
 from ..stats.uniform import last_visible as last_of
 from ..trace import Trace
 
@@ -27,10 +27,15 @@ _ANSWER = "answer"
 # Where positions stand
 
 
-def last_visible(trace: Trace, size: int) -> Int[np.ndarray, " s"]:
-    """The last key each row sees when `size` positions are there."""
-    info = trace.info
-    return last_of(Direction(info["direction"]), int(info["block_size"]) or None, size)
+def last_visible(trace: Trace, size: int, step: int) -> Int[np.ndarray, " s"]:
+    """The last key each row sees at a step (its number) when `size` positions are there."""
+    info, current = trace.info, None
+    direction, block = Direction(info["direction"]), int(info["block_size"]) or None
+    offset = int(info.get("grid_offset", 0))  # traces of other models, and older ones, have none
+    if direction is Direction.ACTIVE_BLOCK and block is not None:
+        first, stop = (int(edge) for edge in trace.data["block"].values[step])
+        current = current_block(first, stop, block, offset)
+    return last_of(direction, block, size, offset=offset, current=current)
 
 
 def present(trace: Trace, step: int) -> int:
@@ -74,7 +79,9 @@ def flow_null(trace: Trace) -> xr.DataArray:
     nulls = []
     for step in trace.data["step"].values:
         inside = members(trace, int(step)).astype(np.float64)
-        nulls.append(_from_regions(inside, spread(inside, last_visible(trace, len(inside)))))
+        nulls.append(
+            _from_regions(inside, spread(inside, last_visible(trace, len(inside), int(step))))
+        )
     return _labelled(trace, nulls, ("step", "source", "target"))
 
 
@@ -84,7 +91,7 @@ def row_null(trace: Trace) -> xr.DataArray:
     nulls = np.zeros((len(steps), len(names(trace))))
     for e, (step, row) in enumerate(zip(steps, rows, strict=True)):
         inside = members(trace, int(step))
-        reach = last_visible(trace, len(inside))[row] + 1
+        reach = last_visible(trace, len(inside), int(step))[row] + 1
         nulls[e] = inside[:reach].mean(0)
     return xr.DataArray(nulls, dims=("event", "target"), coords={"target": names(trace)})
 
@@ -120,7 +127,7 @@ def rollout_null(trace: Trace) -> xr.DataArray:
 
 def _roll(trace: Trace, step: int, layers: list[int]) -> list[np.ndarray]:
     state = members(trace, step).astype(np.float64)
-    last, states = last_visible(trace, len(state)), {}
+    last, states = last_visible(trace, len(state), step), {}
     for layer in range(max(layers) + 1):
         state = (spread(state, last) + state) / 2
         states[layer] = state

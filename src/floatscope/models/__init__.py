@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from .._lazy import lazily
 
 if TYPE_CHECKING:
-    from ..sequences.direction import Direction
-    from . import adapters, seam
+    from ..sequences.direction import Direction, Grid
+    from . import adapters, parts, seam
     from .families import FAMILIES
     from .family import Family
     from .loading import load

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..registry import Registry
-from ..sequences.direction import Direction
+from ..sequences.direction import Direction, Grid
 
 if TYPE_CHECKING:  # families are known by name without it
     from transformers import PretrainedConfig, PreTrainedModel
@@ -30,7 +30,11 @@ class Family:
     network: "type[PreTrainedModel]"
     direction: Direction = Direction.CAUSAL
     shift: int = 1
-    block: int | None = None  # of a block-causal family
+    block: int | None = (
+        None  # of a family that decodes in blocks; None: the checkpoint does not say
+    )
+    block_field: str = ""  # of config.json, where that says the size of the blocks
+    grid: Grid = Grid.START  # where its blocks begin
     mask_id: int | None = (
         None  # the published checkpoints' id, used when config and tokenizer are silent
     )
@@ -43,7 +47,33 @@ class Family:
     fp32_rope: bool = False  # the reference code rotates in float32 whatever the dtype
     tokenizer: str | None = None  # a transformers class, where no tokenizer.json is published
     examples: str = ""  # checkpoints a person may have heard of
+    unused: tuple[str, ...] = ()  # patterns of tensors it may bring for another head than ours
+    context: Callable[[Any], int] = (
+        lambda config: int(config.max_position_embeddings)  # the longest sequence, from the config
+    )
+    prepare: Callable[[Any], object] = (
+        lambda net: net  # what is done to a network once its weights are there
+    )
+    gguf: bool = False  # also read from files of llama.cpp
+    keeps: bool = True  # its network takes a cache of keys and values
+    experts: bool = False  # its layers, or some of them, are mixtures of experts
+    tested: str = ""  # against what, in words
     registry: ClassVar["Registry[Family]"] = FAMILIES
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What can be done with it, in words, as lists show it."""
+        blocks = "in blocks" + (f" of {self.block}" if self.block else ", block=N")
+        ways = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
+        caches = {Direction.CAUSAL: "exactly", Direction.BIDIRECTIONAL: "approximately"}
+        cached = caches.get(self.direction, "exactly, by block") if self.keeps else "no"
+        return {
+            "loads": "safetensors, GGUF" if self.gguf else "safetensors",
+            "decodes": ways.get(self.direction, blocks),
+            "cached": cached,
+            "traced": "everything, experts too" if self.experts else "everything",
+            "tested against": self.tested or "nothing yet",
+        }
 
     def config(self, raw: dict[str, Any]) -> "PretrainedConfig":
         """The network's own configuration, from the checkpoint's config.json."""

@@ -1,8 +1,9 @@
 """From a GGUF file to a network: its config, and its tensors dequantised under the network's names.
 
 The result is the one that transformers gives, bit for bit, without its several passes over the
-file. What a network does not hold (scaled rotations, experts) is an error here; there it is
-passed over. The tokenizer is `source`'s part.
+file. What a network does not hold (scaled rotations) is an error here; there it is passed over.
+Diffusion models are read as llama.cpp's converter writes them (ggml-org/llama.cpp, conversion/llada.py,
+dream.py, qwen.py), which transformers does not know. The tokenizer is `source`'s part.
 """
 
 from pathlib import Path
@@ -14,7 +15,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from ..errors import ModelError
 from . import sizes, source
-from .family import Family
+from .family import Direction, Family
 from .gguf_header import Header, Place
 from .registry import family_of
 
@@ -28,14 +29,26 @@ _FIELDS = {  # after the architecture's name and a dot → of the config
     "attention.head_count_kv": "num_key_value_heads",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "vocab_size": "vocab_size",
+    "expert_count": "num_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_weights_norm": "norm_topk_prob",
 }
 _TOKENS = {  # likewise, of the tokenizer
     "bos_token_id": "bos_token_id",
     "eos_token_id": "eos_token_id",
     "unknown_token_id": "unk_token_id",
     "padding_token_id": "pad_token_id",
+    "mask_token_id": "mask_token_id",
 }
-_HEAD = {"llama": "rope.dimension_count", "qwen3": "attention.key_length"}
+_HEAD = {
+    "llama": "rope.dimension_count",
+    "llada": "rope.dimension_count",
+    "qwen3": "attention.key_length",
+    "llada-moe": "attention.key_length",
+    "rnd1": "attention.key_length",
+}
+_NORMED = {"llada-moe": False, "rnd1": True}  # experts' weights, where the file does not say
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER = {
     "attn_norm": "input_layernorm",
@@ -49,18 +62,29 @@ _LAYER = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+}
+# All experts of a layer in one tensor; the network has the first two in one, one behind the other.
+_EXPERTS = {
+    "ffn_gate_exps": "mlp.experts.gate_up_proj",
+    "ffn_up_exps": "mlp.experts.gate_up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
 }
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "llada": "LLaDAModelLM",
+    "dream": "DreamModel",
+    "llada-moe": "LLaDAMoEModelLM",
+    "rnd1": "RND1LM",
 }
-_TURNED = ("llama",)  # whose q and k llama.cpp stores in another order
+_TURNED = ("llama", "llada")  # whose q and k llama.cpp stores in another order
 _AT_ONCE = 8192  # blocks dequantised together: within a core's cache
 
 
-def config_of(header: Header, path: Path) -> tuple[Family, PretrainedConfig]:
-    """Family and config that the header describes."""
+def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family, PretrainedConfig]:
+    """Family and config that the header describes. `told`: the direction is given, whatever it says."""
     fields, architecture = header.fields, str(header.fields.get("general.architecture"))
     kind = family_of(_ARCHITECTURES.get(architecture, architecture), path)
     scaling = fields.get(f"{architecture}.rope.scaling.type", "none")
@@ -68,6 +92,12 @@ def config_of(header: Header, path: Path) -> tuple[Family, PretrainedConfig]:
         raise ModelError(
             f"{path}: positions are scaled ({scaling!r:.40}), which is not read from GGUF files",
             "Load the checkpoint's safetensors instead.",
+        )
+    causal = fields.get(f"{architecture}.attention.causal", kind.direction is Direction.CAUSAL)
+    if not told and causal is not (kind.direction is Direction.CAUSAL):
+        raise ModelError(
+            f"{path}: a {kind.name} is {kind.direction}, and the file says attention.causal = {causal}",
+            "Say which it is: direction=..., with shift= and mask_id= where it is no causal model.",
         )
     names = _FIELDS | {_HEAD.get(architecture, ""): "head_dim"}
     found = {
@@ -85,6 +115,12 @@ def config_of(header: Header, path: Path) -> tuple[Family, PretrainedConfig]:
     for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"):
         if found.get(name) is None:
             raise ModelError(f"{path} does not say its {name}", "Fetch or copy it again.")
+    if "num_experts" in found:
+        found.setdefault("norm_topk_prob", _NORMED.get(architecture, False))
+    if kind.direction is not Direction.CAUSAL:
+        found["is_causal"] = False
+    if "diffusion.shift_logits" in fields:
+        found["shift_logits"] = bool(fields["diffusion.shift_logits"])
     tied = "output.weight" not in header.tensors
     return kind, kind.network.config_class(**found, tie_word_embeddings=tied)
 
@@ -94,23 +130,28 @@ def network_of(
 ) -> PreTrainedModel:
     """The network, once every tensor it needs is there and none is left over."""
     expected = sizes.shapes(kind, config)
-    places = {_name(name): place for name, place in header.tensors.items()}
+    places: dict[str, list[Place]] = {}
+    for theirs in sorted(header.tensors):  # an expert's gate before its up
+        places.setdefault(_name(theirs), []).append(header.tensors[theirs])
+    shapes = {name: _joined_shape([one.shape for one in parts]) for name, parts in places.items()}
     sizes.require_complete(
         path,
         missing=set(expected) - set(places),
         left_over=set(places) - set(expected),
         mis_shaped=[
-            (name, places[name].shape, shape)
+            (name, shapes[name], shape)
             for name, shape in expected.items()
-            if name in places and places[name].shape != shape
+            if name in shapes and shapes[name] != shape
         ],
     )
     content = np.memmap(path, mode="r", dtype=np.uint8)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     turned = header.fields["general.architecture"] in _TURNED
     weights = {}
-    for name, place in places.items():
-        values = _dequantised(content, place)
+    for name, parts in places.items():
+        values = _dequantised(content, parts[0])
+        if len(parts) > 1:
+            values = np.concatenate([values, *(_dequantised(content, one) for one in parts[1:])], 1)
         module = name.split(".")[-2]
         if turned and module in heads:
             values = _halves(values, heads[module])
@@ -121,6 +162,7 @@ def network_of(
         state_dict=weights,
         dtype=dtype,
         attn_implementation="sdpa",
+        experts_implementation="eager" if dtype is torch.float64 else None,
         **source.NO_CODE,
     )
     net.config.name_or_path = str(path)
@@ -135,7 +177,17 @@ def _name(theirs: str) -> str:
     _, number, part = [*stem.split(".", 2), "", ""][:3]
     if stem.startswith("blk.") and part in _LAYER:
         return f"model.layers.{number}.{_LAYER[part]}.{end}"
+    if stem.startswith("blk.") and part in _EXPERTS:
+        return f"model.layers.{number}.{_EXPERTS[part]}"
     return theirs
+
+
+def _joined_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """One behind the other along the second dimension; as many numbers as there are, where they differ."""
+    first = shapes[0]
+    if len(shapes) == 1 or any(len(s) != 3 or s[::2] != first[::2] for s in shapes):
+        return first if len(shapes) == 1 else tuple(n for s in shapes for n in s)
+    return first[0], sum(s[1] for s in shapes), first[2]
 
 
 def _dequantised(content: Shaped[np.ndarray, " bytes"], place: Place) -> Float[np.ndarray, "..."]:

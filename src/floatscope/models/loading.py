@@ -4,6 +4,7 @@ Weights are read by `opening`, natively; pickles and code that comes with a chec
 Here an adapter is merged, and it is settled what the network is used as: direction, mask, dtype.
 """
 
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import ModelError
-from . import adapters, opening, outline, permuted, seam, source, stated, twin
+from . import adapters, devices, opening, outline, permuted, seam, source, stated, twin
 from .model import Model
 from .opening import Opened
 from .registry import family_by_name, family_of
@@ -35,13 +36,14 @@ def load(
     block: int | None = None,
     shift: int | None = None,
     mask_id: int | None = None,
+    grid: str | None = None,
     revision: str | None = None,
     weights: str = permuted.TRAINED,
     seed: int = 0,
 ) -> M:
     """Load `where` as a model of class `into`; see `floatscope.load` for the arguments."""
     permuted.require_known(weights, seed)
-    asked = Stated(name, family, direction, block, shift, mask_id)
+    asked = Stated(name, family, direction, block, shift, mask_id, grid)
     if isinstance(where, PreTrainedModel):
         if adapter is not None or dtype != "auto" or device is not None or revision is not None:
             raise ModelError(
@@ -49,19 +51,25 @@ def load(
                 "Leave them out; merge an adapter and use network.to(...) before.",
             )
         opened = _given(where, tokenizer, family)
+        devices.require_here(opened.net, opened.name)
         opened = replace(opened, name=name or opened.name)
         if weights == permuted.PERMUTED:
             opened = replace(opened, net=permuted.copied(opened.net, seed))
         model = _model(opened, asked, into)
     else:
-        device = _device(device)
+        spread = device == devices.SPREAD
+        if spread and adapter is not None:
+            raise ModelError("device='auto' with an adapter", "Merge it first, or use one device.")
+        if spread and importlib.util.find_spec("accelerate") is None:
+            raise ModelError("device='auto' needs the package accelerate", "pip install accelerate")
+        device = _device(None if spread else device)
         wanted = _dtype(dtype, device)
         path, part = source.locate(where, revision), twin.adapter(where, adapter)
         asked = asked.over(stated.read(part).over(stated.read(outline.folder(path))))
         # A merge is made with all digits, and cast afterwards.
         exact = wanted if part is None or wanted is torch.float64 else torch.float32
         told = asked.direction is not None
-        opened = opening.opened(path, exact, tokenizer, asked.family, told=told)
+        opened = opening.opened(path, exact, tokenizer, asked.family, told=told, spread=spread)
         changes = None if part is None else adapters.read(part)
         if changes is not None:
             adapters.merge(opened.net, changes, opened.kind.key_mapping)
@@ -70,7 +78,10 @@ def load(
         if changes is not None:
             adapters.reproduce(model, changes.path)
         _cast(model.net, wanted)
-        model.net.to(device)
+        if spread:
+            devices.require_here(model.net, model.name)
+        else:
+            model.net.to(device)
         if weights == permuted.PERMUTED:
             permuted.permute(model.net, seed)
         if opened.kind.fp32_rope and wanted is not torch.float32:
@@ -94,9 +105,8 @@ def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> Opened:
 
 def _model(opened: Opened, asked: Stated, into: type[M]) -> M:
     net, tokenizer = opened.net, opened.tokenizer
-    settled = outline.settled(
-        opened.name, opened.kind, net.config, net.generation_config, tokenizer, asked
-    )
+    generation = getattr(net, "generation_config", None)  # an encoder has none
+    settled = outline.settled(opened.name, opened.kind, net.config, generation, tokenizer, asked)
     return into(name=opened.name, net=net, tokenizer=tokenizer, **settled)
 
 
@@ -114,7 +124,7 @@ def _device(device: str | torch.device | None) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ModelError(
             f"no device {device!r} here ({str(error).splitlines()[0]})",
-            "Use cpu, or cuda with a GPU.",
+            "Use cpu, cuda with a GPU, or auto for all there are.",
         ) from error
     return there
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from ..errors import ModelError, foreign
-from . import seam
-from .family import Direction, Family
+from . import parts, seam
+from .devices import devices
+from .family import Direction, Family, Grid
 from .fingerprint import fingerprint
 from .graphs import allowed
 from .visibility import Visibility
@@ -29,17 +30,22 @@ class Model:
     tokenizer: Any  # a transformers tokenizer, or None: then prompts are given as ids
     family: Family
     direction: Direction
-    block: int | None  # of a block-causal model
+    block: int | None  # of a model that decodes in blocks
     shift: int  # the row that predicts position i is i − shift
     mask_id: int | None
     end_ids: tuple[int, ...]
     chat: bool = False  # the tokenizer brings a chat template
+    grid: Grid = Grid.START  # where its blocks begin
     edits: list[Any] = field(default_factory=list)  # interventions in force, outermost first
     graphs: bool = field(default_factory=allowed)  # on CUDA: record a forward once, and replay it
 
     @property
     def device(self) -> torch.device:
         return next(self.net.parameters()).device
+
+    @cached_property
+    def on_one_device(self) -> bool:
+        return len(devices(self.net)) == 1
 
     @property
     def dtype(self) -> torch.dtype:
@@ -48,7 +54,7 @@ class Model:
     @property
     def context(self) -> int:
         """The longest sequence the model was made for."""
-        return int(self.net.config.max_position_embeddings)
+        return self.family.context(self.net.config)
 
     @property
     def n_layers(self) -> int:
@@ -57,6 +63,12 @@ class Model:
     @property
     def n_heads(self) -> int:
         return int(self.net.config.num_attention_heads)
+
+    @cached_property
+    def n_experts(self) -> int:
+        """Of each layer that has any; 0 for a model without."""
+        gates = parts.routers(self.net).values()
+        return max((len(gate.weight) for gate in gates), default=0)  # type: ignore[arg-type]
 
     @property
     def vocab_size(self) -> int:
@@ -91,15 +103,34 @@ class Model:
         facts = [
             f"{self.family.name}, {size / scale:.3g}{unit} parameters",
             f"{self.n_layers} layers × {self.n_heads} heads",
-            str(self.direction) + (f" ({self.block})" if self.block else ""),
+            str(self.direction) + (f" ({self.block}, {self.grid})" if self.block else ""),
             f"context {self.context}",
             f"mask {self.mask_id}, shift {self.shift}" if self.is_diffusion else "no mask",
             f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
         ]
         return f"<floatscope.Model {self.name}: {'; '.join(facts)}>"
 
-    def visibility(self, queries: int, keys: int, padding: Int[Tensor, " b"]) -> Visibility:
-        return Visibility(self.direction, self.block, padding, queries, keys)
+    def visibility(
+        self,
+        queries: int,
+        keys: int,
+        padding: Int[Tensor, " b"],
+        *,
+        prompts: Sequence[int] | None = None,
+        current: Int[Tensor, " b"] | None = None,
+        end: Int[Tensor, " b"] | None = None,
+        first: int | None = None,
+    ) -> Visibility:
+        """Who sees whom. `prompts`: their lengths, on which a padded grid depends; the others as in
+        Visibility, in columns. Without `current`, a context that is causal once finished is finished."""
+        offset = None
+        if self.block is not None and self.grid is Grid.PADDED and prompts is not None:
+            lacking = [self.grid.offset(self.block, n) for n in prompts]
+            offset = torch.tensor(lacking, device=padding.device)
+        if self.direction is not Direction.ACTIVE_BLOCK:
+            current = None
+        rule = (self.direction, self.block, padding, queries, keys)
+        return Visibility(*rule, offset, current, end, first)
 
     @torch.inference_mode()
     def forward(
@@ -121,17 +152,24 @@ class Model:
                 past_key_values=cache,
                 use_cache=cache is not None,
                 is_causal=visible.is_causal,
-                logits_to_keep=rows,
+                # An index on the CPU fits rows on any device.
+                logits_to_keep=rows if self.on_one_device else rows.cpu(),
             )
         logits: Tensor = output.logits
         return logits
 
     def predict(
-        self, canvas: Int[Tensor, "b s"], start: int, stop: int, visible: Visibility
+        self,
+        canvas: Int[Tensor, "b s"],
+        start: int,
+        stop: int,
+        visible: Visibility,
+        cache: DynamicCache | None = None,
     ) -> Float[Tensor, "b w v"]:
-        """What the model predicts at positions start … stop − 1, whichever rows that takes."""
-        rows = torch.arange(start, stop, device=canvas.device) - self.shift
-        return self.forward(canvas, rows.clamp(min=0), visible)
+        """What the model predicts at positions start … stop − 1, whichever rows that takes; with a cache,
+        of the rows that are not in it."""
+        rows = torch.arange(start, stop, device=canvas.device) - self.shift - visible.first_row
+        return self.forward(canvas[:, visible.rows], rows.clamp(min=0), visible, cache)
 
     def logits(self, ids: Int[Tensor, "b s"]) -> Float[Tensor, "b s v"]:
         """The network's own logits for a batch without padding: row by row, not shifted."""

@@ -4,6 +4,7 @@ Every tensor must arrive: missing, extra and mis-shaped ones are errors, never w
 network is used as (direction, mask, dtype) is for `loading` to say.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,20 +32,36 @@ class Opened:
 
 
 def opened(
-    path: Path, dtype: torch.dtype, tokenizer: Any, family: str | None, *, told: bool
+    path: Path,
+    dtype: torch.dtype,
+    tokenizer: Any,
+    family: str | None,
+    *,
+    told: bool,
+    spread: bool = False,
 ) -> Opened:
-    """Read a checkpoint. `told`: the direction is given, and need not be guarded against a disguise."""
+    """Read a checkpoint. `told`: the direction is given, and need not be guarded against a disguise;
+    `spread`: over all devices there are."""
     with _quiet():
-        return _read(path, dtype, tokenizer, family, told)
+        return _read(path, dtype, tokenizer, family, told, spread)
 
 
-def _read(path: Path, dtype: torch.dtype, tokenizer: Any, family: str | None, told: bool) -> Opened:
+def _read(
+    path: Path,
+    dtype: torch.dtype,
+    tokenizer: Any,
+    family: str | None,
+    told: bool,
+    spread: bool,
+) -> Opened:
+    if path.suffix == ".gguf" and spread:
+        raise ModelError("device='auto' with a GGUF file", "Name one device, or give safetensors.")
     if path.suffix == ".gguf" and family is not None:
         raise ModelError("a GGUF file names its own family", "Leave family out.")
     if path.suffix == ".gguf":
-        kind, net = _from_gguf(path, dtype)
+        kind, net = _from_gguf(path, dtype, told)
     else:
-        kind, net = _from_directory(path, dtype, family)
+        kind, net = _from_directory(path, dtype, family, spread)
     tokenizer = tokenizer or source.tokenizer(path, kind)
     if not told and path.is_dir():
         special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
@@ -71,25 +88,30 @@ def described(path: Path, family: str | None) -> tuple[Family, PretrainedConfig]
 
 
 def _from_directory(
-    path: Path, dtype: torch.dtype, family: str | None
+    path: Path, dtype: torch.dtype, family: str | None, spread: bool
 ) -> tuple[Family, PreTrainedModel]:
     kind, config = described(path, family)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
         sizes.require_held(kind, config, path, sizes.in_safetensors(path))
+        sizes.require_experts(config, path)
         net, info = kind.network.from_pretrained(
             path,
             config=config,
             key_mapping=kind.key_mapping or None,
             dtype=dtype,
             attn_implementation="sdpa",
+            # Products of all experts at once come in narrower types only.
+            experts_implementation="eager" if dtype is torch.float64 else None,
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # reported below, with the shapes
             output_loading_info=True,
+            device_map="auto" if spread else None,
             **source.NO_CODE,
         )
-    sizes.require_complete(
-        path, info["missing_keys"], info["unexpected_keys"], info["mismatched_keys"]
-    )
+    needless = re.compile("|".join(kind.unused) or r"(?!)")
+    left_over = [key for key in info["unexpected_keys"] if not needless.search(key)]
+    sizes.require_complete(path, info["missing_keys"], left_over, info["mismatched_keys"])
+    kind.prepare(net)
     return kind, net
 
 
@@ -97,11 +119,11 @@ _COPY_CONFIG = "Copy the checkpoint's config.json again."
 _COPY_WEIGHTS = "The files are damaged or incomplete: fetch or copy them again."
 
 
-def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Family, PreTrainedModel]:
+def _from_gguf(path: Path, dtype: torch.dtype, told: bool) -> tuple[Family, PreTrainedModel]:
     source.require_gguf()
     header = gguf_header.read(path)
     with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
-        kind, config = gguf_network.config_of(header, path)
+        kind, config = gguf_network.config_of(header, path, told=told)
         sizes.require_sound(config, path)
         sizes.require_held(kind, config, path, header.held)
         return kind, gguf_network.network_of(header, path, kind, config, dtype)

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import ModelError
-from . import opening, source, special, stated, twin
-from .family import Direction, Family
+from . import opening, sizes, source, special, stated, twin
+from .family import Direction, Family, Grid
 from .pair import PAIR
 from .spec import ModelSpec
 from .stated import Stated
@@ -26,6 +26,8 @@ class Outline:
     name: str
     tokenizer: Any
     direction: Direction
+    block: int | None
+    grid: Grid
     mask_id: int | None
     end_ids: tuple[int, ...]
     chat: bool
@@ -50,7 +52,7 @@ def outlined(spec: ModelSpec) -> Outline | None:
         return None
     said = [spec.name, spec.family, spec.direction, spec.block, spec.shift, spec.mask_id]
     part = twin.adapter(spec.where, spec.adapter)
-    asked = Stated(*said).over(stated.read(part).over(stated.read(path)))  # type: ignore[arg-type]
+    asked = Stated(*said, grid=spec.grid).over(stated.read(part).over(stated.read(path)))  # type: ignore[arg-type]
     kind, config = opening.described(path, asked.family)
     tokenizer = source.tokenizer(path, kind)
     if asked.direction is None:
@@ -61,9 +63,9 @@ def outlined(spec: ModelSpec) -> Outline | None:
     return Outline(
         name=name,
         tokenizer=tokenizer,
-        **{key: facts[key] for key in ("direction", "mask_id", "end_ids", "chat")},
+        **{key: facts[key] for key in ("direction", "block", "grid", "mask_id", "end_ids", "chat")},
         vocab_size=int(config.vocab_size),
-        context=int(config.max_position_embeddings),
+        context=kind.context(config),
         special_ids=frozenset(ids | set(getattr(tokenizer, "all_special_ids", ()))),
     )
 
@@ -77,13 +79,14 @@ def settled(
             f"{name} uses sliding-window attention, which Floatscope does not measure",
             "Set use_sliding_window to false in its config.json if the context fits the window.",
         )
-    block = kind.block if asked.block is None and asked.direction is None else asked.block
+    block = _block(kind, config, asked)
     toward = _direction(kind, asked.direction, block)
     return {
         "family": replace(kind, direction=toward),
         "direction": toward,
         "block": block,
-        "shift": kind.shift if asked.shift is None else asked.shift,
+        "grid": _grid(kind, asked.grid, toward),
+        "shift": _shift(kind, config) if asked.shift is None else asked.shift,
         "mask_id": special.mask_id(kind, toward, config, tokenizer, asked.mask_id),
         "end_ids": special.end_ids(config, generation, tokenizer),
         "chat": bool(getattr(tokenizer, "chat_template", None)),
@@ -103,17 +106,49 @@ def _generation(path: Path) -> Any:
     return None
 
 
+def _block(kind: Family, config: Any, asked: Stated) -> int | None:
+    """As the checkpoint or its family says; another is taken only where a direction is given with it."""
+    if asked.direction is not None:
+        return asked.block
+    said = getattr(config, kind.block_field, None) if kind.block_field else None
+    said = kind.block if said is None else sizes.whole(said, f"config.json: {kind.block_field}")
+    if None not in (said, asked.block) and said != asked.block:
+        raise ModelError(
+            f"two block sizes: {kind.name} has {said}, and {asked.block} is given",
+            f"Leave block out; or say direction='{kind.direction}' with it to overrule.",
+        )
+    return said if asked.block is None else asked.block
+
+
 def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
     toward = kind.direction if given is None else None
     if toward is None:
         if given not in list(Direction):
             raise ModelError(f"no direction {given!r}", f"Use one of: {', '.join(Direction)}.")
         toward = Direction(given)
-    if (toward is Direction.BLOCK_CAUSAL) != (block is not None) or (
-        block is not None and block < 1
-    ):
+    if toward.in_blocks != (block is not None) or (block is not None and block < 1):
         raise ModelError(
             f"direction {toward} with block {block}",
-            "A block-causal model needs block=N, N ≥ 1; the others take none.",
+            "A block-causal model needs block=N, N ≥ 1 (of a checkpoint, its model card says it); the "
+            "others take none, unless direction='block-causal' says that it decodes in blocks.",
         )
     return toward
+
+
+def _shift(kind: Family, config: Any) -> int:
+    """As a GGUF file says, else its family."""
+    said = getattr(config, "shift_logits", None)
+    return kind.shift if said is None else int(said)
+
+
+def _grid(kind: Family, given: str | None, toward: Direction) -> Grid:
+    if given is None:
+        return kind.grid
+    if given not in list(Grid):
+        raise ModelError(f"no grid {given!r}", f"Use one of: {', '.join(Grid)}.")
+    if not toward.in_blocks:
+        raise ModelError(
+            f"grid {given} of a model that is {toward}",
+            "Only models in blocks have one: leave it out.",
+        )
+    return Grid(given)

@@ -6,6 +6,7 @@ there, by name and shape, is for loading to say.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,27 @@ def in_safetensors(path: Path) -> Held:
                 tensors += 1
                 weights += math.prod(content.get_slice(name).get_shape())
     return Held(tensors, weights)
+
+
+def require_experts(config: PretrainedConfig, path: Path) -> None:
+    """Experts lie one by one in the files and are joined while loading: a missing one is named here."""
+    count = getattr(config, "num_experts", None) or getattr(config, "n_routed_experts", None)
+    if not count:
+        return
+    names = [name for file in path.glob("*.safetensors") for name in _names(file)]
+    single = [found for found in map(_EXPERT.fullmatch, names) if found]
+    places = {(found[1], found[3]) for found in single}
+    parts = {part for _, part in places}
+    every = {f"{of}{n}.{part}" for of, _ in places for n in range(int(count)) for part in parts}
+    require_complete(path, every - set(names), [], [])
+
+
+_EXPERT = re.compile(r"(.+\.experts\.)(\d+)\.(.+)")
+
+
+def _names(file: Path) -> list[str]:
+    with safe_open(file, framework="pt") as content:
+        return list(content.keys())
 
 
 def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError, UsageError
-from ..sequences.direction import Direction
+from ..sequences.direction import Direction, Grid
 from .pair import PAIR
 from .twin import TWIN
 
@@ -37,6 +37,7 @@ class ModelSpec:
     block: int | None = None
     shift: int | None = None
     mask_id: int | None = None
+    grid: str | None = None
     revision: str | None = None
 
     def __post_init__(self) -> None:
@@ -124,6 +125,8 @@ def expected_of(setting: str, value: Any) -> str:
         return "" if type(value) is int and value >= 0 else "a whole number, 0 or more"
     if setting == "direction":
         return "" if value in list(Direction) else f"one of {', '.join(Direction)}"
+    if setting == "grid":
+        return "" if value in list(Grid) else f"one of {', '.join(Grid)}"
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         return "a text of one line"
     return f"at most {_LONG} characters" if setting in _SHORT and len(value) > _LONG else ""

@@ -24,15 +24,16 @@ class Stated:
     block: int | None = None
     shift: int | None = None
     mask_id: int | None = None
+    grid: str | None = None
 
     def over(self, other: "Stated") -> "Stated":
-        """What is said here, and otherwise what the other says. A direction brings its block."""
+        """What is said here, and otherwise what the other says. A direction brings its block and grid."""
         said = {
             name: getattr(other if value is None else self, name)
             for name, value in vars(self).items()
         }
         if self.direction is not None:
-            said["block"] = self.block
+            said["block"], said["grid"] = self.block, self.grid
         return Stated(**said)
 
 

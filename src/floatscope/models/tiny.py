@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .families import llada
 from .registry import family_by_name
+from .tiny_formats import FORMATS
 
 SPECIALS = ("<|begin|>", "<|end|>", "<|pad|>", "<|mask|>")
 BEGIN, END, PAD, MASK = range(256, 260)
@@ -37,7 +38,7 @@ class Shape:
 
 
 def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: int = 1) -> Path:
-    """Write a random checkpoint of `family` (Llama, Qwen2, Qwen3, LLaDA, Dream) into `path`."""
+    """Write a random checkpoint of `family`, by the name that `floatscope models` shows, into `path`."""
     path, shape = Path(path), shape or Shape()
     path.mkdir(parents=True, exist_ok=True)
     name = family_by_name(family).name
@@ -50,6 +51,8 @@ def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: 
 
 def _config(name: str, s: Shape) -> dict[str, Any]:
     ends = {"bos_token_id": BEGIN, "eos_token_id": END, "pad_token_id": PAD}
+    if name in FORMATS:
+        return ends | FORMATS[name].config(s)
     if name == "LLaDA":
         return {
             "architectures": ["LLaDAModelLM"],
@@ -111,9 +114,14 @@ def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
         net = kind.network(kind.config(config))
     generator = torch.Generator().manual_seed(s.seed)
     weights = {}
+    tied = set(getattr(net, "all_tied_weights_keys", ()))  # written once, as published
     for key, parameter in net.state_dict().items():
         values = torch.randn(parameter.shape, generator=generator) * s.spread
-        weights[key] = values + 1 if "norm" in key else values
+        is_scale = "norm" in key.lower() and not key.endswith("bias")
+        weights[key] = values + 1 if is_scale else values
+    weights = {key: value for key, value in weights.items() if key not in tied}
+    if name in FORMATS:
+        return FORMATS[name].named(weights)
     if name == "LLaDA":
         return {_llada_key(key): value for key, value in weights.items()}
     return weights

@@ -1,7 +1,8 @@
 """Who sees whom in one forward, kept as a rule and not as an S×S matrix.
 
 The matrix is made only where transformers needs one (padding, blocks), once per forward and shared
-by all layers. Padding is always on the left and never counts.
+by all layers. Padding is always on the left and never counts. The prompts of a batch may have their
+blocks at other places: each has its own grid, and its own end where it has not come as far as others.
 """
 
 from dataclasses import dataclass
@@ -16,13 +17,20 @@ from .family import Direction
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """`queries` rows at the end of `keys` positions; `padding[b]` empty positions at the left."""
+    """`queries` rows of `keys` positions; `padding[b]` empty positions at the left.
+
+    The rows are the last ones, unless `first` says where they begin.
+    """
 
     direction: Direction
     block: int | None
     padding: Int[Tensor, " b"]
     queries: int
     keys: int
+    offset: Int[Tensor, " b"] | None = None  # by how much the first block is shorter
+    current: Int[Tensor, " b"] | None = None  # column at which the block being decided begins
+    end: Int[Tensor, " b"] | None = None  # column behind the last that is there; all by default
+    first: int | None = None  # column of the first row
 
     @property
     def is_causal(self) -> bool:
@@ -32,40 +40,65 @@ class Visibility:
     def padded(self) -> bool:
         return bool((self.padding > 0).any())
 
+    @property
+    def first_row(self) -> int:
+        """The column of the first row."""
+        return self.keys - self.queries if self.first is None else self.first
+
+    @property
+    def rows(self) -> slice:
+        """The columns of the rows."""
+        return slice(self.first_row, self.first_row + self.queries)
+
     @cached_property
     def query_positions(self) -> Int[Tensor, " q"]:
         """Where each row stands among the keys."""
-        return torch.arange(self.keys - self.queries, self.keys, device=self.padding.device)
+        start = self.first_row
+        return torch.arange(start, start + self.queries, device=self.padding.device)
 
     @cached_property
     def key_is_real(self) -> Bool[Tensor, "b k"]:
-        return torch.arange(self.keys, device=self.padding.device) >= self.padding[:, None]
+        return self._there(torch.arange(self.keys, device=self.padding.device))
+
+    @cached_property
+    def row_is_real(self) -> Bool[Tensor, "b q"]:
+        """Rows that count: neither padding nor behind a prompt's own end."""
+        return self._there(self.query_positions)
+
+    def _there(self, columns: Int[Tensor, " n"]) -> Bool[Tensor, "b n"]:
+        there = columns >= self.padding[:, None]
+        return there if self.end is None else there & (columns < self.end[:, None])
 
     @cached_property
     def position_ids(self) -> Int[Tensor, "b q"] | None:
         """Positions counted from the first real token; None where transformers counts the same."""
-        if not self.padded:
+        if not self.padded and self.first is None:
             return None
         return (self.query_positions - self.padding[:, None]).clamp(min=0)
 
     @cached_property
     def last_visible(self) -> Int[Tensor, "b q"]:
-        """The last key each query sees: with left padding, all a direction has to say."""
+        """The last key each query sees: with left padding, all a rule has to say. It never falls."""
         rows = self.query_positions.expand(len(self.padding), -1)
         if self.direction is Direction.CAUSAL:
             return rows
         if self.direction is Direction.BIDIRECTIONAL:
             return torch.full_like(rows, self.keys - 1)
         assert self.block is not None
-        pad = self.padding[:, None]
-        return torch.clamp(
-            pad + ((rows - pad) // self.block + 1) * self.block - 1, max=self.keys - 1
-        )
+        zero = self.padding if self.offset is None else self.padding - self.offset
+        zero = zero[:, None]  # where the grid begins
+        last = zero + ((rows - zero) // self.block + 1) * self.block - 1
+        if self.direction is Direction.ACTIVE_BLOCK:
+            current = (
+                rows.new_full((len(rows),), self.keys) if self.current is None else self.current
+            )
+            last = torch.where(rows >= current[:, None], last, rows)
+        return torch.clamp(last, max=self.keys - 1)
 
     @cached_property
     def mask(self) -> Bool[Tensor, "b 1 q k"] | None:
         """What SDPA is given: None where everything, or everything so far, may be seen."""
-        if not self.padded and self.direction is not Direction.BLOCK_CAUSAL:
+        if not self.padded and not self.direction.in_blocks and self.first is None:
             return None
         return self.matrix[:, None]
 
@@ -73,5 +106,6 @@ class Visibility:
     def matrix(self) -> Bool[Tensor, "b q k"]:
         """The whole S×S matrix. A padding row sees itself alone, so that no row is empty."""
         keys = torch.arange(self.keys, device=self.padding.device)
-        seen = (keys <= self.last_visible[:, :, None]) & self.key_is_real[:, None, :]
+        real = keys >= self.padding[:, None]
+        seen = (keys <= self.last_visible[:, :, None]) & real[:, None, :]
         return seen | (keys == self.query_positions[:, None])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import CaptureError, UsageError
-from ..models import Model
+from ..models import Model, parts
 from ..models.select import Choice, chosen
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
@@ -89,7 +89,7 @@ class Streaming(Watcher):
 
     def __enter__(self) -> "Streaming":
         for layer in self.wanted.layers:
-            block = self.model.net.model.layers[layer]
+            block = parts.layers(self.model.net)[layer]
             hook = block.register_forward_pre_hook(self._take(layer), with_kwargs=True)
             self._open.callback(hook.remove)
         return self
@@ -119,7 +119,7 @@ class Streaming(Watcher):
 
     def _selected(self, state: State) -> Bool[Tensor, "b q"]:
         """Rows of this forward that are wanted; padding never is."""
-        queries, keys = state.visible.queries, state.visible.keys
+        keys = state.visible.keys
         column = torch.arange(keys, device=state.canvas.device)
         real, named = state.visible.key_is_real, self.wanted.positions
         answer = (column >= state.prompt_end).expand_as(real)
@@ -137,7 +137,7 @@ class Streaming(Watcher):
             flags = answer & (state.masked if named == "masked" else ~state.masked)
         else:
             flags = real
-        return (flags & real)[:, keys - queries :]
+        return (flags & real)[:, state.visible.rows]
 
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
@@ -150,7 +150,7 @@ class Streaming(Watcher):
         alive = revealed.any(1).cpu().numpy()[which] if state.cached else np.ones(len(which), bool)
         rows = np.stack([self._rows[layer] for layer in self.wanted.layers], axis=1)[alive]
         self._rows = {}
-        column = at + state.visible.keys - state.visible.queries
+        column = at + state.visible.first_row
         active = np.asarray(state.active)[which]
         padding = state.prompt_end - np.array([len(p.ids) for p in self.prompts])[active]
         found = {

@@ -5,10 +5,12 @@ and are refused.
 """
 
 import numpy as np
+import torch
 
 from ..errors import UsageError
-from ..models import Model
+from ..models import Model, Visibility
 from ..models.select import chosen
+from ..sequences.direction import current_block
 from ..trace import Trace
 
 
@@ -20,6 +22,20 @@ def canvas_of(model: Model, trace: Trace, step: int) -> np.ndarray:
     return np.asarray(canvas[canvas >= 0], np.int64)
 
 
+def visibility_of(model: Model, trace: Trace, step: int, copies: int = 1) -> Visibility:
+    """Who saw whom at that step, for so many canvases of its size."""
+    size = len(canvas_of(model, trace, step))
+    prompt = int(trace.info["prompt_length"])
+    current = None
+    if model.block is not None:
+        at = chosen(step, trace.n_steps, "step")[0]
+        first, stop = (int(edge) for edge in trace.data["block"].values[at])
+        begin = current_block(first, stop, model.block, model.grid.offset(model.block, prompt))
+        current = torch.full((copies,), begin, device=model.device)
+    padding = torch.zeros(copies, dtype=torch.long, device=model.device)
+    return model.visibility(size, size, padding, prompts=[prompt] * copies, current=current)
+
+
 def require_same(model: Model, trace: Trace) -> None:
     """The trace is of these weights, and no intervention was or is in force."""
     if trace.info.get("fingerprint") != model.fingerprint:
@@ -27,6 +43,11 @@ def require_same(model: Model, trace: Trace) -> None:
             f"expected a trace of {model.name} ({model.fingerprint}), got one of "
             f"{trace.info['model']} ({trace.info.get('fingerprint')})",
             "Load the model that was traced, with the same dtype.",
+        )
+    if "stale" in trace.data:
+        raise UsageError(
+            f"this trace was decoded with the approximate cache {trace.info['cache']!r}",
+            "What it kept from step to step is not stored: trace with cache=None.",
         )
     if trace.interventions:
         raise UsageError(

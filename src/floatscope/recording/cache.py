@@ -1,13 +1,15 @@
 """Running sums of a decoding with a KV cache: each forward adds rows, nothing is recomputed.
 
-A causal row never changes once computed, so what all rows so far gave a key is what the earlier
-forwards gave it plus what the new rows give it.
+A causal row never changes once computed, nor does a row of a finished block: what all rows so far gave a
+key is what the earlier forwards gave it plus what the new rows give it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from ..attention import Captured, Columns, LayerStatistics
@@ -15,15 +17,43 @@ from ..attention import Captured, Columns, LayerStatistics
 
 @dataclass(eq=False)
 class RunningSums:
-    """Adds what each forward captured to all before it; `add` returns the state of all rows so far."""
+    """Adds what each forward captured to all before it; `add` returns the state of all rows so far.
+
+    Of a model in blocks, the rows of finished blocks settle; those of the block being decided are computed
+    again at every step, and are added to the others without being kept.
+    """
 
     _total: dict[int, LayerStatistics] = field(default_factory=dict)
+    _prompts: list[int] = field(default_factory=list)
 
-    def add(self, captured: Captured) -> Captured:
-        for layer, new in captured.layers.items():
-            old = self._total.get(layer)
-            self._total[layer] = new if old is None else _join(old, new)
-        return replace(captured, layers=self._total)
+    def add(self, captured: Captured, prompts: Sequence[int]) -> Captured:
+        if self._total and list(prompts) != self._prompts:  # some have ended
+            at = [self._prompts.index(p) for p in prompts]
+            self._total = {layer: _of(one, at) for layer, one in self._total.items()}
+        self._prompts = list(prompts)
+        whole = self._joined(captured.layers)
+        if captured.settled is None:
+            self._total = whole
+        elif captured.settled:
+            self._total = self._joined(captured.settled)
+        return replace(captured, layers=whole)
+
+    def _joined(self, new: dict[int, LayerStatistics]) -> dict[int, LayerStatistics]:
+        old = self._total
+        return {
+            layer: _join(old[layer], one) if layer in old else one for layer, one in new.items()
+        }
+
+
+def _of(stats: LayerStatistics, prompts: list[int]) -> LayerStatistics:
+    """The same for some prompts of the batch."""
+    values: dict[str, Any] = {f.name: getattr(stats, f.name) for f in fields(stats)}
+    some = {name: v[prompts] for name, v in values.items() if isinstance(v, Tensor)}
+    columns = stats.columns
+    if columns is not None:
+        parts = {f.name: getattr(columns, f.name)[prompts] for f in fields(columns)}
+        some["columns"] = Columns(**parts)
+    return replace(stats, **some)
 
 
 def _join(old: LayerStatistics, new: LayerStatistics) -> LayerStatistics:
@@ -40,6 +70,8 @@ def _join(old: LayerStatistics, new: LayerStatistics) -> LayerStatistics:
         massive_channel=_append(old.massive_channel, new.massive_channel),
         key_drift=_append(old.key_drift, new.key_drift),
         value_drift=_append(old.value_drift, new.value_drift),
+        expert=_append(old.expert, new.expert),
+        expert_weight=_append(old.expert_weight, new.expert_weight),
     )
 
 
@@ -47,8 +79,8 @@ def _grow(old: Tensor | None, new: Tensor | None) -> Tensor | None:
     """Old keys and new ones: earlier rows gave the new keys nothing."""
     if old is None or new is None:
         return new
-    wide = new.clone()
-    wide[..., : old.shape[-1]] += old
+    wide, both = new.clone(), min(old.shape[-1], new.shape[-1])
+    wide[..., :both] += old[..., :both]  # a prompt that had come further may have ended
     return wide
 
 
@@ -65,3 +97,24 @@ def _columns(old: Columns | None, new: Columns) -> Columns:
         if f.name != "key_norm"  # a key's own, and already over all keys
     }
     return replace(new, **summed)
+
+
+def placed(captured: Captured, fresh: Bool[Tensor, "b k"], rows: slice) -> Captured:
+    """With an approximate cache: what belongs to single rows, at its place; NaN at those left out."""
+    out = ~fresh
+    names = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
+
+    def wide(part: Tensor | None) -> Tensor | None:
+        if part is None:
+            return None
+        nothing = torch.nan if part.is_floating_point() else -1
+        whole = part.new_full((*part.shape[:-1], fresh.shape[1]), nothing)
+        whole[..., rows] = part
+        hidden = out if part.dim() == 2 else out[:, None]
+        return whole.masked_fill(hidden, nothing)
+
+    layers = {
+        layer: replace(one, **{name: wide(getattr(one, name)) for name in names})
+        for layer, one in captured.layers.items()
+    }
+    return replace(captured, layers=layers)

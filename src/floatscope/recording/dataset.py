@@ -11,6 +11,7 @@ import xarray as xr
 from ..decode.loop import AnySampler
 from ..models import Model
 from ..sequences.decoding import Decoding
+from ..sequences.direction import current_block
 from ..sequences.token_classes import classify
 from ..stats import uniform
 from ..trace.tokens import shared
@@ -35,6 +36,8 @@ _DIMS = {
     "lens_entropy": ("layer", "key"),
     "key_drift": ("layer", "key"),
     "value_drift": ("layer", "key"),
+    "expert": ("layer", "choice", "key"),
+    "expert_weight": ("layer", "choice", "key"),
     "rows_counted": ("group",),
 }
 _ROW_DIMS = {
@@ -75,10 +78,26 @@ def assemble(
         variables[name] = (_ROW_DIMS[name], np.concatenate(rows)[there])
     variables |= _happenings(decoding)
     sizes = [int((decoding.canvas[t] >= 0).sum()) for t in kept]
+    offset = model.grid.offset(model.block, n_prompt)
     for name, of in (("null", uniform.mass), ("visible", uniform.visible_queries)) if kept else ():
-        rows_of = [of(model.direction, model.block, n) for n in sizes]
+        rows_of = [
+            of(model.direction, model.block, n, offset=offset, current=current(decoding, t, model))
+            for n, t in zip(sizes, kept, strict=True)
+        ]
         array = np.stack([_widen(np.asarray(r, np.float32), size) for r in rows_of])
         variables[name] = (("step", "key"), array)
+    if decoding.cache in (None, "exact"):
+        recorded.stale.clear()
+    elif kept:
+        stale = np.stack(recorded.stale[: len(kept)])
+        variables["stale"] = (("step", "key"), stale)
+        rows = (~stale).sum(
+            1, keepdims=True
+        )  # a key is seen by all that were computed, and no others
+        variables["visible"] = (
+            ("step", "key"),
+            np.broadcast_to(rows, stale.shape).astype(np.float32),
+        )
     data = xr.Dataset(variables, coords)
     data.attrs = {
         "text": decoding.text,
@@ -98,9 +117,23 @@ def assemble(
         "dtype": str(model.dtype).removeprefix("torch."),
         "sampler": sampler.describe(),
         "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
+        **({"experts": model.n_experts} if "expert" in variables else {}),
         **_versions(),
     }
+    if decoding.cache is not None:
+        data.attrs["cache"] = decoding.cache
+    if model.block is not None:
+        data.attrs |= {"grid": str(model.grid), "grid_offset": offset}
     return data
+
+
+def current(decoding: Decoding, step: int, model: Model) -> int | None:
+    """Where the block that a step decided begins: perhaps in the prompt."""
+    if model.block is None:
+        return None
+    offset = model.grid.offset(model.block, len(decoding.prompt.ids))
+    first, stop = (int(edge) for edge in decoding.block[step])
+    return current_block(first, stop, model.block, offset)
 
 
 @cache

@@ -9,7 +9,7 @@ from ..errors import UsageError
 from ..models import Model
 from ..models.select import Choice, chosen
 from ..trace import Trace, readable
-from .again import canvas_of
+from .again import canvas_of, visibility_of
 
 _MOST = 8_000_000_000  # bytes
 
@@ -32,7 +32,7 @@ def pattern(
     words = np.array(model.token_texts(ids.tolist()), dtype=np.str_)
     at = chosen(step, trace.n_steps, "step")[0]
     values = xr.DataArray(
-        matrices(model, torch.from_numpy(ids), layers, heads),
+        matrices(model, torch.from_numpy(ids), layers, heads, visibility_of(model, trace, step)),
         dims=("layer", "head", "query", "key"),
         coords={
             "step": at,

@@ -5,7 +5,7 @@ decoding decided; out come labelled arrays, one Trace per prompt, without paddin
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
@@ -14,14 +14,17 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..attention import Capture, Captured, Forward, Labels
+from ..attention.statistics import STATISTICS
+from ..decode.blocks import most_steps
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
-from ..models import Model
+from ..errors import UsageError
+from ..models import Model, parts
 from ..models.placing import constant
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..trace import Trace, readable
-from .cache import RunningSums
+from .cache import RunningSums, placed
 from .dataset import assemble
 from .options import TraceOptions
 from .steps import PromptRecord, record
@@ -46,7 +49,8 @@ class Recorder(Watcher):
         self.options = options = options or TraceOptions()
         self.keep, self.by_region = options.kept, options.by_region
         self.layers, self.heads = options.kept_layers(model), options.kept_heads(model)
-        self.steps = options.kept_steps(sampler.n_steps)
+        _require_experts(model, self.keep, self.layers)
+        self.steps = options.kept_steps(most_steps(model, sampler))
         self.dtype = np.dtype(options.dtype)
         self.names = [(MASKED, REVEALED, *p.names) for p in prompts]
         self.n_regions = max(map(len, self.names))
@@ -74,8 +78,8 @@ class Recorder(Watcher):
         return self.capture
 
     def forward(self, state: State) -> AbstractContextManager[object]:
-        # With a cache, sums accumulate: every step must be seen even if only some are kept.
-        if state.step not in self.steps and not state.cached:
+        # With a cache, sums accumulate: a step with rows that settle must be seen even if it is not kept.
+        if state.step not in self.steps and not (state.cached and state.settled != 0):
             return nullcontext()
         return self._watch(state)
 
@@ -84,11 +88,15 @@ class Recorder(Watcher):
         forward = self._forward(state)
         with self.capture.forward(forward) as captured:
             yield
-        self.captured = self.running.add(captured) if state.cached else captured
+        if state.cached:
+            captured = self.running.add(captured, state.active)
+        elif state.fresh is not None:
+            captured = placed(captured, state.fresh, state.visible.rows)
+        self.captured = captured
         if state.step in self.steps:
-            width = state.canvas.shape[1]
-            places = [(self.recorded[b], width - self._size(b, state)) for b in state.active]
+            places = [(self.recorded[b], slice(*self._own(b, state))) for b in state.active]
             record(state.step, self.captured, places, self.dtype, self.outbox)
+            self._note_age(state, [own for _, own in places])
 
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
@@ -97,7 +105,7 @@ class Recorder(Watcher):
             return
         # On a GPU the step before is decided by now, and this one is not: nobody waits.
         self._take_rows()
-        self._undecided.append(_Decision(state, self.captured.settled(), revealed, token))
+        self._undecided.append(_Decision(state, self.captured.detached(), revealed, token))
         if not revealed.is_cuda:
             self._take_rows()
 
@@ -120,20 +128,37 @@ class Recorder(Watcher):
         every = captured.rows(which)
         for place, (b, some, rows) in enumerate(zip(state.active, which, every, strict=True)):
             if len(some):
-                padding = len(state.canvas[0]) - self._size(b, state)
+                padding, _ = self._own(b, state)
                 first = state.window[0] - padding
                 at = [(first + w, int(token[place, w])) for w in some.tolist()]
                 self.recorded[b].reveal(state.step, at, rows, padding, self.dtype, self.outbox)
 
-    def _size(self, b: int, state: State) -> int:
-        return len(self.prompts[b].ids) + state.canvas.shape[1] - state.prompt_end
+    def _note_age(self, state: State, own: Sequence[slice]) -> None:
+        """With an approximate cache: which keys this step did not compute."""
+        for place, b in enumerate(state.active):
+            if state.fresh is not None:
+                age = ~state.fresh[place, own[place]].cpu().numpy()
+            else:
+                age = np.zeros(own[place].stop - own[place].start, bool)
+            self.recorded[b].stale.append(age)
+
+    def _own(self, b: int, state: State) -> tuple[int, int]:
+        """A prompt's columns: behind its padding, up to where it has come."""
+        stop = state.canvas.shape[1]
+        if state.ends is not None:
+            stop = state.ends[list(state.active).index(b)]
+        return state.prompt_end - len(self.prompts[b].ids), stop
 
     def _forward(self, state: State) -> Forward:
         answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
-        region = torch.cat(
-            [self.prompt_region[constant(state.active, answer.device)], answer], dim=1
-        )
-        of_query = region[:, -state.visible.queries :]
+        at = constant(state.active, answer.device)
+        region = torch.cat([self.prompt_region[at], answer], dim=1)
+        if state.ends is not None:
+            region = region.masked_fill(~state.visible.key_is_real, -1)
+        of_query = region[:, state.visible.rows]
+        partial = state.fresh is not None
+        if state.fresh is not None:
+            of_query = of_query.masked_fill(~state.fresh[:, state.visible.rows], -1)
         if self.by_region:
             group, n_groups = of_query, self.n_regions
         elif "groups" in self.keep:
@@ -142,23 +167,28 @@ class Recorder(Watcher):
             group, n_groups = of_query.clamp(max=0), 1
         return Forward(
             visible=state.visible,
-            labels=Labels(group, n_groups, region, self.n_regions),
+            labels=Labels(group, n_groups, region, self.n_regions, state.visible.first),
             rows=state.predicting,
             cached=state.cached,
             prompts=state.active,
+            settled=state.settled,
+            kept=state.step in self.steps,
+            partial=partial,
             predicted=self._predicted(state) if "lens" in self.keep else None,
         )
 
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
-        """All masked positions of the answer; with a cache, the next one."""
+        """All masked positions of the answer; of a causal model, the next one."""
         device = state.canvas.device
-        if state.cached:
-            start, stop = state.window
+        start, stop = state.window
+        if self.model.mask_id is None:
             wanted = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
+        elif state.ends is not None or state.fresh is not None:  # all there are, or are computed
+            wanted = state.masked[:, start:stop]
         else:
             start, stop = state.prompt_end, state.canvas.shape[1]
             wanted = state.masked[:, start:]
-        behind = self.model.shift + state.visible.keys - state.visible.queries
+        behind = self.model.shift + state.visible.first_row
         rows = torch.arange(start, stop, device=device) - behind
         return start, rows.clamp(min=0), wanted
 
@@ -241,6 +271,18 @@ class _Decision:
             self._arrived.synchronize()
         revealed, token = self._both
         return revealed, token
+
+
+def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:
+    """What was named and cannot be had is refused; where all is asked for, that is all there is."""
+    routed = parts.routers(model.net)
+    named = "experts" in keep and set(keep) != set(STATISTICS)
+    if named and not set(layers) & set(routed):
+        which = f"layers {', '.join(map(str, routed))} of {model.name}" if routed else ""
+        raise UsageError(
+            f"{model.name} has no experts in these layers",
+            f"Choose from {which}." if which else "Leave 'experts' out of keep.",
+        )
 
 
 def _prompt_regions(

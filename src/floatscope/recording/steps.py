@@ -7,14 +7,15 @@ no step reaches are never touched.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ..attention import Captured, Rows
+from ..attention import Captured, LayerStatistics, Rows
+from ..models.devices import moved
 from ..models.placing import constant
 from .transfer import Outbox
 
@@ -33,6 +34,7 @@ class PromptRecord:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
 
     def place(
         self, name: str, values: Tensor, kind: np.dtype, by_key: bool, start: int = 0
@@ -74,12 +76,13 @@ class PromptRecord:
 def record(
     step: int,
     captured: Captured,
-    places: Sequence[tuple[PromptRecord, int]],
+    places: Sequence[tuple[PromptRecord, slice]],
     dtype: np.dtype,
     outbox: Outbox,
 ) -> None:
-    """One step of a batch; for each of its prompts, where it goes and how much of it is padding."""
-    layers, labels = list(captured.layers.values()), captured.labels
+    """One step of a batch; for each of its prompts, where it goes and which columns are its own."""
+    labels = captured.labels
+    layers = _together(list(captured.layers.values()), labels.region.device)
     for recorded, _ in places:
         recorded.steps.append(step)
 
@@ -87,8 +90,8 @@ def record(
         outbox.post(part, recorded.place(name, part, kind, by_key))
 
     def take(name: str, whole: Tensor, kind: np.dtype = dtype) -> None:  # batch first, keys last
-        for one, (recorded, padding) in zip(whole, places, strict=True):
-            post(recorded, name, one[..., padding:], kind, by_key=True)
+        for one, (recorded, own) in zip(whole, places, strict=True):
+            post(recorded, name, one[..., own], kind, by_key=True)
 
     def take_regions(name: str, whole: Tensor) -> None:  # batch first, (from, to) last
         for one, (recorded, _) in zip(whole, places, strict=True):
@@ -101,12 +104,13 @@ def record(
         parts = [getattr(one, name) for one in layers]
         return None if parts[0] is None else torch.stack(parts, dim=axis)
 
-    of_region = labels.in_region.sum(1)  # (b, r): positions so far in each region
+    # (b, r): positions so far in each region, all of which have rows; with a cache that approximates, some.
+    of_region = (labels.from_region if captured.partial else labels.in_region).sum(1)
     if (column := stacked("column_sum", 2)) is not None:  # (b, g, layer, h, k)
         counted = _of_groups(of_region.long(), labels.n_groups)
-        for one, count, (recorded, padding) in zip(column, counted, places, strict=True):
-            own, n = one[: recorded.groups], count[: recorded.groups]
-            post(recorded, "column_sum", own[..., padding:], dtype, by_key=True)
+        for one, count, (recorded, own) in zip(column, counted, places, strict=True):
+            part, n = one[: recorded.groups], count[: recorded.groups]
+            post(recorded, "column_sum", part[..., own], dtype, by_key=True)
             post(recorded, "rows_counted", n, np.dtype(np.int64), by_key=False)
         del column
     for name in ("entropy", "value_norm", "residual_norm", "key_drift", "value_drift"):
@@ -115,12 +119,17 @@ def record(
     if (ratio := stacked("massive")) is not None and (at := stacked("massive_channel")) is not None:
         take("massive", ratio, _FLOAT)  # may be larger than float16 holds
         take("massive_channel", at, _INT)
+    for name, kind in (("expert", _INT), ("expert_weight", dtype)):
+        if (choice := _of_experts([getattr(one, name) for one in layers])) is not None:
+            take(name, choice, kind)  # (b, layer, choice, k)
     for name in ("lens_token", "lens_probability", "lens_entropy"):
         if (whole := stacked(name)) is not None:  # (b, layer, w): of the positions predicted
             kind = _INT if name == "lens_token" else dtype
-            for one, (recorded, padding) in zip(whole, places, strict=True):
-                start = captured.first_predicted - padding
-                outbox.post(one, recorded.place(name, one, kind, True, start))
+            for one, (recorded, own) in zip(whole, places, strict=True):
+                start = captured.first_predicted - own.start
+                stop = max(own.stop, captured.first_predicted + 1)  # the next one is not there yet
+                there = one[..., : stop - captured.first_predicted]
+                outbox.post(there, recorded.place(name, there, kind, True, start))
     some = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
     if (flow := stacked("flow_sum")) is not None:
         take_regions("flow", flow / some[:, None])  # (b, layer, h, r, r)
@@ -132,6 +141,26 @@ def record(
             whole = torch.stack([getattr(c, name) for c in columns], dim=1)  # (b, layer, h, k)
             take(name, whole / columns[0].viewers[:, None, None])
         take("key_norm", torch.stack([c.key_norm for c in columns], dim=1))
+
+
+def _together(layers: list[LayerStatistics], device: torch.device) -> list[LayerStatistics]:
+    """On one device, where the layers lie on several; what rows are computed from stays where it is."""
+
+    def elsewhere(one: LayerStatistics) -> bool:
+        return any(isinstance(v, Tensor) and v.device != device for v in vars(one).values())
+
+    if not any(map(elsewhere, layers)):
+        return layers
+    return [moved(replace(one, held=None, candidates=None), device) for one in layers]
+
+
+def _of_experts(parts: list[Tensor | None]) -> Tensor | None:
+    """All layers; one without experts, among others with them, has none: NaN, numbers −1."""
+    some = next((part for part in parts if part is not None), None)
+    if some is None:
+        return None
+    nothing = torch.full_like(some, torch.nan if some.is_floating_point() else -1)
+    return torch.stack([nothing if part is None else part for part in parts], dim=1)
 
 
 def _of_groups(of_region: Int[Tensor, "b r"], n_groups: int) -> Int[Tensor, "b g"]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, Int8
 from .prompt import Encoded
 
 Progress = Callable[[int, int], None]  # done, in all: steps, questions, pairs
-ABSENT = -1  # a position an autoregressive model has not reached yet
+ABSENT = -1  # a position that a causal model, or one in blocks, has not reached yet
 
 
 class Change(IntEnum):
@@ -29,7 +29,8 @@ def change_of(
     empty_before = (before == mask_id) | (before == ABSENT)
     empty_after = (after == mask_id) | (after == ABSENT)
     kind = np.where(empty_before, Change.REVEAL, np.where(empty_after, Change.REMASK, Change.EDIT))
-    return np.where(before == after, Change.NONE, kind).astype(np.int8)
+    same = (before == after) | (empty_before & empty_after)  # a block that is there now is masked
+    return np.where(same, Change.NONE, kind).astype(np.int8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,7 @@ class Decoding:
     ended: str  # "complete", or "eos": an end token with no mask before it
     text: str
     info: dict[str, float] = field(default_factory=dict)
+    cache: str | None = None  # of a diffusion model: "exact", or one that approximates
 
     @property
     def steps(self) -> int:

@@ -1,4 +1,4 @@
-"""Which way a model's attention goes. Known to traces and measures without any model."""
+"""Which way a model's attention goes, and where its blocks lie: known to traces without any model."""
 
 from enum import StrEnum
 
@@ -9,3 +9,32 @@ class Direction(StrEnum):
     CAUSAL = "causal"  # itself and everything before
     BIDIRECTIONAL = "bidirectional"  # everything
     BLOCK_CAUSAL = "block-causal"  # its own block and every block before
+    # Itself and everything before; the block being decided, and what may follow it, as block-causal.
+    ACTIVE_BLOCK = "active-block"
+
+    @property
+    def in_blocks(self) -> bool:
+        return self in (Direction.BLOCK_CAUSAL, Direction.ACTIVE_BLOCK)
+
+
+class Grid(StrEnum):
+    """Where the blocks of a model begin."""
+
+    START = (
+        "start"  # at position 0: a prompt's tail shares a block with the first tokens of the answer
+    )
+    PADDED = "padded"  # at the answer, as if the prompt were padded to whole blocks: its first is shorter
+
+    def offset(self, block: int | None, prompt: int) -> int:
+        """How many positions the first block lacks, for a prompt of this length."""
+        return -prompt % block if self is Grid.PADDED and block is not None else 0
+
+
+def current_block(first: int, stop: int, block: int, offset: int) -> int:
+    """Where the block begins of which first … stop − 1 are being decided; if none are, all is finished."""
+    return block_start(first, block, offset) if first < stop else first
+
+
+def block_start(position: int, block: int, offset: int) -> int:
+    """The first position of the block that a position is in (below 0 in a shorter first block)."""
+    return (position + offset) // block * block - offset

@@ -197,5 +197,8 @@ def _around(model: Vocabulary) -> tuple[str, str]:
 
 def leading(tokenizer: Any) -> list[int]:
     """What the tokenizer itself puts before a text, such as a beginning-of-text token."""
-    bos = tokenizer.bos_token_id
-    return [bos] if bos is not None and tokenizer("a")["input_ids"][0] == bos else []
+    firsts = (tokenizer.bos_token_id, getattr(tokenizer, "cls_token_id", None))
+    if firsts == (None, None):
+        return []
+    first = tokenizer("a")["input_ids"][0]
+    return [first] if first in firsts else []

@@ -5,7 +5,7 @@ And what a sampler and a prompt's length need to know, which is known before any
 
 from typing import Any, Protocol, runtime_checkable
 
-from .direction import Direction
+from .direction import Direction, Grid
 
 
 @runtime_checkable
@@ -32,6 +32,10 @@ class ModelFacts(Vocabulary, Protocol):
 
     @property
     def direction(self) -> Direction: ...
+    @property
+    def block(self) -> int | None: ...
+    @property
+    def grid(self) -> Grid: ...
     @property
     def is_diffusion(self) -> bool: ...
     @property

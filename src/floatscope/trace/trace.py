@@ -16,6 +16,7 @@ import xarray as xr
 
 from ..errors import TraceError
 from . import store
+from .blocks import by_block
 from .checked import damaged
 from .heatmap import draw
 from .pattern import Patterns, draw_pattern
@@ -88,6 +89,14 @@ class Trace:
     @property
     def n_steps(self) -> int:
         return int(self.data.sizes["tick"])
+
+    def by_block(self, array: xr.DataArray) -> xr.DataArray:
+        """An array of this trace with `block` and `block_step` in place of `step`.
+
+        `trace.by_block(trace.mass)`: NaN where a block took fewer steps than others; `first` and `stop`
+        are the positions that each block decided.
+        """
+        return by_block(self.data, array)
 
     # Where attention went
 
@@ -196,6 +205,20 @@ class Trace:
     @property
     def value_drift(self) -> xr.DataArray:
         return self._need("value_drift", "kv_drift")
+
+    @property
+    def experts(self) -> xr.Dataset:
+        """Where each position's router sent it: `expert` and its `weight`, the strongest choice first.
+
+        −1 and NaN in layers without experts and at positions not there yet.
+        """
+        if "expert" not in self.data and self.data.sizes["step"]:
+            raise TraceError(
+                "this trace kept no experts",
+                "Trace a model that has some with keep including 'experts'.",
+            )
+        expert, weight = self._need("expert"), self._need("expert_weight")
+        return xr.Dataset({"expert": expert, "weight": weight})
 
     @property
     def rows(self) -> xr.Dataset:

@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from .dream import Dream
     from .remdm import ReMDM
     from .remask import Remask
+    from .llada2 import LLaDA2
+    from .llada2_edit import LLaDA2Edit
+    from .sdar import SDAR
+    from .fast_dllm2 import FastDLLM2
+    from .nemotron import Nemotron
     from .autoregressive import Autoregressive
 
-SAMPLERS.offer(__name__, lazily(__name__), called={"ReMDM": "remdm"})
+_CALLED = {
+    "ReMDM": "remdm",
+    "LLaDA2": "llada2",
+    "LLaDA2Edit": "llada2-edit",
+    "SDAR": "sdar",
+    "FastDLLM2": "fast-dllm2",
+}
+
+SAMPLERS.offer(__name__, lazily(__name__), called=_CALLED)

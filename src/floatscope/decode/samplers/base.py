@@ -7,7 +7,7 @@ a network.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -37,8 +37,15 @@ class Guess:
     held: Bool[Tensor, "b w"]  # proposes an end token that is to come last
     step: int = 0  # of the block's `steps`, where their number is fixed
     steps: int = 1
+    block: int = 1  # places in a block; of a model's own, also those that the prompt fills
     # Attention between positions over what uniform attention would give, for a sampler that listens.
     coupling: Float[Tensor, "b w w"] | None = None
+
+    def of(self, prompts: list[int], step: int, steps: int) -> "Guess":
+        """The same for some prompts of the batch."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        part = {name: t[prompts] for name, t in tensors.items() if isinstance(t, Tensor)}
+        return replace(self, **part, step=step, steps=steps)
 
     @cached_property
     def log_p(self) -> Float[Tensor, "b w v"]:
@@ -66,6 +73,7 @@ class Sampler:
     no_eos: bool = False
     end_last: bool = False
     registry: ClassVar[Registry[type]] = SAMPLERS
+    needs_blocks: ClassVar[bool] = False  # its rule is for models that decode in blocks
 
     @property
     def n_blocks(self) -> int:
@@ -82,6 +90,19 @@ class Sampler:
                 f"{type(self).__name__} fills masks, and {model.name} is autoregressive",
                 "Use Autoregressive(length=...); or, if it was trained to fill masks, load it with "
                 "direction='bidirectional', shift= and mask_id=.",
+            )
+        if self.needs_blocks and model.block is None:
+            raise UsageError(
+                f"{type(self).__name__} decodes models in blocks, and {model.name} is {model.direction}",
+                "Use another sampler; if it was trained in blocks, load it with direction='block-causal' "
+                "and block=N.",
+            )
+        if model.block is not None and self.block_length not in (None, model.block):
+            raise UsageError(
+                f"{type(self).__name__}: block_length = {self.block_length}, and {model.name} decodes in "
+                f"blocks of {model.block}",
+                f"Leave block_length out: its blocks are the model's. If it was trained with blocks of "
+                f"{self.block_length}, load it with block={self.block_length}.",
             )
         if (self.no_eos or self.end_last) and not model.end_ids:
             raise UsageError(
@@ -133,10 +154,14 @@ class Sampler:
         """Layers whose attention between the masks it decides by (`Guess.coupling`); None: it does not."""
         return None
 
-    def block_steps(self, block: int) -> int:
-        """Steps for one block: divided evenly, the remainder to the first blocks."""
-        base, more = divmod(self.n_steps, self.n_blocks)
-        return base + (block < more)
+    @property
+    def causal_first(self) -> bool:
+        """The first step of a block reveals its first position alone, as the row before it predicts it."""
+        return False
+
+    def most_steps(self, n_blocks: int) -> int:
+        """The steps that a decoding of so many blocks can take."""
+        return self.n_steps
 
     def quota(
         self, masked: Int[Tensor, " b"], width: int, step: int, steps: int
@@ -162,6 +187,15 @@ class Sampler:
         """Which committed positions return to mask now (`revealed_as`: their p when revealed)."""
         return torch.zeros_like(guess.masked)
 
+    def overwrite(self, guess: Guess) -> Bool[Tensor, "b w"]:
+        """Which committed positions take another token now: the one proposed there."""
+        return torch.zeros_like(guess.masked)
+
+    def over(self, left: bool, full: int, changed: bool) -> bool:
+        """If `adaptive`: a block is done, with masks `left` or none; of its steps, so many began without
+        any, and the last has changed a token or not."""
+        return not left
+
     def describe(self) -> str:
         """The configuration as it was run."""
         return described(self, always=("length", "steps"))
@@ -181,6 +215,31 @@ def best(
 ) -> Bool[Tensor, "b w"]:
     """The `count` best of the allowed, prompt by prompt, without a loop or a sync."""
     return (ranked(score, among) < count[:, None]) & among
+
+
+def sure_or_best(
+    guess: Guess, p: Float[Tensor, "b w"], threshold: float, block_steps: int | None
+) -> Bool[Tensor, "b w"]:
+    """All masks with p above the threshold if they are as many as the schedule asks for; else that many,
+    the surest. The schedule divides a whole block evenly over `block_steps`, one place each by default."""
+    steps = block_steps or guess.block
+    count = max(1, guess.block // steps + (guess.step < guess.block % steps))
+    sure = guess.masked & (p > threshold)
+    asked = torch.full((len(p),), count, device=p.device)
+    return torch.where((sure.sum(-1) >= count)[:, None], sure, best(p, guess.masked, asked))
+
+
+def check_blocks(sampler: "Sampler", **shares: float) -> None:
+    """Of a sampler that takes as many steps as a block needs: thresholds, and no number of steps."""
+    name = type(sampler).__name__
+    for field, value in shares.items():
+        if not 0 <= value <= 1:
+            raise UsageError(f"{name}: {field} = {value}", "Use a probability.")
+    if sampler.steps is not None:
+        raise UsageError(f"{name} takes as many steps as it needs", "Leave steps out.")
+    block_steps = getattr(sampler, "block_steps", None)
+    if block_steps is not None and block_steps < 1:
+        raise UsageError(f"{name}: block_steps = {block_steps}", "Use 1 or more.")
 
 
 def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:

@@ -53,6 +53,8 @@ class BoostDynamics(Intervention):
 
 
 class _Acting(Acting):
+    cacheable = False  # what rows gave is added up over forwards, each row once
+
     def __init__(self, spec: BoostDynamics, model: Model) -> None:
         super().__init__(model, spec.layers, spec.steps)
         self.strength = spec.strength

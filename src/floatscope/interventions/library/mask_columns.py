@@ -72,6 +72,8 @@ class MaskColumns(Masking):
 
 
 class _Acting(ActingMask):
+    cacheable = False  # what rows gave is added up over forwards, each row once
+
     def __init__(self, spec: MaskColumns, model: Model) -> None:
         super().__init__(spec, model, looks_first=spec.hold and spec.k > 0)
         self.spec = spec

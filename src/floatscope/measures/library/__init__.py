@@ -25,5 +25,6 @@ if TYPE_CHECKING:
     from .lens import LogitLens
     from .massive import MassiveActivations
     from .kv_drift import KVDrift
+    from .experts import ExpertRouting
 
 MEASURES.offer(__name__, lazily(__name__), called={"AttentionEntropy": "entropy"})

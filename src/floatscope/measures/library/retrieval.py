@@ -148,7 +148,7 @@ def _copyable(trace: Trace) -> tuple[Int[np.ndarray, " e"], Float[np.ndarray, " 
     inside, ids = _gold(trace)
     chance = np.zeros(len(token))
     for e, (step, row) in enumerate(zip(steps, rows_of_events(trace), strict=True)):
-        reach = last_visible(trace, present(trace, int(step)))[row] + 1
+        reach = last_visible(trace, present(trace, int(step)), int(step))[row] + 1
         chance[e] = (inside[:reach] & (ids[:reach] == token[e])).sum() / reach
     return token, chance
 

@@ -12,11 +12,10 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...sequences.direction import Direction
 from ...stats.anchors import RULES
-from ...stats.uniform import last_visible
 from ...trace import Trace
 from ..base import Measure
+from ..nulls import last_visible
 
 REVEALED = (
     0.0,
@@ -148,9 +147,9 @@ def _checkpoints(trace: Trace) -> tuple[int, list[int]]:
 def _null(trace: Trace, step: int) -> np.ndarray:
     """What masked rows would give each key if they spread their attention evenly."""
     masked = trace.data["masked"].values[step]
-    there = trace.canvas.values[int(trace.data["step"].values[step])] >= 0
-    block = int(trace.info["block_size"]) or None
-    last = last_visible(Direction(str(trace.info["direction"])), block, len(masked))
+    number = int(trace.data["step"].values[step])
+    there = trace.canvas.values[number] >= 0
+    last = last_visible(trace, len(masked), number)
     null = np.zeros(len(masked))
     for row in np.flatnonzero(masked):
         seen = there & (np.arange(len(masked)) <= last[row])

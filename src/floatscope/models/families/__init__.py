@@ -8,8 +8,23 @@ from ..family import FAMILIES
 if TYPE_CHECKING:
     from .llada import LLADA
     from .dream import DREAM
+    from .llada_moe import LLADA_MOE
+    from .rnd1 import RND1
+    from .llada2 import LLADA2
+    from .sdar import SDAR
+    from .fast_dllm import FAST_DLLM
+    from .nemotron import NEMOTRON
+    from .a2d import A2D_QWEN3, A2D_QWEN2, A2D_LLAMA
+    from .encoders import BERT, ROBERTA, ALBERT, DISTILBERT, MODERNBERT
     from .llama import LLAMA
     from .qwen2 import QWEN2
     from .qwen3 import QWEN3
 
-FAMILIES.offer(__name__, lazily(__name__))
+_CALLED = {
+    "LLADA_MOE": "llada-moe",
+    "FAST_DLLM": "fast-dllm",
+    "A2D_QWEN3": "a2d-qwen3",
+    "A2D_QWEN2": "a2d-qwen2",
+    "A2D_LLAMA": "a2d-llama",
+}
+FAMILIES.offer(__name__, lazily(__name__), called=_CALLED)

@@ -29,5 +29,7 @@ DREAM = Family(
     mask_id=151666,
     translate=translate,
     tokenizer="Qwen2Tokenizer",
+    gguf=True,
     examples="Dream-7B Base and Instruct, Dream-Coder, DiffuCoder",
+    tested="transformers' eager attention",
 )

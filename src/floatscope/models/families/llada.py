@@ -90,5 +90,7 @@ LLADA = Family(
     translate=translate,
     key_mapping=KEYS,
     fp32_rope=True,
+    gguf=True,
     examples="LLaDA-8B Base, Instruct, 1.5",
+    tested="its arithmetic in float64, transformers' eager attention",
 )

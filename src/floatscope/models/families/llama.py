@@ -11,5 +11,7 @@ LLAMA = Family(
     name="Llama",
     architectures=("LlamaForCausalLM",),
     network=LlamaForCausalLM,
+    gguf=True,
     examples="Llama-2, Llama-3.x, SmolLM2 (also as GGUF)",
+    tested="transformers' eager attention, SmolLM2 as published",
 )

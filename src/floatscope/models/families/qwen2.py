@@ -11,5 +11,7 @@ QWEN2 = Family(
     name="Qwen2",
     architectures=("Qwen2ForCausalLM",),
     network=Qwen2ForCausalLM,
+    gguf=True,
     examples="Qwen2, Qwen2.5",
+    tested="transformers' eager attention",
 )

@@ -11,5 +11,7 @@ QWEN3 = Family(
     name="Qwen3",
     architectures=("Qwen3ForCausalLM",),
     network=Qwen3ForCausalLM,
+    gguf=True,
     examples="Qwen3",
+    tested="transformers' eager attention",
 )

@@ -1,0 +1,50 @@
+"""Which cache a decoding uses: what was asked for, against what the model, the sampler and the
+interventions in force allow. Nothing is stored here."""
+
+from ..errors import UsageError
+from ..models import Model
+from .samplers.autoregressive import Autoregressive
+from .samplers.base import Sampler
+from .stale_cache import EVERY
+
+AUTO, EXACT = "auto", "exact"
+APPROXIMATE = ("prefix", "dual", "dkv")
+CACHES = (AUTO, EXACT, *APPROXIMATE)
+
+
+def settled_cache(model: Model, sampler: Sampler | Autoregressive, asked: str | None) -> str | None:
+    """The cache to use; None: every step forwards all that is there. A causal model always has its own."""
+    kind, colon, every = (asked or "").partition(":")
+    number = kind == "dkv" and every.isdecimal() and int(every) > 0
+    if asked is not None and (kind not in CACHES or (colon and not number)):
+        raise UsageError(
+            f"cache = {asked!r}",
+            f"Use None, {', '.join(map(repr, CACHES))}; 'dkv:8' refreshes every 8 steps, not {EVERY}.",
+        )
+    in_blocks, causal = model.block is not None, isinstance(sampler, Autoregressive)
+    if kind in APPROXIMATE and (in_blocks or causal):
+        raise UsageError(
+            f"cache = {asked!r}: {model.name} is {model.direction}, and has an exact cache",
+            "Approximate ones are for models that see in both directions: use cache='exact'.",
+        )
+    if asked == EXACT and not in_blocks and not causal:
+        raise UsageError(
+            f"cache = 'exact': {model.name} is {model.direction}, where every token changes every key",
+            f"Use cache=None, or one that approximates: {', '.join(map(repr, APPROXIMATE))}.",
+        )
+    if causal:
+        return EXACT
+    if asked == AUTO:
+        return EXACT if in_blocks and not sampler.cfg and not model.edits else None
+    if asked is not None and sampler.cfg:
+        raise UsageError(
+            f"cache = {asked!r} with cfg = {sampler.cfg}: guidance's second forward has no cache",
+            "Use cache=None, or no guidance.",
+        )
+    for edit in model.edits:
+        if kind in APPROXIMATE or (asked is not None and not edit.cacheable):
+            raise UsageError(
+                f"cache = {asked!r}: {edit.described or type(edit).__name__} needs every row at every step",
+                "Use cache=None while it is in force.",
+            )
+    return asked

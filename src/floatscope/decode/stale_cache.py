@@ -1,0 +1,126 @@
+"""Approximate caches for models that see in both directions: keys and values used again, though they would
+turn if they were computed anew.
+
+Every token may change every key, so nothing here is exact. Which keys of a step are old is known, and is
+part of a trace. Three rules, each as published, per prompt:
+
+- "prefix" (Fast-dLLM, 2505.22618): the first step of a block computes everything; the others the block and
+  what follows it. "dual": the others compute the block alone.
+- "dkv" (dKV-Cache, 2505.15781): a token is computed once more in the step after it was revealed, and then
+  kept; the first two steps of a block, and every n-th, compute everything.
+
+A model with right-shifted logits also computes the row before the block, which predicts its first position.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from transformers import DynamicCache
+
+from ..models import Model
+from .blocks import Span
+
+EVERY = 4  # steps from one refresh of "dkv" to the next, unless said: "dkv:8"
+
+
+class Stored(DynamicCache):
+    """All keys and values, of which a forward replaces those that it is said to compute."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(config=model.net.config)
+        self.fresh: Bool[Tensor, "b k"] | None = None  # None: all
+        self.first = 0  # column of the forward's first row
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        *args: object,
+        **more: object,
+    ) -> tuple[Float[Tensor, "b kv k d"], Float[Tensor, "b kv k d"]]:
+        layer = self.layers[layer_idx] if layer_idx < len(self.layers) else None
+        if self.fresh is None or layer is None or not layer.is_initialized:
+            if layer is not None and layer.is_initialized:
+                layer.keys, layer.values = key_states, value_states
+                return key_states, value_states
+            return super().update(key_states, value_states, layer_idx)  # type: ignore[return-value]
+        rows = slice(self.first, self.first + key_states.shape[2])
+        new = self.fresh[:, None, rows, None]
+        # Not in place: who looks on may hold what was there.
+        layer.keys, layer.values = (
+            torch.cat(
+                [
+                    old[:, :, : rows.start],
+                    torch.where(new, now, old[:, :, rows]),
+                    old[:, :, rows.stop :],
+                ],
+                2,
+            )
+            for old, now in ((layer.keys, key_states), (layer.values, value_states))
+        )
+        return layer.keys, layer.values
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0  # positions are counted by whoever forwards
+
+
+class StaleCache:
+    """Decides at every step which columns are computed."""
+
+    def __init__(self, model: Model, kind: str, prompts: int) -> None:
+        self.kind, _, every = kind.partition(":")
+        self.every = int(every) if every else EVERY
+        self.shift = model.shift
+        self.kv = Stored(model)
+        self._prompts = list(range(prompts))
+        self._masked: Bool[Tensor, "b k"] | None = None  # before the step before
+
+    def step(
+        self,
+        active: Sequence[int],
+        spans: Sequence[Span],
+        steps: Sequence[int],
+        masked: Bool[Tensor, "b k"],
+    ) -> tuple[int, int, Bool[Tensor, "b k"] | None]:
+        """First and past-the-last column to compute, and which of them count; None: all, anew.
+
+        `steps`: of each prompt's block; `masked`: what is masked now.
+        """
+        before = self._masked
+        if list(active) != self._prompts:
+            at = torch.tensor([self._prompts.index(b) for b in active])
+            self.kv.batch_select_indices(at)
+            self._prompts = list(active)
+            before = None if before is None else before[at.to(before.device)]
+        self._masked = masked
+        anew = [self._anew(step) for step in steps]
+        size = masked.shape[1]
+        if before is None or all(anew):
+            self.kv.fresh = None
+            return 0, size, None
+        fresh = torch.zeros_like(masked)
+        for b, span in enumerate(spans):
+            start = max(0, span.start - self.shift)
+            if anew[b]:
+                fresh[b] = True
+            elif self.kind == "prefix":
+                fresh[b, start:] = True
+            elif self.kind == "dual":
+                fresh[b, start : span.stop] = True
+            else:
+                fresh[b] = before[b]
+                if self.shift:
+                    fresh[b, :-1] |= before[b, 1:]
+        if any(anew):
+            first, stop = 0, size
+        else:
+            first = max(0, min(span.first for span in spans) - self.shift)
+            stop = max(span.stop for span in spans) if self.kind == "dual" else size
+        self.kv.fresh, self.kv.first = fresh, first
+        return first, stop, fresh
+
+    def _anew(self, step: int) -> bool:
+        return step == 0 or (self.kind == "dkv" and (step < 2 or step % self.every == 0))

@@ -1,0 +1,108 @@
+"""Expert routing: do masked, revealed, prompt and anchor positions go to different experts?
+
+It looks at which experts a router chose, not at what they compute, and counts every choice alike whatever
+its weight. Why two kinds of position differ (their token, their place, their state) it cannot say.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+
+from ...errors import UsageError
+from ...stats.anchors import Rule, ZScore
+from ...trace import Trace
+from ..base import Measure
+from ..contrast import anchors_of
+
+PAIRS = ("masked–revealed", "masked–prompt", "revealed–prompt", "anchor–other")
+
+
+@dataclass(frozen=True)
+class ExpertRouting(Measure):
+    """How differently two kinds of position use a layer's experts: total variation of their choices.
+
+    - `difference` = ½ Σ_e |p_e − q_e| by layer and pair of kinds, p and q each kind's share of choices
+      that fall on expert e, over all steps: 0 where both go to the same experts alike, 1 where to none
+      in common. Pairs: masked, revealed and prompt positions; anchors by `rule` against all others.
+
+    Null: the mean of the same, `draws` times, after what positions chose has been dealt out anew among
+    them. A unit is a position in one state: what it chose over the steps it was in it stays together, as
+    steps repeat what the step before had. Few positions differ much by chance: read the difference
+    beside its null. NaN where a kind is not there, and in layers without experts.
+    """
+
+    rule: Rule = field(default_factory=ZScore)
+    draws: int = 100
+    seed: int = 0
+    needs: ClassVar[tuple[str, ...]] = ("experts",)
+    units: ClassVar[dict[str, str]] = {"difference": "total variation"}
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise UsageError(f"draws = {self.draws}", "Draw the null at least once.")
+        if self.rule.per_head:
+            raise UsageError("a rule per head", "A position has one set of experts for all heads.")
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        experts = trace.experts["expert"].transpose("layer", "step", "key", "choice").values
+        masked = trace.data["masked"].values  # (step, key)
+        answer = trace.data["region"].values == "answer"
+        is_anchor, _ = anchors_of(trace, self.rule, fallback=False)
+        anchors = is_anchor.transpose("layer", "step", "key").values
+        found, chance = np.full((2, len(experts), len(PAIRS)), np.nan)
+        for layer, chosen in enumerate(experts):
+            there = chosen[..., 0] >= 0  # (step, key)
+            kinds = {
+                "masked": masked & there,
+                "revealed": ~masked & answer & there,
+                "prompt": ~answer & there,
+                "anchor": anchors[layer] & there,
+                "other": ~anchors[layer] & there,
+            }
+            used = _used(chosen)
+            for place, pair in enumerate(PAIRS):
+                a, b = (kinds[name] for name in pair.split("–"))
+                if a.any() and b.any():
+                    found[layer, place], *drawn = self._differences(used, a, b)
+                    chance[layer, place] = np.mean(drawn)
+        coords = {"layer": trace.data["layer"].values, "pair": list(PAIRS)}
+        dims = ("layer", "pair")
+        return xr.Dataset({"difference": (dims, found), "difference_null": (dims, chance)}, coords)
+
+    def _differences(
+        self,
+        used: Float[np.ndarray, "t s e"],
+        a: Bool[np.ndarray, "t s"],
+        b: Bool[np.ndarray, "t s"],
+    ) -> Float[np.ndarray, " draws"]:
+        """Total variation between two kinds: as they are, and then with their units dealt out anew."""
+        steps = np.concatenate([a.sum(0), b.sum(0)])  # (2·s,)
+        chose = np.concatenate([np.einsum("ts,tse->se", kind, used) for kind in (a, b)])
+        units = np.flatnonzero(steps)
+        rate = chose[units] / steps[units, None]
+        first = units < a.shape[1]
+        rng = np.random.default_rng(self.seed)
+        order = np.array(
+            [np.arange(len(units)), *(rng.permutation(len(units)) for _ in range(self.draws))]
+        )
+        shares = []
+        for side in (first, ~first):
+            weight = np.zeros(order.shape)
+            np.put_along_axis(weight, order, np.where(side, steps[units], 0.0)[None], 1)
+            shares.append(weight @ rate / weight.sum(1, keepdims=True))
+        difference: np.ndarray = np.abs(shares[0] - shares[1]).sum(1) / 2
+        return difference
+
+
+def _used(chosen: Int[np.ndarray, "t s c"]) -> Float[np.ndarray, "t s e"]:
+    """The share of a position's choices that fell on each expert."""
+    steps, size, choices = chosen.shape
+    used = np.zeros((steps, size, int(chosen.max(initial=0)) + 1), np.float32)
+    for choice in range(choices):
+        real = chosen[..., choice] >= 0
+        t, s = np.nonzero(real)
+        used[t, s, chosen[..., choice][real]] += 1 / choices
+    return used

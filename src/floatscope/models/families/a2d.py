@@ -1,0 +1,37 @@
+"""Tiny-A2D: Llama, Qwen2 and Qwen3 made into diffusion models that see in both directions.
+
+The networks are their ancestors' without the causal mask; row i predicts position i. The block-diffusion
+checkpoints say so nowhere: load those with `direction="block-causal", block=32`; their blocks begin with
+the answer, as if the prompt were padded.
+Read beside ZHZisZZ/dllm (dllm/pipelines/a2d/models/*/modeling_*.py).
+Zhou et al. 2026, arXiv 2602.22661.
+"""
+
+from typing import Any
+
+from transformers import LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
+
+from ..family import Direction, Family, Grid
+
+
+def translate(raw: dict[str, Any]) -> dict[str, Any]:
+    return {**raw, "is_causal": False}
+
+
+def _of(name: str, network: Any) -> Family:
+    return Family(
+        name=f"A2D-{name}",
+        architectures=(f"A2D{name}LMHeadModel",),
+        network=network,
+        direction=Direction.BIDIRECTIONAL,
+        shift=0,
+        grid=Grid.PADDED,
+        translate=translate,
+        examples=f"Tiny-A2D from {name}",
+        tested="its arithmetic in float64",
+    )
+
+
+A2D_QWEN3 = _of("Qwen3", Qwen3ForCausalLM)
+A2D_QWEN2 = _of("Qwen2", Qwen2ForCausalLM)
+A2D_LLAMA = _of("Llama", LlamaForCausalLM)

@@ -1,0 +1,99 @@
+"""Encoders with a masked-LM head: diffusion models with one noise level, and unmasked step by step like them.
+
+BERT 1810.04805, RoBERTa 1907.11692, ALBERT 1909.11942, DistilBERT 1910.01108, ModernBERT 2412.13663.
+They were trained with a separator after the text; a canvas ends with the answer and has none. ModernBERT's
+local layers see a window: sequences are held to that length, within which they see everything.
+"""
+
+from typing import Any
+
+from ...errors import ModelError
+from ..family import Direction, Family
+from ..networks.encoders import (
+    AlbertDenoiser,
+    BertDenoiser,
+    DistilBertDenoiser,
+    ModernBertDenoiser,
+    RobertaDenoiser,
+)
+
+# Heads that a checkpoint may bring beside the one for masked tokens, and positions saved as numbers.
+_UNUSED = (
+    r"\.pooler\.",
+    r"^cls\.seq_relationship\.",
+    r"^sop_classifier\.",
+    r"embeddings\.position_ids$",
+)
+
+
+def _translate(raw: dict[str, Any]) -> dict[str, Any]:
+    for key, expected in {
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "position_embedding_type": "absolute",
+        "inner_group_num": 1,
+        "sinusoidal_pos_embds": False,
+    }.items():
+        if raw.get(key, expected) not in (expected, None):
+            raise ModelError(
+                f"this encoder has {key} = {raw[key]!r:.80}, and only {expected!r} is known",
+                "Floatscope cannot load it.",
+            )
+    return {key: value for key, value in raw.items() if key != "position_embedding_type"}
+
+
+def _of(name: str, architectures: tuple[str, ...], network: Any, **more: Any) -> Family:
+    return Family(
+        name=name,
+        architectures=architectures,
+        network=network,
+        direction=Direction.BIDIRECTIONAL,
+        shift=0,
+        translate=_translate,
+        unused=_UNUSED,
+        keeps=False,
+        tested="its arithmetic in float64, and transformers' own class",
+        **more,
+    )
+
+
+BERT = _of(
+    "BERT",
+    ("BertForMaskedLM", "BertForPreTraining"),
+    BertDenoiser,
+    mask_id=103,
+    examples="bert-base, bert-large",
+)
+ROBERTA = _of(
+    "RoBERTa",
+    ("RobertaForMaskedLM",),
+    RobertaDenoiser,
+    mask_id=50264,
+    examples="roberta-base, roberta-large",
+    # Positions begin after the padding token's id.
+    context=lambda config: int(config.max_position_embeddings) - int(config.pad_token_id) - 1,
+)
+ALBERT = _of(
+    "ALBERT",
+    ("AlbertForMaskedLM", "AlbertForPreTraining"),
+    AlbertDenoiser,
+    mask_id=4,
+    examples="albert-base-v2",
+    prepare=AlbertDenoiser.spread,
+)
+DISTILBERT = _of(
+    "DistilBERT",
+    ("DistilBertForMaskedLM",),
+    DistilBertDenoiser,
+    mask_id=103,
+    examples="distilbert-base",
+)
+MODERNBERT = _of(
+    "ModernBERT",
+    ("ModernBertForMaskedLM",),
+    ModernBertDenoiser,
+    mask_id=50284,
+    examples="ModernBERT-base, -large: up to 65 positions",
+    # A row of a local layer sees this far to either side: so long a sequence it sees whole.
+    context=lambda config: min(int(config.max_position_embeddings), config.sliding_window + 1),
+)

@@ -1,0 +1,30 @@
+"""Fast-dLLM v2: a Qwen2.5 that sees its own block and every block before; row i − 1 predicts position i.
+
+Read beside NVlabs/Fast-dLLM (v2/, generation_functions.py).
+Wu et al. 2025, arXiv 2509.26328.
+"""
+
+from typing import Any
+
+from transformers import Qwen2ForCausalLM
+
+from ..family import Direction, Family
+
+
+def translate(raw: dict[str, Any]) -> dict[str, Any]:
+    return {**raw, "is_causal": False}
+
+
+FAST_DLLM = Family(
+    name="Fast-dLLM",
+    architectures=("Fast_dLLM_QwenForCausalLM",),
+    network=Qwen2ForCausalLM,
+    direction=Direction.BLOCK_CAUSAL,
+    shift=1,
+    block=32,
+    block_field="bd_size",
+    mask_id=151665,
+    translate=translate,
+    examples="Fast-dLLM v2 1.5B and 7B",
+    tested="its arithmetic in float64",
+)

@@ -1,0 +1,71 @@
+"""LLaDA 2: a mixture of experts that sees its own block of 32 and every block before.
+
+The network is GLM-4's mixture (a sigmoid router with a bias for the choice alone, groups of experts of which
+some are looked into, a shared expert, first layers without experts) under other names, with q, k and v in one
+tensor. Its `sliding_window` is not used. Read beside its modelling code, modeling_llada2_moe.py, as in
+ZHZisZZ/dllm (dllm/pipelines/llada2/models/).
+Bie et al. 2025, arXiv 2512.15745; 2.1: Bie et al. 2026, arXiv 2602.08676.
+"""
+
+from typing import Any
+
+from ...errors import ModelError
+from ..family import Direction, Family, rope
+from ..networks.llada2 import LLaDA2Network
+
+_EXPECTED: dict[str, Any] = {
+    "use_qkv_bias": False,
+    "use_bias": False,
+    "use_qk_norm": True,
+    "score_function": "sigmoid",
+    "rope_scaling": None,
+}
+_SAME = """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads
+num_key_value_heads head_dim hidden_act rms_norm_eps max_position_embeddings num_experts_per_tok
+moe_intermediate_size first_k_dense_replace n_group topk_group routed_scaling_factor""".split()
+
+
+def translate(raw: dict[str, Any]) -> dict[str, Any]:
+    """LLaDA 2's config fields in GLM-4's words; refuses what that network does not do."""
+    for key, expected in _EXPECTED.items():
+        if raw.get(key, expected) not in (expected, None):
+            raise ModelError(
+                f"this LLaDA 2 has {key} = {raw[key]!r:.80}, and only {expected!r} is known",
+                "Floatscope cannot load it; LLaDA 2.0 and 2.1 mini are supported.",
+            )
+    ends = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
+    turned = {"partial_rotary_factor": float(raw["partial_rotary_factor"])}
+    return {
+        **{key: raw[key] for key in _SAME},
+        **{key: raw.get(key) for key in ends},
+        "n_routed_experts": raw["num_experts"],
+        "n_shared_experts": raw["num_shared_experts"],
+        "norm_topk_prob": raw["num_experts_per_tok"] > 1,  # whatever is written: its code does
+        "use_qk_norm": True,
+        "attention_bias": False,
+        "rope_parameters": rope(raw["rope_theta"], turned),
+        "tie_word_embeddings": bool(raw.get("tie_word_embeddings", False)),
+        "is_causal": False,
+    }
+
+
+LLADA2 = Family(
+    name="LLaDA2",
+    architectures=("LLaDA2MoeModelLM",),
+    network=LLaDA2Network,
+    direction=Direction.BLOCK_CAUSAL,
+    shift=0,
+    block=32,
+    mask_id=156895,
+    translate=translate,
+    key_mapping={
+        r"^model\.word_embeddings\.": "model.embed_tokens.",
+        r"\.attention\.query_layernorm\.": ".self_attn.q_norm.",
+        r"\.attention\.key_layernorm\.": ".self_attn.k_norm.",
+        r"\.attention\.dense\.": ".self_attn.o_proj.",
+        r"\.mlp\.gate\.expert_bias$": ".mlp.gate.e_score_correction_bias",
+    },
+    examples="LLaDA 2.0 mini, LLaDA 2.1 mini",
+    experts=True,
+    tested="its arithmetic in float64",
+)

@@ -1,0 +1,45 @@
+"""Nemotron-Labs-Diffusion: a Ministral with a causal context and an open block that sees itself whole.
+
+YaRN, and queries that grow with the position, q·(1 + β ln(1 + ⌊position / 16384⌋)): transformers' own
+Ministral3 has both. Its `dlm_paradigm` says how it was trained, not how it decodes. Blocks begin with the
+answer. The same weights decode left to right: load them with `direction="causal", shift=1`.
+Read beside sgl-project/sglang (python/sglang/srt/models/, NemotronLabsDiffusionModel). No paper was at hand;
+block diffusion as such: Arriola et al. 2025, arXiv 2503.09573; how it was made: Fu et al. 2025, 2512.14067.
+"""
+
+from typing import Any
+
+from transformers import Ministral3ForCausalLM
+
+from ...errors import ModelError
+from ..family import Direction, Family, Grid
+
+
+def translate(raw: dict[str, Any]) -> dict[str, Any]:
+    for key in ("attention_bias", "mlp_bias", "sliding_window"):
+        if raw.get(key):
+            raise ModelError(
+                f"this Nemotron-Labs-Diffusion has {key} = {raw[key]!r:.80}, which is not known",
+                "Floatscope cannot load it.",
+            )
+    rope = dict(raw["rope_parameters"])
+    rope.setdefault("llama_4_scaling_beta", 0.0)  # then queries do not grow
+    rope.setdefault("original_max_position_embeddings", raw["max_position_embeddings"])
+    return {**raw, "rope_parameters": rope, "is_causal": False}
+
+
+NEMOTRON = Family(
+    name="Nemotron",
+    architectures=("NemotronLabsDiffusionModel",),
+    network=Ministral3ForCausalLM,
+    direction=Direction.ACTIVE_BLOCK,
+    shift=0,
+    block=32,
+    block_field="block_size",
+    grid=Grid.PADDED,
+    mask_id=100,
+    translate=translate,
+    key_mapping={r"^encoder\.": "model.", r"^diffusion_head\.": "lm_head."},
+    examples="Nemotron-Labs-Diffusion 3B, 8B, 14B",
+    tested="its arithmetic in float64",
+)

@@ -1,0 +1,43 @@
+"""RND1: a Qwen3-MoE that sees in both directions; row i − 1 predicts position i, as in its ancestor.
+
+Every layer has experts; the weights of those chosen are divided by their sum. Read beside its modelling
+code (RadicalNumerics/RND1, rnd/modeling_rnd.py and configuration_rnd.py). It has a report and no paper;
+its ancestor: Yang et al. 2025, arXiv 2505.09388.
+"""
+
+from typing import Any
+
+from transformers import Qwen3MoeForCausalLM
+
+from ..family import Direction, Family, rope
+
+
+def translate(raw: dict[str, Any]) -> dict[str, Any]:
+    own = ("rope_theta", "rope_scaling", "rope_parameters", "moe_backend", "num_diffusion_steps")
+    stated = raw.get("rope_parameters") or {}
+    theta = stated.get("rope_theta", raw.get("rope_theta", 1_000_000.0))
+    return {
+        **{key: value for key, value in raw.items() if key not in own},
+        "head_dim": raw.get("head_dim") or 128,
+        "norm_topk_prob": raw.get("norm_topk_prob", True),
+        "rope_parameters": rope(theta, raw.get("rope_scaling") or None),
+        "sliding_window": None,  # its code writes false
+        "decoder_sparse_step": 1,  # whatever is written: its code has experts in every layer
+        "mlp_only_layers": [],
+        "is_causal": False,
+    }
+
+
+RND1 = Family(
+    name="RND1",
+    architectures=("RND1LM", "RND1"),
+    network=Qwen3MoeForCausalLM,
+    direction=Direction.BIDIRECTIONAL,
+    shift=1,
+    mask_id=151669,
+    translate=translate,
+    gguf=True,
+    examples="RND1-Base-0910",
+    experts=True,
+    tested="its arithmetic in float64",
+)

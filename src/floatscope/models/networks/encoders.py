@@ -1,0 +1,178 @@
+"""transformers' encoders with a masked-LM head, called as its decoders are, with their parts in sight.
+
+Each class is transformers' own with another `forward` around the same modules: logits of the rows that are
+asked for, no cache, no causal mask. Attention modules get the number of their layer and a name for their
+output matrix; these are no new modules, and a checkpoint's keys stay what they are.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformers import (
+    AlbertForMaskedLM,
+    BertForMaskedLM,
+    DistilBertForMaskedLM,
+    ModernBertForMaskedLM,
+    RobertaForMaskedLM,
+)
+from transformers.modeling_outputs import MaskedLMOutput
+
+from ...errors import UsageError
+
+
+class Encoder:
+    """What the encoders share."""
+
+    first_position: int = 0
+
+    def name_parts(self) -> None:
+        """`layer_idx` and `o_proj` of every attention module, where a decoder's has them."""
+        for number, (attention, output) in enumerate(self.attentions()):
+            # Past nn.Module's own: a second name for a module would be a second key of its weights.
+            attention.__dict__["layer_idx"] = number
+            attention.__dict__["o_proj"] = output
+
+    def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
+        """Of each layer, the module that attends and the matrix it writes with."""
+        raise NotImplementedError
+
+    def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
+        raise NotImplementedError
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b s"],
+        attention_mask: Bool[Tensor, "b 1 s s"] | None = None,
+        position_ids: Int[Tensor, "b s"] | None = None,
+        logits_to_keep: Any = 0,
+        past_key_values: Any = None,
+        **ignored: Any,  # a direction, whether to cache: an encoder has neither
+    ) -> MaskedLMOutput:
+        if past_key_values is not None:
+            raise UsageError(
+                f"a {type(self).__name__} keeps no keys of earlier forwards", "Use cache=None."
+            )
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        hidden = self.base_model(  # type: ignore[attr-defined]
+            input_ids=input_ids,
+            attention_mask=self.masks(attention_mask),
+            position_ids=position_ids + self.first_position,
+        ).last_hidden_state
+        rows = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        return MaskedLMOutput(logits=self.read(hidden[:, rows]))
+
+    def masks(self, mask: Tensor | None) -> Any:
+        return mask
+
+    def read(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
+        """Of the whole network's output; a layer's goes through `readout`."""
+        return self.readout(x)
+
+
+class BertDenoiser(Encoder, BertForMaskedLM):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.name_parts()
+
+    @property
+    def blocks(self) -> Any:
+        return self.bert.encoder.layer
+
+    def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
+        return [(b.attention.self, b.attention.output.dense) for b in self.blocks]
+
+    def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
+        return self.cls(x)
+
+
+class RobertaDenoiser(Encoder, RobertaForMaskedLM):
+    """Positions are counted from the padding token's id + 1, whatever the tokens are."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.first_position = self.roberta.embeddings.padding_idx + 1
+        self.name_parts()
+
+    @property
+    def blocks(self) -> Any:
+        return self.roberta.encoder.layer
+
+    def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
+        return [(b.attention.self, b.attention.output.dense) for b in self.blocks]
+
+    def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
+        return self.lm_head(x)
+
+
+class DistilBertDenoiser(Encoder, DistilBertForMaskedLM):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.name_parts()
+
+    @property
+    def blocks(self) -> Any:
+        return self.distilbert.transformer.layer
+
+    def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
+        return [(b.attention, b.attention.out_lin) for b in self.blocks]
+
+    def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
+        x = self.vocab_layer_norm(self.activation(self.vocab_transform(x)))
+        return self.vocab_projector(x)
+
+
+class AlbertDenoiser(Encoder, AlbertForMaskedLM):
+    """Its layers share their weights. After `spread`, each is a module of its own with the same tensors."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.blocks: list[Any] = []
+
+    def spread(self) -> "AlbertDenoiser":
+        """Once the weights are there: so that a hook and the seam know which layer runs."""
+        encoder, config = self.albert.encoder, self.config
+        shared, every = encoder.albert_layer_groups, config.num_hidden_layers
+        groups = [shared[int(n / (every / config.num_hidden_groups))] for n in range(every)]
+        encoder.albert_layer_groups = nn.ModuleList(
+            deepcopy(group, {id(p): p for p in group.parameters()} | {id(config): config})
+            for group in groups
+        )
+        config.num_hidden_groups = every
+        self.blocks = list(encoder.albert_layer_groups)
+        self.name_parts()
+        return self
+
+    def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
+        layers = [group.albert_layers[0] for group in self.blocks]
+        return [(one.attention, one.attention.dense) for one in layers]
+
+    def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
+        return self.predictions(x)
+
+
+class ModernBertDenoiser(Encoder, ModernBertForMaskedLM):
+    """Within the window of its local layers, where these see as much as the others."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.name_parts()
+
+    @property
+    def blocks(self) -> Any:
+        return self.model.layers
+
+    def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
+        return [(b.attn, b.attn.Wo) for b in self.blocks]
+
+    def masks(self, mask: Tensor | None) -> Any:
+        return {"full_attention": mask, "sliding_attention": mask}
+
+    def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
+        return self.read(self.model.final_norm(x))
+
+    def read(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
+        return self.decoder(self.head(x))

@@ -1,0 +1,49 @@
+"""LLaDA 2 as GLM-4's mixture of experts: q, k and v, one tensor in its files, are parted while loading."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Glm4MoeForCausalLM
+from transformers.conversion_mapping import register_checkpoint_conversion_mapping
+from transformers.core_model_loading import Concatenate, ConversionOps, WeightConverter
+
+
+class LLaDA2Network(Glm4MoeForCausalLM):
+    """GLM-4's, under a name of its own: how files are read goes by the name of the class."""
+
+
+class SplitHeads(ConversionOps):
+    """Rows of q's heads, then k's, then v's."""
+
+    @torch.no_grad()
+    def convert(
+        self,
+        input_dict: dict[str, Any],
+        source_patterns: list[str],
+        target_patterns: list[str],
+        config: Any = None,
+        **more: Any,
+    ) -> dict[str, Tensor]:
+        whole = next(iter(input_dict.values()))
+        whole = whole[0] if isinstance(whole, list) else whole
+        heads = [config.num_attention_heads, *[config.num_key_value_heads] * 2]
+        parts = whole.split([n * config.head_dim for n in heads])
+        return {name: part.contiguous() for name, part in zip(target_patterns, parts, strict=True)}
+
+    @property
+    def reverse_op(self) -> ConversionOps:
+        return Concatenate(0)
+
+
+register_checkpoint_conversion_mapping(
+    LLaDA2Network.__name__,
+    [
+        WeightConverter(
+            "attention.query_key_value.weight",
+            [f"self_attn.{one}_proj.weight" for one in "qkv"],
+            operations=[SplitHeads()],
+        )
+    ],
+    overwrite=True,
+)

@@ -1,0 +1,364 @@
+"""config.json and key names of the families as they are published, for tiny random checkpoints.
+
+`tiny` makes the weights and writes the files. Sizes come from a Shape; everything else is written as the
+published files have it, fields that Floatscope does not read included.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Config = dict[str, Any]
+Weights = dict[str, Tensor]
+EXPERTS, CHOSEN = 6, 2
+
+
+@dataclass(frozen=True)
+class Format:
+    """One family's: what its config.json says, and its names for the network's tensors."""
+
+    config: Callable[[Any], Config]
+    named: Callable[[Weights], Weights] = dict
+
+
+def _sizes(s: Any) -> Config:
+    return {
+        "hidden_size": s.width,
+        "num_hidden_layers": s.layers,
+        "num_attention_heads": s.heads,
+        "num_key_value_heads": s.kv_heads,
+        "intermediate_size": s.ffn,
+        "max_position_embeddings": s.context,
+        "vocab_size": s.vocab,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0,
+        "tie_word_embeddings": False,
+        "hidden_act": "silu",
+    }
+
+
+def _code(file: str, **classes: str) -> Config:
+    """What says that a checkpoint brings modelling code of its own; none of it is written or run."""
+    return {"auto_map": {name: f"{file}.{of}" for name, of in classes.items()}}
+
+
+def split_experts(weights: Weights) -> Weights:
+    """Experts one by one, as checkpoints have them; the network holds all of a layer in one tensor."""
+
+    def named() -> Iterator[tuple[str, Tensor]]:
+        for key, value in weights.items():
+            stem, _, last = key.rpartition(".")
+            if not stem.endswith("mlp.experts"):
+                yield key, value
+                continue
+            for number, one in enumerate(value):
+                if last == "down_proj":
+                    yield f"{stem}.{number}.down_proj.weight", one.clone()
+                else:
+                    gate, up = one.chunk(2)
+                    yield f"{stem}.{number}.gate_proj.weight", gate.clone()
+                    yield f"{stem}.{number}.up_proj.weight", up.clone()
+
+    return dict(named())
+
+
+def _llada_moe(s: Any) -> Config:
+    config = _sizes(s) | {
+        "architectures": ["LLaDAMoEModelLM"],
+        "model_type": "llada",
+        **_code(
+            "modeling_lladamoe",
+            AutoModel="LLaDAMoEModel",
+            AutoModelForCausalLM="LLaDAMoEModelLM",
+        ),
+        "num_key_value_heads": s.heads,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 50000,
+        "rope_scaling": None,
+        "attention_bias": False,
+        "clip_qkv": None,
+        "dense_intermediate_size": s.ffn,
+        "expert_intermediate_size": s.ffn // 2,
+        "moe_layer_freq": [0] + [1] * (s.layers - 1),  # the published one has no dense layer
+        "moe_router_enable_expert_bias": False,
+        "moe_router_score_function": "softmax",
+        "norm_topk_prob": None,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": CHOSEN,
+        "partial_rotary_factor": 1,
+        "qk_layernorm": True,
+        "routed_scaling_factor": 1.0,
+        "router_num_group": None,
+        "router_topk_group": None,
+        "shared_expert_intermediate_size": None,
+    }
+    config.pop("intermediate_size")
+    return config
+
+
+def _rnd1(s: Any) -> Config:
+    return _sizes(s) | {
+        "architectures": ["RND1LM"],
+        "model_type": "rnd1",
+        **_code("modeling_rnd", AutoModelForMaskedLM="RND1LM"),
+        "attention_bias": False,
+        "head_dim": s.width // s.heads,
+        "decoder_sparse_step": 1,
+        "mask_token_id": 259,
+        "mlp_only_layers": [],
+        "moe_backend": "hf",
+        "moe_intermediate_size": s.ffn // 2,
+        "norm_topk_prob": True,
+        "num_diffusion_steps": 256,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": CHOSEN,
+        "rope_scaling": False,
+        "sliding_window": False,
+        "use_sliding_window": False,
+        "max_window_layers": 48,
+    }
+
+
+def _llada2(s: Any) -> Config:
+    return _sizes(s) | {
+        "architectures": ["LLaDA2MoeModelLM"],
+        "model_type": "llada2_moe",
+        **_code("modeling_llada2_moe", AutoModelForCausalLM="LLaDA2MoeModelLM"),
+        "first_k_dense_replace": 1,
+        "head_dim": s.width // s.heads,
+        "moe_intermediate_size": s.ffn // 2,
+        "moe_router_enable_expert_bias": True,
+        "n_group": 4,
+        "norm_topk_prob": True,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "num_shared_experts": 1,
+        "partial_rotary_factor": 0.5,
+        "rope_scaling": None,
+        "rope_theta": 600000,
+        "routed_scaling_factor": 2.5,
+        "score_function": "sigmoid",
+        "sliding_window": 4096,
+        "topk_group": 2,
+        "use_bias": False,
+        "use_qk_norm": True,
+        "use_qkv_bias": False,
+        "use_sliding_window": False,
+    }
+
+
+def _llada2_names(weights: Weights) -> Weights:
+    """q, k and v in one tensor, and its own names."""
+    renamed = {
+        "model.embed_tokens.": "model.word_embeddings.",
+        "self_attn.q_norm": "attention.query_layernorm",
+        "self_attn.k_norm": "attention.key_layernorm",
+        "self_attn.o_proj": "attention.dense",
+        "gate.e_score_correction_bias": "gate.expert_bias",
+    }
+    named: Weights = {}
+    for key, value in split_experts(weights).items():
+        if key.endswith(("k_proj.weight", "v_proj.weight")):
+            continue
+        if key.endswith("q_proj.weight"):
+            stem = key.removesuffix("self_attn.q_proj.weight")
+            parts = [weights[f"{stem}self_attn.{one}_proj.weight"] for one in "qkv"]
+            named[f"{stem}attention.query_key_value.weight"] = torch.cat(parts)
+            continue
+        for ours, theirs in renamed.items():
+            key = key.replace(ours, theirs)
+        named[key] = value
+    return named
+
+
+def _sdar(s: Any) -> Config:
+    return _sizes(s) | {
+        "architectures": ["SDARForCausalLM"],
+        "model_type": "sdar",
+        **_code("modeling_sdar", AutoModelForCausalLM="SDARForCausalLM"),
+        "attention_bias": False,
+        "head_dim": s.width // s.heads,
+        "rope_scaling": None,
+        "sliding_window": None,
+        "use_sliding_window": False,
+    }
+
+
+def _fast_dllm(s: Any) -> Config:
+    return _sizes(s) | {
+        "architectures": ["Fast_dLLM_QwenForCausalLM"],
+        "model_type": "Fast_dLLM_Qwen",
+        **_code(
+            "modeling",
+            AutoModel="Fast_dLLM_QwenModel",
+            AutoModelForCausalLM="Fast_dLLM_QwenForCausalLM",
+        ),
+        "bd_size": 4,  # the published one has 32
+        "layer_types": ["full_attention"] * s.layers,
+        "max_window_layers": s.layers,
+        "rope_scaling": None,
+        "sliding_window": None,
+        "use_sliding_window": False,
+    }
+
+
+def _nemotron(s: Any) -> Config:
+    config = _sizes(s) | {
+        "architectures": ["NemotronLabsDiffusionModel"],
+        "model_type": "nemotron_labs_diffusion",
+        **_code("modeling_nemotron_labs_diffusion", AutoModel="NemotronLabsDiffusionModel"),
+        "attention_bias": False,
+        "block_size": 4,  # the published ones have 32
+        "dlm_paradigm": "sbd_block_diff",
+        "head_dim": s.width // s.heads,
+        "mask_token_id": 259,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "factor": 16.0,
+            "llama_4_scaling_beta": 0.1,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": s.context // 16,  # the published ones have 16384
+            "rope_theta": 1000000.0,
+            "rope_type": "yarn",
+            "type": "yarn",
+        },
+        "sliding_window": None,
+    }
+    config.pop("rope_theta")
+    return config
+
+
+def _nemotron_names(weights: Weights) -> Weights:
+    return {
+        "diffusion_head.weight"
+        if key == "lm_head.weight"
+        else key.replace("model.", "encoder.", 1): value
+        for key, value in weights.items()
+    }
+
+
+def _a2d(base: str) -> Callable[[Any], Config]:
+    def config(s: Any) -> Config:
+        more: Config = {"head_dim": s.width // s.heads} if base == "Qwen3" else {}
+        return _sizes(s) | {
+            "architectures": [f"A2D{base}LMHeadModel"],
+            "model_type": f"a2d-{base.lower()}",
+            **_code(f"modeling_{base.lower()}", AutoModelForMaskedLM=f"A2D{base}LMHeadModel"),
+            **more,
+        }
+
+    return config
+
+
+def _bert(s: Any) -> Config:
+    return {
+        "architectures": ["BertForMaskedLM"],
+        "model_type": "bert",
+        "attention_probs_dropout_prob": 0.1,
+        "gradient_checkpointing": False,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "hidden_size": s.width,
+        "initializer_range": 0.02,
+        "intermediate_size": s.ffn,
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": s.context,
+        "num_attention_heads": s.heads,
+        "num_hidden_layers": s.layers,
+        "pad_token_id": 258,
+        "position_embedding_type": "absolute",
+        "type_vocab_size": 2,
+        "use_cache": True,
+        "vocab_size": s.vocab,
+    }
+
+
+def _roberta(s: Any) -> Config:
+    own = {"architectures": ["RobertaForMaskedLM"], "model_type": "roberta"}
+    more = {"layer_norm_eps": 1e-5, "pad_token_id": 1, "max_position_embeddings": s.context + 2}
+    return _bert(s) | own | more | {"type_vocab_size": 1}
+
+
+def _albert(s: Any) -> Config:
+    return _bert(s) | {
+        "architectures": ["AlbertForMaskedLM"],
+        "model_type": "albert",
+        "hidden_act": "gelu_new",
+        "embedding_size": s.width // 2,
+        "inner_group_num": 1,
+        "num_hidden_groups": 1,
+        "classifier_dropout_prob": 0.1,
+        "net_structure_type": 0,
+    }
+
+
+def _distilbert(s: Any) -> Config:
+    return {
+        "architectures": ["DistilBertForMaskedLM"],
+        "model_type": "distilbert",
+        "activation": "gelu",
+        "attention_dropout": 0.1,
+        "dim": s.width,
+        "dropout": 0.1,
+        "hidden_dim": s.ffn,
+        "initializer_range": 0.02,
+        "max_position_embeddings": s.context,
+        "n_heads": s.heads,
+        "n_layers": s.layers,
+        "pad_token_id": 258,
+        "qa_dropout": 0.1,
+        "seq_classif_dropout": 0.2,
+        "sinusoidal_pos_embds": False,
+        "tie_weights_": True,
+        "vocab_size": s.vocab,
+    }
+
+
+def _modernbert(s: Any) -> Config:
+    return {
+        "architectures": ["ModernBertForMaskedLM"],
+        "model_type": "modernbert",
+        "attention_bias": False,
+        "classifier_activation": "gelu",
+        "decoder_bias": True,
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": 160000.0,
+        "local_attention": 128,
+        "local_rope_theta": 10000.0,
+        "hidden_activation": "gelu",
+        "hidden_size": s.width,
+        "intermediate_size": s.ffn,
+        "max_position_embeddings": s.context,
+        "cls_token_id": 256,
+        "sep_token_id": 257,
+        "norm_bias": False,
+        "norm_eps": 1e-5,
+        "num_attention_heads": s.heads,
+        "num_hidden_layers": s.layers,
+        "pad_token_id": 258,
+        "vocab_size": s.vocab,
+    }
+
+
+FORMATS = {
+    "LLaDA-MoE": Format(_llada_moe, split_experts),
+    "RND1": Format(_rnd1, split_experts),
+    "LLaDA2": Format(_llada2, _llada2_names),
+    "SDAR": Format(_sdar),
+    "Fast-dLLM": Format(_fast_dllm),
+    "Nemotron": Format(_nemotron, _nemotron_names),
+    "A2D-Qwen3": Format(_a2d("Qwen3")),
+    "A2D-Qwen2": Format(_a2d("Qwen2")),
+    "A2D-Llama": Format(_a2d("Llama")),
+    "BERT": Format(_bert),
+    "RoBERTa": Format(_roberta),
+    "ALBERT": Format(_albert),
+    "DistilBERT": Format(_distilbert),
+    "ModernBERT": Format(_modernbert),
+}

@@ -1,0 +1,117 @@
+"""What an approximate cache does at each step, beside one forward without it over the same canvas.
+
+The decoding goes on as the cache has it; the second forward only looks. So every difference is that of the
+old keys and values alone, not of another text.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..attention import Labels, View, backend
+from ..attention.kv_drift import turned
+from ..decode.caches import APPROXIMATE
+from ..decode.loop import decode
+from ..decode.samplers.base import Sampler
+from ..decode.state import State, Watcher
+from ..errors import UsageError
+from ..models import Model, Visibility, seam
+from ..sequences.prompt import Encoded
+
+LAYERED = ("attention", "key", "value")
+
+
+class _Layers:
+    """Of one forward: what its rows gave each key, and the keys and values they saw, by layer."""
+
+    def __init__(self, visible: Visibility, rows: Bool[Tensor, "1 q"]) -> None:
+        self.visible, real = visible, visible.key_is_real
+        self.labels = Labels(rows.long() - 1, 1, real.long() - 1, 1, visible.first)
+        self.mass: list[Float[Tensor, "h k"]] = []
+        self.kv: list[tuple[Tensor, Tensor]] = []
+
+    def look(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        view = View.of(call, self.visible, self.labels)
+        view = backend.with_lse(view, lambda: seam.stock(call))
+        total = backend.sums(view, entropy=False, regions=False).column_sum[0, 0]  # (h, k)
+        self.mass.append(total / total.sum(-1, keepdim=True))
+        self.kv.append((call.key, call.value))
+        return proceed(call)
+
+
+class _Comparing(Watcher):
+    """One prompt: beside every step that used old keys, the same step without."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.old = self.rows = self.keys = 0
+        self.cached: _Layers | None = None
+        self.layered: dict[str, list[Tensor]] = {name: [] for name in LAYERED}
+        self.flipped: list[float] = []
+
+    @contextmanager
+    def forward(self, state: State) -> Iterator[None]:
+        self.cached = None
+        self.keys += state.visible.keys
+        self.rows += state.visible.queries
+        if state.fresh is None:
+            yield
+            return
+        self.old += int((~state.fresh).sum())
+        self.cached = _Layers(state.visible, state.fresh[:, state.visible.rows])
+        with seam.attached(self.model.net, self.cached.look, innermost=True):
+            yield
+
+    def committed(
+        self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
+    ) -> None:
+        if self.cached is None or state.fresh is None:
+            return
+        model, size = self.model, state.visible.keys
+        plain = model.visibility(size, size, state.visible.padding)
+        anew = _Layers(plain, state.fresh)
+        with seam.attached(model.net, anew.look, innermost=True):
+            logits = model.predict(state.canvas, *state.window, plain).float()
+        logits[..., model.mask_id] = -torch.inf
+        if bool(revealed.any()):
+            other = logits.argmax(-1)[revealed] != token[revealed]
+            self.flipped.append(float(other.float().mean()))
+        pairs = list(zip(self.cached.mass, anew.mass, strict=True))
+        moved = [(a - b).abs().sum(-1).mean() / 2 for a, b in pairs]
+        self.layered["attention"].append(torch.stack(moved).cpu())
+        old = ~state.fresh[0]
+        for i, name in enumerate(("key", "value")):
+            both = zip(self.cached.kv, anew.kv, strict=True)
+            drift = [turned(a[i], b[i])[0, old].mean() for a, b in both]
+            self.layered[name].append(torch.stack(drift).cpu())
+
+
+def compared(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.Dataset:
+    """One example of `staleness`."""
+    if cache.partition(":")[0] not in APPROXIMATE:
+        raise UsageError(
+            f"cache = {cache!r} is exact", f"Nothing is old in it: use {', '.join(APPROXIMATE)}."
+        )
+    watch = _Comparing(model)
+    with seam.alone(model.net):
+        fast = decode(model, [prompt], sampler, watch, cache=cache)[0]
+        plain = decode(model, [prompt], sampler)[0]
+    start = len(prompt.ids)
+    same = (fast.canvas[-1, start:] == plain.canvas[-1, start:]).mean()
+    nothing = [torch.full((model.n_layers,), torch.nan)]
+    values = {
+        name: ("layer", torch.stack(some or nothing).nanmean(0).double().numpy())
+        for name, some in watch.layered.items()
+    }
+    scalars = {
+        "flipped": float(np.mean(watch.flipped or [np.nan])),
+        "answer": float(same),
+        "old": watch.old / watch.keys,
+        "rows": watch.rows / watch.keys,
+    }
+    return xr.Dataset({**values, **scalars}, {"layer": range(model.n_layers)})

@@ -2,7 +2,7 @@
 
     python bench/gpu.py [--json bench/gpu.json] [--only PART ...]
 
-Needs torch with CUDA and Triton, transformers and jaxtyping alone. The shapes are those of
+Needs torch with CUDA and Triton, and what the package needs. The shapes are those of
 LLaDA-8B, Dream-7B and Llama-8B; the weights are drawn, since cost does not depend on them. Every
 way of running is timed in turn, round after round, and the median counts; ratios are to the plain
 forward of the same rounds, which goes through the same stock attention (cuDNN's on Hopper).

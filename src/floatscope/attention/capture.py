@@ -6,10 +6,10 @@ raises if a layer was missed. The output is stock attention's, bit for bit; capt
 """
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +22,7 @@ from ..models.graphs import CannotReplay
 from ..models.placing import constant, sent
 from . import backend, experts, lens
 from .cpu import norms
+from .gpu.beside import Beside
 from .kv_drift import Before
 from .overhear import Overhear
 from .residuals import massive
@@ -227,6 +228,11 @@ class Capture:
     _hooks: list[Any] = field(default_factory=list)  # its own, in the network
     _modules: list[nn.Module] = field(default_factory=list)
     _itself: object = field(default_factory=object)  # a name that no other has
+    _beside: Beside | None = None  # while it is recorded, on a GPU
+
+    branches: ClassVar[bool] = (
+        True  # statistics are recorded beside the forward, not in line with it
+    )
 
     def __enter__(self) -> "Capture":
         net = self.model.net
@@ -287,6 +293,7 @@ class Capture:
             *(frozenset(self.keep), tuple(self.layers), tuple(self.heads), self.top, weights),
             *(forward.labels.n_groups, forward.labels.n_regions),
             forward.rows if "rows" in self.keep else None,
+            self.branches,
         )
 
     def owns(self, handler: object) -> bool:
@@ -303,33 +310,49 @@ class Capture:
     @contextmanager
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
-    ) -> Iterator[dict[int, LayerStatistics]]:
-        forward, layers = self._forward, self._layers
+    ) -> Iterator[Captured | None]:
+        """Gives what will have been captured; None where nobody looks on."""
+        forward, layers, states = self._forward, self._layers, self._states
         if forward is None:
-            yield {}
+            yield None
             return
         labels = replace(forward.labels, group=inputs["group"], region=inputs["region"])
+        self._states = {}
+        # An intervention may read what a branch has made before the branch ends.
+        if self.model.device.type == "cuda" and not self.model.edits and self.branches:
+            self._beside = Beside()
         try:
             moved_here = replace(forward, visible=visible, labels=labels, _elsewhere={})
             with self.forward(moved_here) as captured:
-                yield captured.layers
+                yield captured
+            self._join()
         finally:  # the forward that it is recorded for is still to come
             self._forward, self._layers, self._calls, self._state = forward, layers, 0, None
+            self._states, self._beside = states, None
 
     def replayed(self, left: dict[int, LayerStatistics]) -> None:
+        """All that was captured has been taken elsewhere, but what is left here."""
         if self._forward is not None:
             self._layers.update({layer: replace(one) for layer, one in left.items()})
             self._calls = self.model.n_layers
+
+    def _branch(self, *read: Tensor | None) -> AbstractContextManager[None]:
+        return nullcontext() if self._beside is None else self._beside.branch(*read)
+
+    def _join(self) -> None:
+        if self._beside is not None:
+            self._beside.join()
 
     def _residual(self, layer: int) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._forward is not None and layer in self._layers:
                 x = args[0] if args else kwargs["hidden_states"]
                 one = self._layers[layer]
-                if "residual_norm" in self.keep:
-                    one.residual_norm = backend.vector_norms(x)
-                if "massive" in self.keep:
-                    one.massive, one.massive_channel = massive(x)
+                with self._branch(x):
+                    if "residual_norm" in self.keep:
+                        one.residual_norm = backend.vector_norms(x)
+                    if "massive" in self.keep:
+                        one.massive, one.massive_channel = massive(x)
 
         return hook
 
@@ -372,12 +395,15 @@ class Capture:
         rolling = "rollout" in self.keep
         if not wanted and not rolling:
             return proceed(call)
+        self._join()
         with Overhear() as ear:
             output = proceed(call)
         # Rollout follows the mean of all heads through all layers, whatever is kept.
         chosen = range(self.model.n_heads) if rolling else self.heads
-        view = self._view(call, forward, ear.lse(call.query), chosen)
-        self._measure(call, view, forward, wanted, chosen)
+        lse = ear.lse(call.query)
+        with self._branch(call.query, call.key, call.value, call.mask, lse):
+            view = self._view(call, forward, lse, chosen)
+            self._measure(call, view, forward, wanted, chosen)
         return output
 
     def _view(

@@ -95,7 +95,7 @@ class Forwards:
         """Not the first of its kind, and as many have been launched or will come as make it pay."""
         before = store.launched[key]
         store.launched[key] += 1
-        if not before or key in store.refused:
+        if not before or key in store.refused or not graphs.trusted():
             return False
         beside = sum(part.launching() for part in parts)
         return before + to_come >= least_forwards(self.model, state.canvas.numel(), beside)
@@ -197,7 +197,8 @@ class _Edits:
 
 def usable(model: Model) -> bool:
     """Forwards of this model may be recorded at all; how many tokens an expert gets, the host must ask."""
-    return model.graphs and model.device.type == "cuda" and not parts.routers(model.net)
+    able = model.graphs and model.device.type == "cuda" and graphs.trusted()
+    return able and not parts.routers(model.net)
 
 
 def least_forwards(model: Model, tokens: int, beside: float = 0.0) -> float:

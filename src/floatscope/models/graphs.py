@@ -6,8 +6,10 @@ the graph itself, and the few that a network keeps; when one is recorded is deci
 Nothing here knows what a forward computes.
 """
 
+import ctypes
 import gc
 import os
+import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, suppress
@@ -26,9 +28,17 @@ _MOST = 8  # graphs kept of one network
 _SHARE = 0.25  # of the memory that is free: what kept graphs may hold between decodings
 
 
+_given_up: list[str] = []  # why nothing is recorded in this process any more
+
+
 def allowed() -> bool:
     """Unless the environment says FLOATSCOPE_GRAPHS=0."""
     return os.environ.get(SWITCH, "1") != "0"
+
+
+def trusted() -> bool:
+    """No recording has failed in such a way that torch could not be put right again."""
+    return not _given_up
 
 
 class CannotReplay(Exception):
@@ -77,6 +87,7 @@ class CudaGraph:
         self._graph, self._pool = torch.cuda.CUDAGraph(), pool
 
     def record(self, body: Callable[[], T]) -> T:
+        scratch = torch.zeros(1, device="cuda")
         torch.cuda.synchronize()
         stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
         stream.wait_stream(current)
@@ -88,10 +99,10 @@ class CudaGraph:
                 self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     result = body()
+                    self._graph.capture_end()
                 except BaseException:
-                    _abandon(self._graph)
+                    _abandon(self._graph, stream, scratch)
                     raise
-                self._graph.capture_end()
         finally:
             if collecting:
                 gc.enable()
@@ -102,10 +113,42 @@ class CudaGraph:
         self._graph.replay()
 
 
-def _abandon(graph: torch.cuda.CUDAGraph) -> None:
-    """Ends a recording that has failed already; that it says so again is no news."""
+_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+_failed: list[torch.cuda.CUDAGraph] = []  # kept: torch's allocators may still ask them
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, scratch: Tensor) -> None:
+    """Ends a recording that has failed; afterwards the device is as it was before, or nothing is recorded
+    in this process any more.
+
+    Where CUDA has ended it already, torch's `capture_end` stops at that error: its allocators and its
+    random numbers go on as if a graph were being recorded. They are told by ending another, of one kernel,
+    that is begun on the same stream behind torch's back.
+    """
+    _failed.append(graph)
     with suppress(RuntimeError):
         graph.capture_end()
+        graph.reset()
+        return
+    try:
+        begin = ctypes.CDLL("libcuda.so.1").cuStreamBeginCapture_v2
+        code = begin(ctypes.c_void_p(stream.cuda_stream), ctypes.c_int(_THREAD_LOCAL))
+        if code:
+            raise RuntimeError(f"cuStreamBeginCapture gave {code}")
+        scratch.zero_()
+        graph.capture_end()
+        graph.reset()
+        torch.cuda.synchronize()
+        state = torch.cuda.get_rng_state()
+        scratch.normal_()  # raises where random numbers are still believed to be recorded
+        torch.cuda.set_rng_state(state)
+    except Exception as error:
+        _given_up.append(repr(error))
+        warnings.warn(
+            f"nothing is recorded in this process any more: after a recording that failed, torch could "
+            f"not be put right again ({error!r:.200})",
+            stacklevel=2,
+        )
 
 
 @dataclass(eq=False)
@@ -150,7 +193,11 @@ class Store:
         before = reserved()
         buffers = {name: one.clone() for name, one in inputs.items()}
         graph = new_graph(self)
-        made = Recorded(graph, buffers, graph.record(lambda: body(buffers)))
+        try:
+            made = Recorded(graph, buffers, graph.record(lambda: body(buffers)))
+        except BaseException:
+            self._pool = None  # the next one takes a pool that nothing has failed in
+            raise
         self.bytes += max(0, reserved() - before)
         self.recorded[key] = made
         return made

@@ -27,6 +27,7 @@ from ..trace import Trace, readable
 from .cache import RunningSums, placed
 from .dataset import assemble
 from .options import TraceOptions
+from .packing import Packing
 from .steps import PromptRecord, record
 from .transfer import Outbox
 
@@ -55,6 +56,7 @@ class Recorder(Watcher):
         self.names = [(MASKED, REVEALED, *p.names) for p in prompts]
         self.n_regions = max(map(len, self.names))
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
+        self.packing = Packing(self.capture)
         self.recorded = [self._record_of(b) for b in range(len(prompts))]
         self.outbox = Outbox(model.device)
         self.running = RunningSums()
@@ -74,8 +76,8 @@ class Recorder(Watcher):
 
     # Watching
 
-    def part(self) -> Capture:
-        return self.capture
+    def part(self) -> Packing:
+        return self.packing
 
     def forward(self, state: State) -> AbstractContextManager[object]:
         # With a cache, sums accumulate: a step with rows that settle must be seen even if it is not kept.
@@ -86,16 +88,24 @@ class Recorder(Watcher):
     @contextmanager
     def _watch(self, state: State) -> Iterator[None]:
         forward = self._forward(state)
+        self.packing.left = None
         with self.capture.forward(forward) as captured:
             yield
-        if state.cached:
+        self.outbox.send()  # what the step before has left, while this one runs
+        packed = self.packing.left
+        if packed is not None:
+            captured = packed.rows_of(captured)
+        elif state.cached:
             captured = self.running.add(captured, state.active)
         elif state.fresh is not None:
             captured = placed(captured, state.fresh, state.visible.rows)
         self.captured = captured
         if state.step in self.steps:
             places = [(self.recorded[b], slice(*self._own(b, state))) for b in state.active]
-            record(state.step, self.captured, places, self.dtype, self.outbox)
+            if packed is not None:
+                packed.record(state.step, places, self.dtype, self.outbox)
+            else:
+                record(state.step, self.captured, places, self.dtype, self.outbox)
             self._note_age(state, [own for _, own in places])
 
     def committed(
@@ -106,7 +116,8 @@ class Recorder(Watcher):
         # On a GPU the step before is decided by now, and this one is not: nobody waits.
         self._take_rows()
         self._undecided.append(_Decision(state, self.captured.detached(), revealed, token))
-        if not revealed.is_cuda:
+        # What rows are computed from is a replay's own, and overwritten by the next.
+        if not revealed.is_cuda or (self.packing.left is not None and self.packing.left.held):
             self._take_rows()
 
     def _take_rows(self) -> None:

@@ -7,6 +7,7 @@ decoding decided; out come labelled arrays, one Trace per prompt, without paddin
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,11 +25,14 @@ from ..models.placing import constant
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..trace import Trace, readable
+from ..trace.trace import SCHEMA
+from ..trace.unfinished import CANVAS, Unfinished
 from .cache import RunningSums, placed
-from .dataset import assemble
+from .dataset import DIMS, assemble, before
 from .options import TraceOptions
 from .packing import Packing
-from .steps import PromptRecord, record
+from .steps import Places, PromptRecord, record
+from .streaming import Stream
 from .transfer import Outbox
 
 # Labels 0 and 1 of every position; the prompt's own regions follow.
@@ -45,6 +49,7 @@ class Recorder(Watcher):
         prompts: Sequence[Encoded],
         sampler: AnySampler,
         options: TraceOptions | None = None,
+        to: Sequence[Path] | None = None,
     ) -> None:
         self.model, self.prompts, self.sampler = model, prompts, sampler
         self.options = options = options or TraceOptions()
@@ -58,12 +63,15 @@ class Recorder(Watcher):
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
         self.packing = Packing(self.capture)
         self.recorded = [self._record_of(b) for b in range(len(prompts))]
+        for b, path in enumerate(to or ()):
+            self.recorded[b].stream = self._stream(b, path)
         self.outbox = Outbox(model.device)
         self.running = RunningSums()
         self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
         self.captured: Captured | None = None
         self._undecided: list[_Decision] = []  # whose rows are not taken yet
-        self._warn_if_large()
+        if to is None:
+            self._warn_if_large()
 
     def __enter__(self) -> "Recorder":
         self.capture.__enter__()
@@ -72,7 +80,7 @@ class Recorder(Watcher):
     def __exit__(self, *exc: object) -> None:
         self.capture.__exit__(*exc)
         self._take_rows()
-        self.outbox.settle()
+        self._settle()
 
     # Watching
 
@@ -102,11 +110,13 @@ class Recorder(Watcher):
         self.captured = captured
         if state.step in self.steps:
             places = [(self.recorded[b], slice(*self._own(b, state))) for b in state.active]
+            self._write_arrived()
             if packed is not None:
                 packed.record(state.step, places, self.dtype, self.outbox)
             else:
                 record(state.step, self.captured, places, self.dtype, self.outbox)
             self._note_age(state, [own for _, own in places])
+            self._note_canvas(state, places)
 
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
@@ -152,6 +162,35 @@ class Recorder(Watcher):
             else:
                 age = np.zeros(own[place].stop - own[place].start, bool)
             self.recorded[b].stale.append(age)
+
+    def _write_arrived(self) -> None:
+        """Of a trace that is written meanwhile: all steps but the last have arrived by now."""
+        if any(one.stream is not None for one in self.recorded):
+            self.outbox.arrived()
+        for one in self.recorded:
+            if one.stream is not None:
+                one.stream.write(but=1)
+
+    def _note_canvas(self, state: State, places: Places) -> None:
+        """For whoever opens a store that was not finished."""
+        for place, (recorded, own) in enumerate(places):
+            if recorded.stream is not None:
+                ids = state.canvas[place, own]
+                kind = np.dtype(np.int64)
+                self.outbox.post(ids, recorded.place(CANVAS, tuple(ids.shape), kind, True))
+
+    def _settle(self) -> None:
+        self.outbox.settle()
+        for one in self.recorded:
+            if one.stream is not None:
+                one.stream.settle()
+
+    def _stream(self, b: int, path: Path) -> Stream:
+        about = before(
+            *(self.model, self.sampler, self.prompts[b], self.recorded[b]),
+            *(self.layers, self.heads, self._group_names(b), self.names[b]),
+        )
+        return Stream(Unfinished(path, self.recorded[b].room, about), DIMS)
 
     def _own(self, b: int, state: State) -> tuple[int, int]:
         """A prompt's columns: behind its padding, up to where it has come."""
@@ -209,21 +248,17 @@ class Recorder(Watcher):
         """One Trace per prompt, in order."""
         self._take_rows()
         self.outbox.settle()  # where the recorder was not used as a context
-        return [
-            Trace(
-                assemble(
-                    self.model,
-                    self.sampler,
-                    decoding,
-                    recorded,
-                    self.layers,
-                    self.heads,
-                    self._group_names(b),
-                    self.names[b],
-                )
-            )
-            for b, (decoding, recorded) in enumerate(zip(decodings, self.recorded, strict=True))
-        ]
+        return [self._trace(b, decoding) for b, decoding in enumerate(decodings)]
+
+    def _trace(self, b: int, decoding: Decoding) -> Trace:
+        recorded = self.recorded[b]
+        data = assemble(
+            *(self.model, self.sampler, decoding, recorded, self.layers, self.heads),
+            *(self._group_names(b), self.names[b]),
+        )
+        if recorded.stream is None:
+            return Trace(data)
+        return Trace.load(recorded.stream.store.finish(data, SCHEMA), lazy=True)
 
     def _record_of(self, b: int) -> PromptRecord:
         return PromptRecord(

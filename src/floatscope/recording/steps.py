@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..attention import Captured, LayerStatistics, Rows
 from ..models.devices import moved
+from .streaming import Stream
 from .transfer import Outbox, Part
 
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
@@ -35,15 +36,19 @@ class PromptRecord:
     events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
     stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
+    stream: Stream | None = None  # where steps go instead of into `arrays`
 
     def place(
         self, name: str, shape: tuple[int, ...], kind: np.dtype, by_key: bool, start: int = 0
     ) -> np.ndarray:
         """Where the present step's values go, from position `start`. Others are NaN, numbers −1."""
-        if name not in self.arrays:
-            whole = (*shape[:-1], self.size) if by_key else shape
-            self.arrays[name] = np.empty((self.room, *whole), kind)
-        here = self.arrays[name][len(self.steps) - 1]
+        whole = (*shape[:-1], self.size) if by_key else shape
+        if self.stream is not None:
+            here = self.stream.room(name, whole, kind)
+        else:
+            if name not in self.arrays:
+                self.arrays[name] = np.empty((self.room, *whole), kind)
+            here = self.arrays[name][len(self.steps) - 1]
         if not by_key:
             return here
         stop = start + shape[-1]
@@ -144,6 +149,8 @@ def begin(step: int, places: Places) -> None:
     """The prompts have a further step."""
     for recorded, _ in places:
         recorded.steps.append(step)
+        if recorded.stream is not None:
+            recorded.stream.begin(step)
 
 
 def parts_of(

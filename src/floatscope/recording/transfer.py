@@ -35,6 +35,9 @@ class Outbox:
             self._room = Semaphore(_UNITS)
             self._pool: ThreadPoolExecutor | None = None
             self._pending: list[Future[None]] = []
+            self._before: list[
+                Future[None]
+            ] = []  # of them, those that the latest `send` did not send
             self._queue: list[tuple[Tensor, Sequence[Part], torch.cuda.Event]] = []
 
     def post(self, tensor: Tensor, place: np.ndarray) -> None:
@@ -56,6 +59,7 @@ class Outbox:
         if not self._cuda:
             return
         queue, self._queue = self._queue, []
+        self._before = list(self._pending)
         for tensor, parts, there in queue:
             units = min(_UNITS, 1 + tensor.nbytes // _UNIT)
             for _ in range(units):
@@ -74,6 +78,14 @@ class Outbox:
                 own = units if n == 0 else 0  # the first gives the room back
                 job = self._pool.submit(self._arrive, host, arrived, parts[n::jobs], own)
                 self._pending.append(job)
+
+    def arrived(self) -> None:
+        """Waits until all is in its place that left before the latest `send`."""
+        if self._cuda:
+            for future in self._before:
+                future.result()
+            self._pending = self._pending[len(self._before) :]
+            self._before = []
 
     def settle(self) -> None:
         """Waits until all that was posted is in its place."""

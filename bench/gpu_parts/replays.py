@@ -111,7 +111,7 @@ class Bench:
             return logits
 
         net.set_attn_implementation("eager" if eager else "sdpa")
-        model.predict = predict  # type: ignore[method-assign]
+        model.predict = predict  # type: ignore[method-assign,assignment]
         model.graphs = False
         try:
             yield

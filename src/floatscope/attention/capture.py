@@ -174,8 +174,8 @@ class Captured:
             ]
         else:
             some = [self._rows_of(one, which, prompt, place) for one in self.layers.values()]
-            some = moved(tuple(some), device)  # layers may lie on several
-            tensors = [torch.stack(part, dim=1) for part in zip(*some, strict=True)]
+            here = moved(tuple(some), device)  # layers may lie on several
+            tensors = [torch.stack(part, dim=1) for part in zip(*here, strict=True)]
         split = (one.split(counts) for one in tensors)  # (n, l, h, _) each
         return [Rows(*one) for one in zip(*split, strict=True)]
 
@@ -480,8 +480,8 @@ class Capture:
         if "value_norm" in keep:
             fresh = call.value[:, :, forward.visible.rows]
             norm = backend.value_norms(call.module, fresh)
-            every = len(self.heads) == norm.shape[1]
-            layer.value_norm = norm if every else norm[:, constant(self.heads, norm.device)]
+            complete = len(self.heads) == norm.shape[1]
+            layer.value_norm = norm if complete else norm[:, constant(self.heads, norm.device)]
         if n:
             self._settled[call.layer] = part.with_rows(layer, n)
         if "kv_drift" in keep and forward.cached and forward.settled is None:  # no key changes

@@ -72,7 +72,8 @@ def same_step(model: Model) -> Row:
         )
     everything = range(model.n_layers), range(model.n_heads)
     capture = Capture(model, set(STATISTICS), *everything)
-    capture._states = {n: torch.zeros(4, 1000, 6, device="cuda") for n in range(model.n_layers)}
+    before = torch.zeros(4, 1000, 6, device="cuda")
+    capture._states = {n: ([], before) for n in range(model.n_layers)}
     with capture, capture.forward(forward) as captured:
         traced = model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache))
     errors = {"column_sum": 0.0, "entropy": 0.0, "region_sum": 0.0}

@@ -284,3 +284,49 @@ def test_weights_that_count_no_changes_are_trusted_for_a_trace(models, monkeypat
         assert len(calls) == expected
     assert norms.versions([module]) is None
     assert norms.versions(seam.attention_modules(models["LLaDA"].net)) is not None
+
+
+class Broken:
+    """A graph whose recording CUDA has ended: torch's own end stops at the error."""
+
+    def __init__(self, failures):
+        self.failures, self.calls = failures, []
+
+    def capture_end(self):
+        self.calls.append("end")
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    def reset(self):
+        self.calls.append("reset")
+
+
+def test_a_failed_recording_is_cleaned_up_or_nothing_is_recorded_any_more(models, monkeypatch):
+    """bench/gpu.py does it to a real one, draws random numbers and records again."""
+    monkeypatch.setattr(graphs, "_given_up", [])
+    monkeypatch.setattr(graphs, "_failed", [])
+    plain = Broken(0)
+    graphs._abandon(plain, None, torch.zeros(1))
+    assert plain.calls == ["end", "reset"] and graphs.trusted()
+    monkeypatch.setattr(graphs.ctypes, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
+    stream = type("Stream", (), {"cuda_stream": 0})()
+    with pytest.warns(UserWarning, match="nothing is recorded in this process any more"):
+        graphs._abandon(Broken(1), stream, torch.zeros(1))
+    assert not graphs.trusted() and len(graphs._failed) == 2  # kept: torch may still ask them
+    model = models["LLaDA"]
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    assert not replay.usable(model)
+
+
+def test_after_a_failure_the_next_recording_has_a_pool_of_its_own(replaying, monkeypatch):
+    class Failing:
+        def record(self, body):
+            raise RuntimeError("no")
+
+    store = graphs.Store()
+    store._pool = old = object()
+    monkeypatch.setattr(graphs, "new_graph", lambda store: Failing())
+    with pytest.raises(RuntimeError, match="no"):
+        store.record("key", {}, lambda buffers: None)
+    assert store._pool is not old and not store.recorded

@@ -114,10 +114,10 @@ class CudaGraph:
 
 
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-_failed: list[torch.cuda.CUDAGraph] = []  # kept: torch's allocators may still ask them
+_failed: list[Any] = []  # kept: torch's allocators may still ask them
 
 
-def _abandon(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, scratch: Tensor) -> None:
+def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
     """Ends a recording that has failed; afterwards the device is as it was before, or nothing is recorded
     in this process any more.
 

@@ -295,6 +295,16 @@ def large_batch() -> str:
     return table(["way", "time", "over plain", "a step"], rows)
 
 
+def launched_again() -> str:
+    """Single forwards, launched, in the run of the replays."""
+    rows = [
+        [f"{row['batch']} × {row['S']:,}", f"{row['plain_ms']:.1f} ms"]
+        + [times(row[way]) for way in ("mass", "groups", "all", "eager")]
+        for row in raw("replays")["LLaDA-8B"]
+    ]
+    return table(["batch × S", "plain", "mass", "with groups", "all", "eager"], rows)
+
+
 def overhead() -> str:
     """One forward on a CPU, by length and way: time over the plain one, and peak memory beyond it."""
     found = raw("overhead")["rows"]
@@ -313,6 +323,7 @@ def overhead() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "replayed": replayed, "recordings": recordings, "large-batch": large_batch, "overhead": overhead,
+    "launched-again": launched_again,
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
 }  # fmt: skip

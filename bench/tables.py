@@ -321,11 +321,32 @@ def overhead() -> str:
     return table(["S", "plain", *ways], rows)
 
 
+def blocks() -> str:
+    """Decoding in blocks, cached and not: every way of one run, over the plain one with the same cache."""
+    ways = json.loads((HERE / "blocks.json").read_text())["ways"]
+    plain = {row["cache"]: row["cpu_s"] for row in ways if row["kept"] == "plain"}
+    named = {"plain": "not traced", "mass": "traced: mass", "all": "traced: all statistics"}
+    rows = [
+        [
+            "exact" if row["cache"] else "none",
+            named[row["kept"]],
+            f"{row['cpu_s']:.2f} s",
+            f"{row['cpu_s'] / plain[row['cache']]:.2f}×",
+            f"{row['rows']:,}",
+            f"{row['cache_bytes'] / 1e6:.1f} MB" if row["cache"] else "–",
+            f"{row['trace_bytes'] / 1e6:.0f} MB" if row["trace_bytes"] else "–",
+        ]
+        for row in ways
+    ]
+    return table(["cache", "way", "CPU", "over plain", "rows computed", "K/V kept", "trace"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "replayed": replayed, "recordings": recordings, "large-batch": large_batch, "overhead": overhead,
     "launched-again": launched_again,
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
+    "blocks": blocks,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 

@@ -146,7 +146,7 @@ def llada_moe(w, c, ids, seen):
     def mlp(h, name, number, layer):
         if not c["moe_layer_freq"][number]:
             return gated(h, w, name)
-        return softmax_router(h, w, name, c, layer, bool(c["norm_topk_prob"]))
+        return softmax_router(h, w, name, c, layer, False)
 
     return decoder(w, c, ids, seen, theta=c["rope_theta"], qk_norm=True, mlp=mlp)
 

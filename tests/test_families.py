@@ -2,14 +2,19 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from published import FORWARDS, active_block, full, in_blocks, read
 from safetensors.torch import load_file, save_file
+from tiny_models import FAMILIES
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 import floatscope as fs
+from floatscope.models import FAMILIES as REGISTERED
 from floatscope.models import tiny
 
 SHAPE = tiny.Shape(layers=2)
@@ -53,6 +58,18 @@ def test_logits_equal_the_published_arithmetic(written, loaded, family):
     done = FORWARDS[family](weights, config, ids, sees(loaded[family], len(ids)))
     found = loaded[family].logits(ids[None])[0]
     torch.testing.assert_close(found, done.logits, rtol=1e-5, atol=1e-5)
+
+
+PUBLISHED = json.loads((Path(__file__).parent / "data" / "published_logits.json").read_text())
+
+
+@pytest.mark.parametrize("family", PUBLISHED["families"])
+def test_logits_equal_those_of_the_published_code(loaded, family):
+    """Numbers that the published modelling code gave on the same checkpoint, once, elsewhere."""
+    ids = torch.arange(12) * 37 % 256
+    wanted = torch.tensor(PUBLISHED["families"][family]["logits"], dtype=torch.float64)
+    found = loaded[family].logits(ids[None])[0, [0, 5, 11], :6]
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=2e-6)
 
 
 def close(found, wanted, unit=1.0, err=""):
@@ -99,6 +116,16 @@ def test_cached_blocks_give_what_uncached_ones_give(loaded, family):
                 np.testing.assert_allclose(
                     one.data[name], other.data[name], atol=1e-5, rtol=1e-5, err_msg=name
                 )
+
+
+def test_experts_of_rows_that_a_cache_leaves_out_are_not_there(loaded):
+    """dKV computes single rows: what was routed stands at its position, and nowhere else."""
+    model, sampler = loaded["LLaDA-MoE"], fs.Confidence(length=8, block_length=4)
+    keep = ["mass", "experts", "residual_norm"]
+    trace = model.trace("Hello you", sampler, keep=keep, cache="dkv")
+    routed = trace.experts["expert"].sel(layer=1).isel(choice=0).values >= 0
+    np.testing.assert_array_equal(routed, np.isfinite(trace.residual_norm.sel(layer=1)))
+    assert 0 < routed[2].sum() < routed[0].sum()
 
 
 def compare(trace, t, done, seen, before):
@@ -310,3 +337,26 @@ def test_the_same_weights_read_left_to_right(written):
     assert model.mask_id is None
     trace = model.trace("Hello", fs.Autoregressive(length=3, stop_at_eos=False))
     assert np.isfinite(trace.mass.isel(step=2, layer=0)).sum("key").values.max() == 7
+
+
+def test_every_family_says_what_it_was_tested_against():
+    ours = [REGISTERED[name] for name in REGISTERED.own]
+    for family in ours:
+        assert family.tested and family.examples, family.name
+        assert list(family.about) == ["loads", "decodes", "cached", "traced", "tested against"]
+    assert {*FORWARDS, *FAMILIES} == {family.name for family in ours}  # none is left out of both
+
+
+def test_what_an_encoder_puts_first_leads_a_prompt(loaded):
+    """[CLS], as its own tokenizer would; not the separator that it would put last."""
+    vocab = {token: i for i, token in enumerate(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello"])}
+    words = Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    around = [("[CLS]", 1), ("[SEP]", 2)]
+    words.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=around)
+    named = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", **named)
+    model = fs.load(loaded["BERT"].net, tokenizer=tokenizer, family="BERT", check=False)
+    assert model.mask_id == 3
+    assert model.encode("hello hello").ids == (1, 4, 4)
+    assert model.encode("hello").regions == ("template", "prompt")

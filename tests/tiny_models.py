@@ -11,7 +11,6 @@ from floatscope.models import Direction, tiny
 
 FAMILIES = ("LLaDA", "Dream", "Llama", "Qwen2", "Qwen3")
 CAUSAL = tuple(n for n in FAMILIES if REGISTERED[n.lower()].direction is Direction.CAUSAL)
-EVERY_FAMILY = tuple(family.name for family in REGISTERED.values())
 DIFFUSION = tuple(name for name in FAMILIES if name not in CAUSAL)
 
 DENOISING = {

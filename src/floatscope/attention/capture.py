@@ -472,8 +472,8 @@ class Capture:
         if not wanted:
             return
         if "qk" in keep:
-            every = replace(view, labels=forward.labels) if n else view
-            layer.columns = _pick_heads(backend.columns(every), pick)
+            whole = replace(view, labels=forward.labels) if n else view
+            layer.columns = _pick_heads(backend.columns(whole), pick)
             if n:
                 some = replace(view, labels=forward.settling)
                 part.columns = _pick_heads(backend.columns(some), pick)

@@ -74,6 +74,15 @@ def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
     return (index[..., None] == torch.arange(size, device=index.device)).float()
 
 
+def _own(mask: Tensor | None, visible: Visibility) -> bool:
+    """No mask, or the one that direction and padding made. An intervention puts another in its place; it
+    never writes into this one, which all layers share."""
+    own = visible.mask
+    if mask is None or own is None or mask is own:
+        return mask is None or mask is own
+    return mask.data_ptr() == own.data_ptr() and mask.shape == own.shape
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """One layer's attention: q and k as the seam sees them."""
@@ -99,9 +108,17 @@ class View:
         state: Tensor | None = None,
     ) -> "View":
         """A call at the seam, and who is who in it."""
-        qk = (call.query, call.key, call.scale, call.mask, call.causal)
+        mask = call.mask
+        if visible.direction.in_blocks and _own(mask, visible) and visible.sees_all:
+            mask = None  # it hides nothing
+        qk = (call.query, call.key, call.scale, mask, call.causal)
         bias = None if call.bias is None else call.bias.float()
         return cls(*qk, visible, labels, lse, state, bias)
+
+    @property
+    def ruled(self) -> bool:
+        """What is hidden is known by direction and padding alone."""
+        return _own(self.mask, self.visible)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ def settled_cache(model: Model, sampler: Sampler | Autoregressive, asked: str | 
             f"cache = 'exact': {model.name} is {model.direction}, where every token changes every key",
             f"Use cache=None, or one that approximates: {', '.join(map(repr, APPROXIMATE))}.",
         )
-    if causal:
+    if isinstance(sampler, Autoregressive):
         return EXACT
     if asked == AUTO:
         return EXACT if in_blocks and not sampler.cfg and not model.edits else None

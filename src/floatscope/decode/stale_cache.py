@@ -46,7 +46,7 @@ class Stored(DynamicCache):
             if layer is not None and layer.is_initialized:
                 layer.keys, layer.values = key_states, value_states
                 return key_states, value_states
-            return super().update(key_states, value_states, layer_idx)  # type: ignore[return-value]
+            return super().update(key_states, value_states, layer_idx)
         rows = slice(self.first, self.first + key_states.shape[2])
         new = self.fresh[:, None, rows, None]
         # Not in place: who looks on may hold what was there.

@@ -6,7 +6,7 @@ is read. `loading` settles the same facts by the same function, so that the two 
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,9 +50,9 @@ def outlined(spec: ModelSpec) -> Outline | None:
         path = source.locate(spec.where, None)
     if not path.is_dir() or source.locate(str(path), None).suffix == ".gguf":
         return None
-    said = [spec.name, spec.family, spec.direction, spec.block, spec.shift, spec.mask_id]
+    said = {field.name: getattr(spec, field.name) for field in fields(Stated)}
     part = twin.adapter(spec.where, spec.adapter)
-    asked = Stated(*said, grid=spec.grid).over(stated.read(part).over(stated.read(path)))  # type: ignore[arg-type]
+    asked = Stated(**said).over(stated.read(part).over(stated.read(path)))
     kind, config = opening.described(path, asked.family)
     tokenizer = source.tokenizer(path, kind)
     if asked.direction is None:

@@ -102,6 +102,11 @@ class Visibility:
             return None
         return self.matrix[:, None]
 
+    @cached_property
+    def sees_all(self) -> bool:
+        """Every row sees every key: the block being decided, with what is before it in a cache."""
+        return not self.padded and bool((self.last_visible == self.keys - 1).all())
+
     @property
     def matrix(self) -> Bool[Tensor, "b q k"]:
         """The whole S×S matrix. A padding row sees itself alone, so that no row is empty."""

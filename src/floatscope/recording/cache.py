@@ -48,7 +48,7 @@ class RunningSums:
 def _of(stats: LayerStatistics, prompts: list[int]) -> LayerStatistics:
     """The same for some prompts of the batch."""
     values: dict[str, Any] = {f.name: getattr(stats, f.name) for f in fields(stats)}
-    some = {name: v[prompts] for name, v in values.items() if isinstance(v, Tensor)}
+    some: dict[str, Any] = {name: v[prompts] for name, v in values.items() if isinstance(v, Tensor)}
     columns = stats.columns
     if columns is not None:
         parts = {f.name: getattr(columns, f.name)[prompts] for f in fields(columns)}
@@ -101,8 +101,8 @@ def _columns(old: Columns | None, new: Columns) -> Columns:
 
 def placed(captured: Captured, fresh: Bool[Tensor, "b k"], rows: slice) -> Captured:
     """With an approximate cache: what belongs to single rows, at its place; NaN at those left out."""
-    out = ~fresh
-    names = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
+    own = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
+    names = (*own, "expert", "expert_weight")
 
     def wide(part: Tensor | None) -> Tensor | None:
         if part is None:
@@ -110,11 +110,12 @@ def placed(captured: Captured, fresh: Bool[Tensor, "b k"], rows: slice) -> Captu
         nothing = torch.nan if part.is_floating_point() else -1
         whole = part.new_full((*part.shape[:-1], fresh.shape[1]), nothing)
         whole[..., rows] = part
+        out = ~fresh.to(part.device)
         hidden = out if part.dim() == 2 else out[:, None]
         return whole.masked_fill(hidden, nothing)
 
-    layers = {
-        layer: replace(one, **{name: wide(getattr(one, name)) for name in names})
-        for layer, one in captured.layers.items()
-    }
-    return replace(captured, layers=layers)
+    def at_place(one: LayerStatistics) -> LayerStatistics:
+        by_row: dict[str, Any] = {name: wide(getattr(one, name)) for name in names}
+        return replace(one, **by_row)
+
+    return replace(captured, layers={n: at_place(one) for n, one in captured.layers.items()})

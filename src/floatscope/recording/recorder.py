@@ -231,7 +231,7 @@ class Recorder(Watcher):
         """All masked positions of the answer; of a causal model, the next one."""
         device = state.canvas.device
         start, stop = state.window
-        if self.model.mask_id is None:
+        if state.cached and self.model.mask_id is None:
             wanted = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
         elif state.ends is not None or state.fresh is not None:  # all there are, or are computed
             wanted = state.masked[:, start:stop]

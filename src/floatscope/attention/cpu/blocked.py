@@ -42,8 +42,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     for start in range(0, n_query, size):
         stop = min(start + size, n_query)
         rows = stop - start
-        # Causal: keys after the block's last query get nothing.
-        last = n_key - n_query + stop if view.causal else n_key
+        last = _reach(view, stop)
         weight, log_weight = _weights(view, query, key, start, stop, last, space)
         if log_weight is not None:
             # 0 · −inf is 0 here: hidden keys are set to 0 before the product.
@@ -91,6 +90,17 @@ def _space(like: Tensor, n: int, size: int) -> Float[Tensor, "n _"]:
     if n * size * 4 > 4 * _BLOCK_BYTES:  # one row of many keys
         _kept.space = None
     return space
+
+
+def _reach(view: View, stop: int) -> int:
+    """Keys that some query before row `stop` sees: those behind get nothing."""
+    n_key = view.key.shape[2]
+    if view.causal:
+        return n_key - view.query.shape[2] + stop
+    blocks = view.mask is not None and view.visible.direction.in_blocks
+    if blocks and view.ruled and not view.query.is_cuda:
+        return int(view.visible.last_visible[:, stop - 1].max()) + 1
+    return n_key
 
 
 def _weights(
@@ -174,7 +184,10 @@ def columns(view: View) -> Columns:
 def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
     """A function of weights (b, h, q, 1) and values (b, h, q, v): the sum for each key, over those
     who see it, of weight · value (or of the weights alone), as (b, h, k or 1, v)."""
-    if view.visible.direction is Direction.BIDIRECTIONAL:
+    visible = view.visible
+    if visible.direction is Direction.BIDIRECTIONAL or (
+        visible.direction.in_blocks and visible.sees_all
+    ):
 
         def total(weight: Tensor, value: Tensor | None) -> Tensor:
             if value is None:

@@ -90,7 +90,7 @@ class Launch:
         self.b, self.h, self.n_query, self.dim = view.query.shape
         self.n_key = view.key.shape[2]
         # A mask made by direction and padding is known as a rule; any other is read.
-        self.ruled = view.mask is None or _same(view.mask, view.visible.mask)
+        self.ruled = view.ruled
         self.plan: Plan = plan_of(view.labels, view.visible, self.ruled)
         assert view.lse is not None
         self.lse = view.lse.contiguous()
@@ -235,11 +235,3 @@ def row_tiles(view: View) -> Tiles:
 def _power_of_two(n: int) -> int:
     """At least 16: the smallest side a matrix unit takes."""
     return max(16, 1 << (n - 1).bit_length())
-
-
-def _same(mask: Tensor, own: Tensor | None) -> bool:
-    """The mask that attention saw is the one that direction and padding made. An intervention puts
-    another in its place; it never writes into this one, which all layers share."""
-    if own is None or mask is own:
-        return mask is own
-    return mask.data_ptr() == own.data_ptr() and mask.shape == own.shape

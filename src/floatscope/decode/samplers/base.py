@@ -9,7 +9,7 @@ a network.
 import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -43,8 +43,10 @@ class Guess:
 
     def of(self, prompts: list[int], step: int, steps: int) -> "Guess":
         """The same for some prompts of the batch."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        part = {name: t[prompts] for name, t in tensors.items() if isinstance(t, Tensor)}
+        tensors: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        part: dict[str, Any] = {
+            name: t[prompts] for name, t in tensors.items() if isinstance(t, Tensor)
+        }
         return replace(self, **part, step=step, steps=steps)
 
     @cached_property

@@ -1,4 +1,5 @@
-"""The families: one file each, one line here, in the order in which lists show them."""
+"""The families: one file each, one line here, in the order in which lists show them and in which an
+architecture is looked for: those after the one that is found are not imported."""
 
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,9 @@ from ..family import FAMILIES
 if TYPE_CHECKING:
     from .llada import LLADA
     from .dream import DREAM
+    from .llama import LLAMA
+    from .qwen2 import QWEN2
+    from .qwen3 import QWEN3
     from .llada_moe import LLADA_MOE
     from .rnd1 import RND1
     from .llada2 import LLADA2
@@ -16,9 +20,6 @@ if TYPE_CHECKING:
     from .nemotron import NEMOTRON
     from .a2d import A2D_QWEN3, A2D_QWEN2, A2D_LLAMA
     from .encoders import BERT, ROBERTA, ALBERT, DISTILBERT, MODERNBERT
-    from .llama import LLAMA
-    from .qwen2 import QWEN2
-    from .qwen3 import QWEN3
 
 _CALLED = {
     "LLADA_MOE": "llada-moe",

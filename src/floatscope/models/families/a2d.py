@@ -28,7 +28,7 @@ def _of(name: str, network: Any) -> Family:
         grid=Grid.PADDED,
         translate=translate,
         examples=f"Tiny-A2D from {name}",
-        tested="its arithmetic in float64",
+        tested="its arithmetic in float64, its published code",
     )
 
 

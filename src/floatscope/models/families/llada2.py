@@ -21,7 +21,7 @@ _EXPECTED: dict[str, Any] = {
     "rope_scaling": None,
 }
 _SAME = """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads
-num_key_value_heads head_dim hidden_act rms_norm_eps max_position_embeddings num_experts_per_tok
+hidden_act rms_norm_eps max_position_embeddings num_experts_per_tok
 moe_intermediate_size first_k_dense_replace n_group topk_group routed_scaling_factor""".split()
 
 
@@ -34,16 +34,19 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
                 "Floatscope cannot load it; LLaDA 2.0 and 2.1 mini are supported.",
             )
     ends = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
-    turned = {"partial_rotary_factor": float(raw["partial_rotary_factor"])}
+    turned = {"partial_rotary_factor": float(raw.get("partial_rotary_factor", 0.5))}
+    theta = (raw.get("rope_parameters") or raw)["rope_theta"]
     return {
         **{key: raw[key] for key in _SAME},
+        "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
+        "num_key_value_heads": raw.get("num_key_value_heads") or raw["num_attention_heads"],
         **{key: raw.get(key) for key in ends},
         "n_routed_experts": raw["num_experts"],
         "n_shared_experts": raw["num_shared_experts"],
         "norm_topk_prob": raw["num_experts_per_tok"] > 1,  # whatever is written: its code does
         "use_qk_norm": True,
         "attention_bias": False,
-        "rope_parameters": rope(raw["rope_theta"], turned),
+        "rope_parameters": rope(theta, turned),
         "tie_word_embeddings": bool(raw.get("tie_word_embeddings", False)),
         "is_causal": False,
     }
@@ -67,5 +70,5 @@ LLADA2 = Family(
     },
     examples="LLaDA 2.0 mini, LLaDA 2.1 mini",
     experts=True,
-    tested="its arithmetic in float64",
+    tested="its arithmetic in float64, its published code",
 )

@@ -35,7 +35,8 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
                 "Floatscope cannot load it; LLaDA-MoE-7B-A1B Base and Instruct are supported.",
             )
     layers = raw["num_hidden_layers"]
-    sparse = raw.get("moe_layer_freq") or [1] * layers
+    sparse = raw.get("moe_layer_freq") or 1
+    sparse = sparse if isinstance(sparse, list) else [sparse] * layers
     same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_experts")
     more = ("num_experts_per_tok", "max_position_embeddings", "hidden_act", "rms_norm_eps")
     ends = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
@@ -47,7 +48,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "moe_intermediate_size": raw["expert_intermediate_size"],
         "intermediate_size": raw.get("dense_intermediate_size") or raw["expert_intermediate_size"],
         "mlp_only_layers": [n for n, has in enumerate(sparse) if not has],
-        "norm_topk_prob": bool(raw.get("norm_topk_prob")),
+        "norm_topk_prob": False,  # whatever is written: its code does not
         "attention_bias": bool(raw.get("attention_bias")),
         "rope_parameters": rope(raw.get("rope_theta", 10_000.0)),
         "tie_word_embeddings": bool(raw.get("tie_word_embeddings", False)),
@@ -66,5 +67,5 @@ LLADA_MOE = Family(
     gguf=True,
     examples="LLaDA-MoE-7B-A1B Base and Instruct",
     experts=True,
-    tested="its arithmetic in float64",
+    tested="its arithmetic in float64, its published code",
 )

@@ -2,7 +2,7 @@
 
 Neither the size of the blocks nor the mask is in its config.json: `load(dir, block=4)`, as the model's
 name or card says (b4 … b64). Some causal models ship the same modelling code; a name cannot tell them
-apart. Read beside JetAstra/SDAR (modeling_sdar.py), which is Qwen3's but for the mask.
+apart. Read beside JetAstra/SDAR (training/model/SDAR-4B-Chat/modeling_sdar.py): Qwen3's but for the mask.
 Cheng et al. 2025, arXiv 2510.06303; TraDo: Wang et al. 2025, arXiv 2509.06949.
 """
 

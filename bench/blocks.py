@@ -1,0 +1,124 @@
+"""What decoding in blocks costs, with the exact cache and without, plain and traced.
+
+    python bench/blocks.py [--tokens 512] [--block 32] [--steps 128] [--layers 12 --width 256] [--json FILE]
+
+A model with random weights continues a prompt of 100 tokens in blocks, one way after the other, round by
+round. Times are CPU seconds of one thread, the least of `--rounds`. Rows: what all forwards together
+computed of each layer. K/V kept: the most bytes of keys and values kept between steps.
+"""
+
+import argparse
+import hashlib
+import json
+import platform
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+CACHES = (None, "exact")
+KEPT: dict[str, list[str] | None] = {"plain": [], "mass": ["mass"], "all": None}
+PROMPT = "x" * 100
+
+
+def measured(args: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
+    """Every way in turn, round by round: a busy machine disturbs all alike."""
+    import torch
+
+    import floatscope as fs
+    from floatscope.decode import block_cache
+    from floatscope.models import seam, tiny
+
+    torch.set_num_threads(1)
+    blocks = {"direction": "block-causal", "block": args.block, "mask_id": tiny.MASK, "shift": 0}
+    model = fs.load(folder, check=False, **blocks)
+    rows = held = 0
+
+    def count(call: seam.Call, proceed: seam.Proceed) -> torch.Tensor:
+        nonlocal rows
+        rows += call.query.shape[2] if call.layer == 0 else 0
+        return proceed(call)
+
+    own = block_cache.BlockCache.keep
+
+    def keep(self: Any, columns: int) -> None:
+        nonlocal held
+        own(self, columns)
+        width = sum(layer.keys.shape[1] * layer.keys.shape[3] for layer in self.kv.layers)
+        held = max(held, 2 * columns * width * 4)
+
+    block_cache.BlockCache.keep = keep  # type: ignore[method-assign]
+
+    def run(cache: str | None, kept: str, tokens: int, steps: int) -> Any:
+        sampler = fs.Confidence(length=tokens, steps=steps, stop_at_eos=False)
+        if kept == "plain":
+            return model.generate(PROMPT, sampler, cache=cache)
+        return model.trace(PROMPT, sampler, cache=cache, keep=KEPT[kept])
+
+    ways = [(cache, kept) for cache in CACHES for kept in KEPT]
+    found: dict[tuple[str | None, str], dict[str, Any]] = {}
+    for way in ways:
+        run(*way, 2 * args.block, 4)
+    for _ in track(range(args.rounds), "decoding", console=Console(stderr=True)):
+        for way in ways:
+            rows = held = 0
+            start = time.process_time()
+            with seam.attached(model.net, count):
+                done = run(*way, args.tokens, args.steps)
+            took = time.process_time() - start
+            last = done.canvas[-1] if way[1] == "plain" else done.canvas.values[-1]
+            one = {
+                "cpu_s": round(took, 3),
+                "rows": rows,
+                "cache_bytes": held,
+                "trace_bytes": 0 if way[1] == "plain" else done.nbytes,
+                "tokens": hashlib.blake2b(
+                    last.astype("int64").tobytes(), digest_size=4
+                ).hexdigest(),
+            }
+            del done
+            before = found.get(way)
+            if before is not None:
+                one["cpu_s"] = min(one["cpu_s"], before["cpu_s"])
+            found[way] = one
+    return [{"cache": cache, "kept": kept, **found[cache, kept]} for cache, kept in ways]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    sizes = {"tokens": 512, "block": 32, "steps": 128, "layers": 12, "width": 256, "heads": 8}
+    for name, value in {**sizes, "rounds": 2}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    from floatscope.models import tiny
+
+    with tempfile.TemporaryDirectory() as folder:
+        shape = tiny.Shape(
+            *(args.layers, args.width, args.heads, args.heads, 4 * args.width),
+            context=len(PROMPT) + args.tokens + 1,
+            spread=0.05,
+        )
+        tiny.write("Qwen3", folder, shape)
+        found = measured(args, folder)
+    assert len({row["tokens"] for row in found}) == 1, "every way decodes the same tokens"
+    shown = Table(title=f"{args.tokens} tokens in blocks of {args.block}, {args.steps} steps")
+    for name in ("cache", "kept", "CPU", "rows", "K/V kept", "trace"):
+        shown.add_column(name, justify="right")
+    for row in found:
+        size = [f"{row[f'{name}_bytes'] / 1e6:.1f} MB" for name in ("cache", "trace")]
+        way = (str(row["cache"]), row["kept"], f"{row['cpu_s']:.2f} s", f"{row['rows']:,}")
+        shown.add_row(*way, *size)
+    Console().print(shown)
+    if args.json:
+        asked = {name: getattr(args, name) for name in (*sizes, "rounds")}
+        here = {"machine": platform.machine(), "python": platform.python_version()}
+        args.json.write_text(json.dumps({"asked": asked, **here, "ways": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

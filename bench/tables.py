@@ -321,6 +321,19 @@ def overhead() -> str:
     return table(["S", "plain", *ways], rows)
 
 
+def busy() -> str:
+    """The same forwards on one thread of a machine with other work; times alone."""
+    found = raw("overhead_busy")["rows"]
+    rows = []
+    for size in dict.fromkeys(row["S"] for row in found):
+        here = {row["way"]: row["ms"] for row in found if row["S"] == size}
+        plain = here.pop("plain")
+        rows.append(
+            [f"{size:,}", f"{plain:.0f} ms", *(f"{ms / plain:.2f}×" for ms in here.values())]
+        )
+    return table(["S", "plain", *here], rows)
+
+
 def blocks() -> str:
     """Decoding in blocks, cached and not: every way of one run, over the plain one with the same cache."""
     ways = json.loads((HERE / "blocks.json").read_text())["ways"]
@@ -343,7 +356,7 @@ def blocks() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "replayed": replayed, "recordings": recordings, "large-batch": large_batch, "overhead": overhead,
-    "launched-again": launched_again,
+    "launched-again": launched_again, "busy": busy,
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
     "blocks": blocks,

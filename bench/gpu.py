@@ -2,7 +2,7 @@
 
     python bench/gpu.py [--json bench/gpu.json] [--only PART ...]
 
-Needs torch with CUDA and Triton, transformers and jaxtyping alone. The shapes are those of
+Needs torch with CUDA and Triton, and what the package needs. The shapes are those of
 LLaDA-8B, Dream-7B and Llama-8B; the weights are drawn, since cost does not depend on them. Every
 way of running is timed in turn, round after round, and the median counts; ratios are to the plain
 forward of the same rounds, which goes through the same stock attention (cuDNN's on Hopper).
@@ -21,10 +21,11 @@ from gpu_parts.common import SHAPES, Row
 from gpu_parts.decodings import decoding
 from gpu_parts.forwards import forward, growth, long, profiled
 from gpu_parts.identity import same
+from gpu_parts.replays import memory, replayed, replays_same, whole
 from gpu_parts.sums import exact, kernel
 
 PARTS = ["LLaDA-8B", "kernel", "exact", "same", "decode", "Dream-7B", "Llama-8B", "long", "growth",
-         "continue", "profile"]  # fmt: skip
+         "continue", "profile", "replay", "replay same", "memory", "whole"]  # fmt: skip
 
 
 def main() -> None:
@@ -59,6 +60,10 @@ def main() -> None:
         "growth": growth,
         "decode": lambda: decoding("LLaDA-8B", 32, 2048, 8),
         "continue": lambda: decoding("Llama-8B", 32, 2048, 8),
+        "replay": lambda: replayed(rounds=args.rounds),
+        "replay same": replays_same,
+        "memory": memory,
+        "whole": whole,
     }
     for name in args.only:
         begun = time.perf_counter()

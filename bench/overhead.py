@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,22 @@ from rich.table import Table
 
 import floatscope as fs
 from floatscope.attention import STATISTICS, Capture, Forward, Labels
-from floatscope.models import tiny
+from floatscope.attention.statistics import ON_REQUEST
+from floatscope.models import seam, tiny
 
-WAYS = ("plain", "traced: mass", "traced: all", "eager", "eager + statistics")
+Run = Callable[[], object]
+Way = Callable[[], AbstractContextManager[Run]]
+WAYS = (
+    *("plain", "traced: mass", "traced: all", "reduced: mass", "reduced: all"),
+    *("eager", "eager + statistics"),
+)
 
 
-def forwards(model: Any, size: int) -> dict[str, Callable[[], object]]:
-    """One forward each way, on the same canvas: half prompt in four regions, half masks."""
+def ways_of(model: Any, size: int) -> dict[str, Way]:
+    """One forward each way, on the same canvas: half prompt in four regions, half masks.
+
+    A way is set up before it is timed, as it is before a decoding's first step.
+    """
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 256, (1, size), generator=generator)
     answer = min(64, size // 4)
@@ -40,49 +50,82 @@ def forwards(model: Any, size: int) -> dict[str, Callable[[], object]]:
     region = torch.arange(size)[None] * 4 // size + 2
     region[:, -answer:] = 0
     window = (size - answer, size)
+    one_hot = (region[..., None] == torch.arange(6)).float()  # (1, s, 6)
 
-    def plain() -> object:
+    def forward() -> object:
         return model.predict(ids, *window, visible)
 
-    def traced(keep: set[str], groups: int) -> Callable[[], object]:
+    @contextmanager
+    def plain() -> Iterator[Run]:
+        with seam.engaged(model.net):
+            yield forward
+
+    def traced(keep: set[str], groups: int) -> Way:
         group = region.clamp(max=2) if groups == 3 else torch.zeros_like(region)
-        forward = Forward(visible, Labels(group, groups, region, 6), window, cached=False)
+        about = Forward(visible, Labels(group, groups, region, 6), window, cached=False)
 
-        def run() -> object:
-            everything = range(model.n_layers), range(model.n_heads)
-            with Capture(model, keep, *everything) as capture:
-                with capture.forward(forward) as captured:
-                    plain()
-                if "rows" in keep:  # a step reveals a few positions: here two
-                    captured.rows([torch.tensor([0, 1])])
-            return captured
+        @contextmanager
+        def way() -> Iterator[Run]:
+            with Capture(model, keep, range(model.n_layers), range(model.n_heads)) as capture:
 
-        return run
+                def run() -> object:
+                    with capture.forward(about) as captured:
+                        forward()
+                    if "rows" in keep:  # a step reveals a few positions: here two
+                        captured.rows([torch.tensor([0, 1])])
+                    return captured
 
-    def eager(statistics: bool) -> Callable[[], object]:
-        def run() -> object:
-            model.net.set_attn_implementation("eager")
-            try:
-                with torch.inference_mode():
-                    found = model.net(ids, output_attentions=True, use_cache=False, is_causal=False)
-            finally:
-                model.net.set_attn_implementation("sdpa")
-            return [by_hand(a) for a in found.attentions] if statistics else found.attentions
+                yield run
 
-        return run
-
-    one_hot = (region[..., None] == torch.arange(6)).float()  # (1, s, 6)
+        return way
 
     def by_hand(a: torch.Tensor) -> object:
         groups = one_hot.mT @ a[0]  # (h, 6, k): column sums by region
         return groups, torch.special.entr(a).sum(-1), a @ one_hot
 
+    def eager(reduce: Callable[[torch.Tensor], object] | None, at_once: bool) -> Way:
+        """Attention materialised: kept and reduced afterwards, or each layer's before the next."""
+
+        @contextmanager
+        def way() -> Iterator[Run]:
+            kept: list[object] = []
+
+            def take(module: object, args: object, output: Any) -> object:
+                assert reduce is not None
+                kept.append(reduce(output[1]))
+                return output[0], None
+
+            @torch.inference_mode()
+            def run() -> object:
+                kept.clear()
+                options = {"use_cache": False, "is_causal": False, "logits_to_keep": answer}
+                found = model.net(ids, output_attentions=not at_once, **options)
+                if at_once or reduce is None:
+                    return kept if at_once else found.attentions
+                return [reduce(a) for a in found.attentions]
+
+            hooks = []
+            model.net.set_attn_implementation("eager")
+            if at_once:
+                layers = model.net.model.layers
+                hooks = [layer.self_attn.register_forward_hook(take) for layer in layers]
+            try:
+                yield run
+            finally:
+                for hook in hooks:
+                    hook.remove()
+                model.net.set_attn_implementation("sdpa")
+
+        return way
+
     return {
         "plain": plain,
         "traced: mass": traced({"mass"}, 1),
-        "traced: all": traced(set(STATISTICS), 3),
-        "eager": eager(False),
-        "eager + statistics": eager(True),
+        "traced: all": traced(set(STATISTICS) - set(ON_REQUEST), 3),
+        "reduced: mass": eager(lambda a: a.sum(2), True),
+        "reduced: all": eager(by_hand, True),
+        "eager": eager(None, False),
+        "eager + statistics": eager(by_hand, False),
     }
 
 
@@ -99,10 +142,11 @@ def build(folder: str, args: argparse.Namespace) -> Any:
     return fs.load(tiny.write("LLaDA", Path(folder) / "model", shape), check=False, device="cpu")
 
 
-def seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+def seconds(way: Way) -> float:
+    with way() as run:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
 
 
 def peak(args: argparse.Namespace, size: int, way: str) -> float:
@@ -116,13 +160,14 @@ def peak(args: argparse.Namespace, size: int, way: str) -> float:
 def child(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = build(folder, args)
-        forwards(model, 64)[args.child]()  # libraries and small buffers are there before we look
-        run = forwards(model, args.sizes[0])[args.child]
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts here
-        before = high_water()
-        kept = run()
-        print(high_water() - before)
-        del kept
+        with ways_of(model, 64)[args.child]() as run:
+            run()  # libraries and small buffers are there before we look
+        with ways_of(model, args.sizes[0])[args.child]() as run:
+            Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts here
+            before = high_water()
+            kept = run()
+            print(high_water() - before)
+            del kept
 
 
 def high_water() -> int:
@@ -148,11 +193,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = build(folder, args)
         for size in track(args.sizes, "measuring", console=Console(stderr=True)):
-            runs = forwards(model, size)
-            best = dict.fromkeys(runs, float("inf"))
+            ways = ways_of(model, size)
+            best = dict.fromkeys(ways, float("inf"))
             for _ in range(max(3, args.rounds * 512 // max(size, 512))):
-                for way, run in runs.items():
-                    best[way] = min(best[way], seconds(run))
+                for name, one in ways.items():
+                    best[name] = min(best[name], seconds(one))
             for way in WAYS:
                 rows.append(
                     {

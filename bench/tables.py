@@ -8,6 +8,7 @@ A table stands between `<!-- name -->` and `<!-- end -->`.
 
 import argparse
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -274,6 +275,106 @@ def causal_speed() -> str:
     return table(head, [[str(row["heads"]), *times]])
 
 
+def raw(name: str) -> Any:
+    return json.loads((HERE / f"{name}.json").read_text())
+
+
+def between(ratio: float, edges: list[float]) -> str:
+    """A median, and the lowest and highest of its rounds."""
+    return f"{ratio:.3f}× ({edges[0]:.2f}–{edges[1]:.2f})"
+
+
+def replayed() -> str:
+    """Decodings of one prompt, by length; a step in ms, and the whole over two ways without tracing."""
+    head = [
+        "S",
+        "stock untraced",
+        "replayed untraced",
+        "mass",
+        "all",
+        "launched: mass",
+        "all",
+        "eager",
+    ]
+    head += ["mass over replayed", "all over replayed"]
+    rows = []
+    ways = ("replayed", "mass", "all", "mass launched", "all launched", "eager")
+    for row in raw("replays")["replay"]:
+        cells = [f"{row['S']:,}", f"{row['stock_s'] / row['steps'] * 1e3:.1f} ms a step"]
+        cells += [between(row[f"{way}_over_stock"], row[f"{way}_over_stock_range"]) for way in ways]
+        for way in ("mass", "all"):
+            cells.append(between(row[f"{way}_over_replayed"], row[f"{way}_over_replayed_range"]))
+        rows.append(cells)
+    return table(head, rows)
+
+
+def recordings() -> str:
+    """What a recording takes, from how many steps it pays, and what is left when the host takes no time."""
+    head = ["S", "recording: untraced", "mass", "all", "pays from step: untraced", "mass", "all"]
+    head += ["kernels alone: untraced", "mass", "all"]
+    rows, ways = [], ("replayed", "mass", "all")
+    for row in raw("replays")["replay"]:
+        cells = [f"{row['S']:,}"]
+        cells += [f"{row[f'{way}_recording_s'] * 1e3:.0f} ms" for way in ways]
+        steps = [row[f"{way}_pays_from"] for way in ways]
+        cells += ["–" if n is None else str(math.ceil(n) + 1) for n in steps]
+        cells += [f"{row['replay_alone_ms'][way]:.1f} ms" for way in ways]
+        rows.append(cells)
+    return table(head, rows)
+
+
+def large_batch() -> str:
+    rows = [
+        [
+            row["way"],
+            f"{row['s']:.2f} s",
+            times(row["ratio"]),
+            f"{row['median_step_s'] * 1e3:.0f} ms",
+        ]
+        for row in raw("replays")["whole"]
+    ]
+    return table(["way", "time", "over plain", "a step"], rows)
+
+
+def launched_again() -> str:
+    """Single forwards, launched, in the run of the replays."""
+    rows = [
+        [f"{row['batch']} × {row['S']:,}", f"{row['plain_ms']:.1f} ms"]
+        + [times(row[way]) for way in ("mass", "groups", "all", "eager")]
+        for row in raw("replays")["LLaDA-8B"]
+    ]
+    return table(["batch × S", "plain", "mass", "with groups", "all", "eager"], rows)
+
+
+def overhead() -> str:
+    """One forward on a CPU, by length and way: time over the plain one, and peak memory beyond it."""
+    found = raw("overhead")["rows"]
+    ways = list(dict.fromkeys(row["way"] for row in found if row["way"] != "plain"))
+    rows = []
+    for size in dict.fromkeys(row["S"] for row in found):
+        here = {row["way"]: row for row in found if row["S"] == size}
+        plain = here["plain"]
+        cells = [f"{size:,}", f"{plain['ms']:.0f} ms"]
+        for way in ways:
+            more = max(0.0, here[way]["peak_bytes"] - plain["peak_bytes"])
+            cells.append(f"{here[way]['time_ratio']:.2f}×, {more / 1e6:.0f} MB")
+        rows.append(cells)
+    return table(["S", "plain", *ways], rows)
+
+
+def busy() -> str:
+    """The same forwards on one thread of a machine with other work; times alone."""
+    found = raw("overhead_busy")["rows"]
+    rows = []
+    for size in dict.fromkeys(row["S"] for row in found):
+        here = {row["way"]: row["ms"] for row in found if row["S"] == size}
+        plain = here.pop("plain")
+        rows.append(
+            [f"{size:,}", f"{plain:.0f} ms", *(f"{ms / plain:.2f}×" for ms in here.values())]
+        )
+    return table(["S", "plain", *here], rows)
+
+
 def blocks() -> str:
     """Decoding in blocks, cached and not: every way of one run, over the plain one with the same cache."""
     ways = json.loads((HERE / "blocks.json").read_text())["ways"]
@@ -295,6 +396,8 @@ def blocks() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "replayed": replayed, "recordings": recordings, "large-batch": large_batch, "overhead": overhead,
+    "launched-again": launched_again, "busy": busy,
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
     "ablation": ablation, "causal": causal, "causal-speed": causal_speed,
@@ -306,7 +409,7 @@ ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-ho
 def written(text: str, page: Path = PAGE) -> str:
     """The page with every table as the results give it."""
     for name, make in ON[page].items():
-        block = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.S)
+        block = re.compile(rf"(<!-- {name} -->\n).*?(\n?<!-- end -->)", re.S)
         new = make().replace("\\", r"\\")
         text, n = block.subn(rf"\g<1>{new}\g<2>", text)
         assert n == 1, f"{page.name} has {n} places for the table {name!r}; it needs one"

@@ -1,29 +1,17 @@
 """A whole decoding through the recorder: forwards, statistics, copies to the host."""
 
-import importlib.util
 import json
-import sys
 import time
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
 from typing import Any
-from unittest.mock import MagicMock
 
 import torch
 
 from .common import GIB, KEEPS, WINDOW, Row, build
 
 
-def stand_in() -> None:
-    """What labels and stores the arrays afterwards is not timed, and may be missing here."""
-    for name in ("xarray", "zarr", "pandas"):
-        if importlib.util.find_spec(name) is None:
-            sys.modules[name] = MagicMock(__spec__=ModuleSpec(name, None))
-
-
 def decoding(name: str, steps: int, size: int, batch: int) -> list[Row]:
     """A whole decoding through the recorder: forwards, statistics, copies to the host."""
-    stand_in()
     from floatscope.decode import Autoregressive, Confidence
     from floatscope.decode.loop import decode
     from floatscope.recording.options import TraceOptions

@@ -1,6 +1,6 @@
 """The Model a user holds: loaded and checked, it decodes and traces."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -42,6 +42,8 @@ class DecodeKeywords(TypedDict, total=False):
 
 class Keywords(DecodeKeywords, TraceKeywords, total=False):
     """Options of `trace`; its documentation says what they mean."""
+
+    to: str | Path | Sequence[str | Path] | None
 
 
 class Model(models.Model):
@@ -98,6 +100,7 @@ class Model(models.Model):
         batch_size: int = 8,
         progress: Progress | None = None,
         cache: str | None = "auto",
+        to: str | Path | Sequence[str | Path] | None = None,
         **options: Unpack[TraceKeywords],
     ) -> Trace | list[Trace]:
         """Decode and record what every kept step, layer and head attended to.
@@ -117,13 +120,18 @@ class Model(models.Model):
                 one block per step. "auto" is that, for models in blocks and without interventions or
                 guidance. None forwards everything at every step. "prefix", "dual" and "dkv" approximate,
                 for models that see in both directions. A causal model always has its own.
+            to: a path (for a list of prompts, one for each): each step is written there as it is done, and
+                a few are in memory. The trace that comes back reads from there when it is asked. If the
+                process is ended, `Trace.load` opens the steps that are there.
         """
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             kept = TraceOptions(**options)
             traces: list[Trace] = []
+            paths = None if to is None else _paths(to, len(job.encoded), job.several)
             for batch, tick in job.batches():
-                recorder = Recorder(self, batch, job.sampler, kept)
+                here = None if paths is None else paths[len(traces) : len(traces) + len(batch)]
+                recorder = Recorder(self, batch, job.sampler, kept, here)
                 with recorder:
                     decodings = decode(self, batch, job.sampler, recorder, tick, cache)
                 traces += recorder.traces(decodings)
@@ -256,6 +264,20 @@ class _Job:
                     self.progress(before + done, total)
 
             yield self.encoded[start : start + self.batch_size], tick
+
+
+def _paths(to: str | Path | Sequence[str | Path], n: int, several: bool) -> list[Path]:
+    """Where each prompt's trace is written."""
+    if several:
+        paths = [] if isinstance(to, str | Path) else [Path(one) for one in to]
+        if len(paths) != n or len(set(paths)) != n:
+            raise UsageError(
+                f"to = {to!r} for {n} prompts", "Give as many paths as prompts, each another one."
+            )
+        return paths
+    if not isinstance(to, str | Path):
+        raise UsageError(f"to = {to!r} for one prompt", "Give one path.")
+    return [Path(to)]
 
 
 def load(

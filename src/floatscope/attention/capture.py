@@ -5,11 +5,11 @@ forward is wrapped in `capture.forward(forward)`, which gives what was captured,
 raises if a layer was missed. The output is stock attention's, bit for bit; capture only looks.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,13 +18,22 @@ from torch import Tensor, nn
 from ..errors import CaptureError
 from ..models import Model, Visibility, parts, seam
 from ..models.devices import moved
+from ..models.graphs import CannotReplay
+from ..models.placing import constant, sent
 from . import backend, experts, lens
+from .cpu import norms
+from .gpu.beside import Beside
 from .kv_drift import Before
 from .overhear import Overhear
 from .residuals import massive
 from .rows import Held, hold, row, strongest
 from .statistics import Columns, Labels, View
 
+# What a forward that is recorded and replayed cannot hold, and why.
+_LAUNCHED = {
+    "lens": "keep has 'lens', which looks at as many positions as are still masked",
+    "kv_drift": "keep has 'kv_drift', which compares a forward with the one before",
+}
 _WEIGHED = {"mass", "groups", "entropy", "flow", "rollout", "rows"}  # what needs the weights
 
 
@@ -77,11 +86,11 @@ class Forward:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """One layer's rows that may be revealed, as their strongest keys and region sums."""
+    """The rows that may be revealed, of one layer or of all: their strongest keys and region sums."""
 
-    key: Int[Tensor, "b h w t"]
-    weight: Float[Tensor, "b h w t"]
-    flow: Float[Tensor, "b h w r"]
+    key: Int[Tensor, "b *l h w t"]
+    weight: Float[Tensor, "b *l h w t"]
+    flow: Float[Tensor, "b *l h w r"]
 
 
 @dataclass(eq=False)
@@ -134,22 +143,41 @@ class Captured:
     first_predicted: int = 0  # column of the first position that a lens was asked for
     settled: dict[int, LayerStatistics] | None = None  # of the rows that settle; None: of all
     partial: bool = False  # of some rows alone
+    # Candidates of all layers, (b, l, h, w, _), in memory of their own.
+    stacked: Candidates | None = None
+
+    def detached(self) -> "Captured":
+        """The same for `rows`, as it will be when the next forward has overwritten the rest."""
+        kept = [one.candidates for one in self.layers.values()]
+        if self.stacked is not None or any(one is None for one in kept):
+            return self
+        for one in self.layers.values():
+            one.candidates = None
+        device = self.labels.region.device  # layers may lie on several
+        names = ("key", "weight", "flow")
+        every = (
+            torch.stack([getattr(one, name).to(device) for one in kept], dim=1) for name in names
+        )
+        return replace(self, layers={}, stacked=Candidates(*every))
 
     def rows(self, which: Sequence[Tensor]) -> list[Rows]:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
         each has; not all may have none). Once: what they are computed from is let go."""
         device = self.labels.region.device
         counts = [len(some) for some in which]
-        prompt = torch.arange(len(which)).repeat_interleave(torch.tensor(counts)).to(device)
-        place = torch.cat(list(which)).to(device)
-        parts = [  # of layers that may lie on several devices
-            moved(self._rows_of(layer, which, prompt, place), device)
-            for layer in self.layers.values()
-        ]
-        key, weight, flow = (
-            torch.stack(part, dim=1).split(counts) for part in zip(*parts, strict=True)
-        )  # (n, l, h, _) each
-        return [Rows(*one) for one in zip(key, weight, flow, strict=True)]
+        prompt = sent(torch.arange(len(which)).repeat_interleave(torch.tensor(counts)), device)
+        place = sent(torch.cat(list(which)), device)
+        kept = self.detached().stacked
+        if kept is not None:
+            tensors = [
+                one[prompt, ..., place, :] for one in (kept.key.long(), kept.weight, kept.flow)
+            ]
+        else:
+            some = [self._rows_of(one, which, prompt, place) for one in self.layers.values()]
+            here = moved(tuple(some), device)  # layers may lie on several
+            tensors = [torch.stack(part, dim=1) for part in zip(*here, strict=True)]
+        split = (one.split(counts) for one in tensors)  # (n, l, h, _) each
+        return [Rows(*one) for one in zip(*split, strict=True)]
 
     def _rows_of(
         self,
@@ -197,16 +225,27 @@ class Capture:
     _settled: dict[int, LayerStatistics] = field(default_factory=dict)
     _before: Before = field(default_factory=Before)
     _open: ExitStack = field(default_factory=ExitStack)
+    _hooks: list[Any] = field(default_factory=list)  # its own, in the network
+    _modules: list[nn.Module] = field(default_factory=list)
+    _itself: object = field(default_factory=object)  # a name that no other has
+    _beside: Beside | None = None  # while it is recorded, on a GPU
+
+    branches: ClassVar[bool] = (
+        True  # statistics are recorded beside the forward, not in line with it
+    )
 
     def __enter__(self) -> "Capture":
         net = self.model.net
+        self._modules = seam.attention_modules(net)
+        self._open.enter_context(norms.trusting(self._modules))
         if "lens" in self.keep:
             self._open.enter_context(lens.proving(self.model))
         self._open.enter_context(seam.alone(net))
         self._open.enter_context(seam.attached(net, self._look, innermost=True))
         for layer, block in enumerate(parts.layers(net)):
             if {"residual_norm", "massive"} & set(self.keep):
-                hook = block.register_forward_pre_hook(self._residual(layer), with_kwargs=True)
+                self._hooks.append(self._residual(layer))
+                hook = block.register_forward_pre_hook(self._hooks[-1], with_kwargs=True)
                 self._open.callback(hook.remove)
             if "lens" in self.keep:
                 hook = block.register_forward_hook(self._through_lens(layer))
@@ -236,15 +275,84 @@ class Capture:
         finally:
             self._forward = None
 
+    # As part of a forward that is recorded and replayed (`models/graphs.py`)
+
+    def key(self) -> Hashable:
+        forward = self._forward
+        if forward is None:
+            return "looks on"
+        for name, reason in _LAUNCHED.items():
+            if name in self.keep:
+                raise CannotReplay(reason)
+        if forward.cached:
+            raise CannotReplay("a step with a cache has as many keys as there are tokens")
+        weights: Hashable = None
+        if "value_norm" in self.keep:  # its factors are in the graph, as the weights were
+            weights = norms.versions(self._modules) or self._itself
+        return (
+            *(frozenset(self.keep), tuple(self.layers), tuple(self.heads), self.top, weights),
+            *(forward.labels.n_groups, forward.labels.n_regions),
+            forward.rows if "rows" in self.keep else None,
+            self.branches,
+        )
+
+    def owns(self, handler: object) -> bool:
+        return handler == self._look or any(handler is hook for hook in self._hooks)
+
+    def launching(self) -> float:
+        """Measured with the host of an H200: mass 0.6 ms, all statistics 1.7 ms."""
+        return 0.0 if self._forward is None else 0.6e-3 + 0.14e-3 * (len(self.keep) - 1)
+
+    def inputs(self) -> dict[str, Tensor]:
+        labels = None if self._forward is None else self._forward.labels
+        return {} if labels is None else {"group": labels.group, "region": labels.region}
+
+    @contextmanager
+    def recording(
+        self, inputs: dict[str, Tensor], visible: Visibility
+    ) -> Iterator[Captured | None]:
+        """Gives what will have been captured; None where nobody looks on."""
+        forward, layers, states = self._forward, self._layers, self._states
+        if forward is None:
+            yield None
+            return
+        labels = replace(forward.labels, group=inputs["group"], region=inputs["region"])
+        self._states = {}
+        # An intervention may read what a branch has made before the branch ends.
+        if self.model.device.type == "cuda" and not self.model.edits and self.branches:
+            self._beside = Beside()
+        try:
+            moved_here = replace(forward, visible=visible, labels=labels, _elsewhere={})
+            with self.forward(moved_here) as captured:
+                yield captured
+            self._join()
+        finally:  # the forward that it is recorded for is still to come
+            self._forward, self._layers, self._calls, self._state = forward, layers, 0, None
+            self._states, self._beside = states, None
+
+    def replayed(self, left: dict[int, LayerStatistics]) -> None:
+        """All that was captured has been taken elsewhere, but what is left here."""
+        if self._forward is not None:
+            self._layers.update({layer: replace(one) for layer, one in left.items()})
+            self._calls = self.model.n_layers
+
+    def _branch(self, *read: Tensor | None) -> AbstractContextManager[None]:
+        return nullcontext() if self._beside is None else self._beside.branch(*read)
+
+    def _join(self) -> None:
+        if self._beside is not None:
+            self._beside.join()
+
     def _residual(self, layer: int) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._forward is not None and layer in self._layers:
                 x = args[0] if args else kwargs["hidden_states"]
                 one = self._layers[layer]
-                if "residual_norm" in self.keep:
-                    one.residual_norm = backend.vector_norms(x)
-                if "massive" in self.keep:
-                    one.massive, one.massive_channel = massive(x)
+                with self._branch(x):
+                    if "residual_norm" in self.keep:
+                        one.residual_norm = backend.vector_norms(x)
+                    if "massive" in self.keep:
+                        one.massive, one.massive_channel = massive(x)
 
         return hook
 
@@ -287,12 +395,15 @@ class Capture:
         rolling = "rollout" in self.keep
         if not wanted and not rolling:
             return proceed(call)
+        self._join()
         with Overhear() as ear:
             output = proceed(call)
         # Rollout follows the mean of all heads through all layers, whatever is kept.
         chosen = range(self.model.n_heads) if rolling else self.heads
-        view = self._view(call, forward, ear.lse(call.query), chosen)
-        self._measure(call, view, forward, wanted, chosen)
+        lse = ear.lse(call.query)
+        with self._branch(call.query, call.key, call.value, call.mask, lse):
+            view = self._view(call, forward, lse, chosen)
+            self._measure(call, view, forward, wanted, chosen)
         return output
 
     def _view(
@@ -307,7 +418,8 @@ class Capture:
         whole = View.of(call, forward.visible, labels, lse=lse, state=state)
         if _WEIGHED & set(self.keep):
             whole = backend.with_lse(whole)
-        return whole if len(chosen) == call.query.shape[1] else _of_heads(whole, list(chosen))
+        every = len(chosen) == call.query.shape[1]
+        return whole if every else _of_heads(whole, constant(chosen, call.query.device))
 
     def _measure(
         self, call: seam.Call, view: View, forward: Forward, wanted: bool, chosen: Sequence[int]
@@ -316,7 +428,8 @@ class Capture:
         layer = self._layers.get(call.layer) or LayerStatistics()
         # Of the heads measured, those kept.
         same = len(chosen) == len(self.heads)
-        pick = slice(None) if same else [list(chosen).index(h) for h in self.heads]
+        place = [list(chosen).index(h) for h in self.heads]
+        pick = slice(None) if same else constant(place, call.query.device)
         from_region = forward.labels.from_region
         n = forward.settled or 0  # rows that settle: their sums apart
         part = LayerStatistics()
@@ -354,7 +467,8 @@ class Capture:
                 assert self._state is not None
                 new = self._state[:, forward.visible.rows]
                 layer.rollout_sum = from_region.mT @ new  # (b, f, r)
-                part.rollout_sum = from_region[:, :n].mT @ new[:, :n]
+                if n:
+                    part.rollout_sum = from_region[:, :n].mT @ new[:, :n]
         if not wanted:
             return
         if "qk" in keep:
@@ -366,8 +480,8 @@ class Capture:
         if "value_norm" in keep:
             fresh = call.value[:, :, forward.visible.rows]
             norm = backend.value_norms(call.module, fresh)
-            every = len(self.heads) == norm.shape[1]
-            layer.value_norm = norm if every else norm[:, list(self.heads)]
+            complete = len(self.heads) == norm.shape[1]
+            layer.value_norm = norm if complete else norm[:, constant(self.heads, norm.device)]
         if n:
             self._settled[call.layer] = part.with_rows(layer, n)
         if "kv_drift" in keep and forward.cached and forward.settled is None:  # no key changes
@@ -414,9 +528,8 @@ class Capture:
         return new
 
 
-def _of_heads(view: View, heads: list[int]) -> View:
+def _of_heads(view: View, at: Int[Tensor, " n"]) -> View:
     """The same view of some heads; grouped heads get each their own key."""
-    at = torch.tensor(heads, device=view.query.device)
     mask = view.mask
     return replace(
         view,
@@ -428,7 +541,7 @@ def _of_heads(view: View, heads: list[int]) -> View:
     )
 
 
-def _pick_heads(columns: Columns, pick: slice | list[int]) -> Columns:
+def _pick_heads(columns: Columns, pick: slice | Tensor) -> Columns:
     return Columns(
         score=columns.score[:, pick],
         cosine=columns.cosine[:, pick],

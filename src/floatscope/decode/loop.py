@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..models import Model, seam
+from ..models.placing import constant, sent
 from ..sequences.decoding import ABSENT, Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
 from .autoregressive import continue_text
@@ -24,6 +25,7 @@ from .blocks import Span, divided, most_steps, spans
 from .caches import EXACT, settled_cache
 from .coupling import listening
 from .draw import sample, stream
+from .replay import Forwards
 from .samplers.autoregressive import Autoregressive
 from .samplers.base import Guess, Sampler
 from .stale_cache import StaleCache
@@ -117,17 +119,22 @@ def denoise(
         (len(entries), length), device=canvas.device
     )  # p of each token when revealed
     active, visible, tick = list(range(len(entries))), None, 0
+    forwards = Forwards(model, watcher)
     listens = sampler.listens_to(model.n_layers)
+    looks = sampler.adaptive or (sampler.stop_at_eos and bool(model.end_ids))
     ahead = 1 - model.shift if sampler.causal_first else 0  # one more row, the one before a block
     seen: object = None  # what `visible` was made for
+    # With a cache, or in blocks, forwards that follow one another differ in shape.
+    alike = cache is None and model.block is None and not ahead
     while active:
         here = [entries[b] for b in active]
+        which = constant(active, canvas.device)
         at = [entry.span for entry in here]
         lo, hi = min(span.first for span in at), max(span.stop for span in at)
         there: dict[str, Any] = {}
         if model.block is not None:
             there = {"starts": [s.start for s in at], "ends": [s.stop for s in at]}
-        now = canvas[active] if model.block is None else canvas[active][:, :hi]
+        now = canvas[which] if model.block is None else canvas[which][:, :hi]
         if kept is not None:
             kept.only(active)
             final = max(0, min(there["starts"]) - model.shift)  # finished by all
@@ -156,23 +163,31 @@ def denoise(
             listening(model, state, listens) as heard,
         ):
             kv = kept.kv if kept is not None else stale.kv if stale is not None else None
-            logits = model.predict(now, lo - ahead, hi, visible, kv)
+            if alike:
+                logits = forwards.predict(state, total - tick)
+            else:
+                logits = model.predict(now, lo - ahead, hi, visible, kv)
         if kept is not None:
             kept.keep(final)
         if sampler.cfg:
             blank = now.clone()
             blank[:, :prompt_end] = model.mask_id
-            with notify_edits(model, replace(state, canvas=blank, blind=True)):
-                blind = model.predict(blank, lo - ahead, hi, visible).float()
-            logits = blind + (sampler.cfg + 1) * (logits.float() - blind)
+            logits = logits.float().clone()  # the second forward may overwrite it
+            unseen = replace(state, canvas=blank, blind=True)
+            with notify_edits(model, unseen):
+                if alike:
+                    blind = forwards.predict(unseen, total - tick).float()
+                else:
+                    blind = model.predict(blank, lo - ahead, hi, visible).float()
+            logits = blind + (sampler.cfg + 1) * (logits - blind)
         guess = _guess(model, sampler, state, logits, here)
         if heard is not None:
             masks = (canvas[active][:, prompt_end:] == model.mask_id).sum(-1)
             guess = replace(guess, coupling=heard.mean, done=1 - masks / length)
         window = slice(lo - prompt_end, hi - prompt_end)
-        reveal, take, put = _decided(model, sampler, guess, sure[active, window], here)
+        reveal, take, put = _decided(model, sampler, guess, sure[which, window], here)
         was, token, confidence = now[:, lo:hi], guess.token, guess.confidence
-        decided = canvas[active]
+        decided = canvas[which]
         decided[:, lo:hi] = torch.where(reveal | put, token, torch.where(take, model.mask_id, was))
         changed = overruled(model, state, decided)
         if changed is not decided:
@@ -183,14 +198,14 @@ def denoise(
             other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
             confidence = torch.where(token == guess.token, confidence, other)
             put = token != was
-        sure[active, window] = torch.where(reveal | put, confidence, sure[active, window])
-        canvas[active] = changed
+        sure[which, window] = torch.where(reveal | put, confidence, sure[which, window])
+        canvas[which] = changed
         watcher.committed(state, reveal, token)
         offered = torch.where(guess.masked, guess.confidence, torch.nan)
         # The one wait for the device in a step, where it matters what was revealed: who has finished?
-        answers, moved = canvas[active, prompt_end:], (changed[:, lo:hi] != was).any(-1)
-        if sampler.stop_at_eos or sampler.adaptive:
-            answers, moved = answers.cpu(), moved.cpu()
+        answers, moved = changed[:, prompt_end:], (changed[:, lo:hi] != was).any(-1)
+        if looks:
+            answers, moved = answers.cpu(), moved.cpu() if sampler.adaptive else moved
         left = answers == model.mask_id
         for place, entry in enumerate(here):
             row = now[place]
@@ -203,6 +218,7 @@ def denoise(
         active = [b for b in active if not entries[b].ended]
         tick += 1
         progress(tick, total)
+    forwards.close()
     return [_finish(model, entry, canvas[b], cache) for b, entry in enumerate(entries)]
 
 
@@ -237,7 +253,7 @@ def _guess(
         logits[..., model.end_ids[0]] = -torch.inf
     offered = sampler.offered(logits)
     start, first, stop = (
-        torch.tensor(edge, device=logits.device).unsqueeze(1)
+        constant(edge, logits.device).unsqueeze(1)
         for edge in zip(*(entry.span for entry in entries), strict=True)
     )
     column = torch.arange(lo, hi, device=logits.device)
@@ -253,7 +269,7 @@ def _guess(
         noise[b] = own[lo - state.prompt_end : hi - state.prompt_end]
     held = torch.zeros_like(masked)
     if sampler.end_last:  # after the proposals, which may be end tokens: p is over what is left
-        ends = torch.tensor(model.end_ids, device=logits.device)
+        ends = constant(model.end_ids, logits.device)
         held = torch.isin(token, ends)
         logits, offered = (x.index_fill(-1, ends, -torch.inf) for x in (logits, offered))
     chosen = logits.gather(-1, token[..., None]).squeeze(-1)
@@ -264,7 +280,7 @@ def _guess(
         in_block=in_block,
         masked=masked,
         place=column - start,
-        noise=noise.to(logits.device),
+        noise=sent(noise, logits.device),
         held=held,
         step=entries[0].step,
         steps=entries[0].steps,
@@ -292,16 +308,18 @@ def _decided(
         alike.setdefault((entry.step, entry.steps, entry.span.width), []).append(b)
     reveal, take, put = (torch.zeros_like(guess.masked) for _ in range(3))
     for (step, steps, width), which in alike.items():
-        part = guess.of(which, step, steps) if len(alike) > 1 else guess
+        one = len(alike) == 1
+        part = guess if one else guess.of(which, step, steps)
+        some = slice(None) if one else which  # a list would wait for the device
         quota = sampler.quota(part.masked.sum(-1), width, step, steps)
         shown = sampler.select(part, quota)
         if sampler.adaptive and step + 1 == steps:
             # At least one per step: no block takes more steps than it has places, unless an intervention
             # put some back. Then the last step reveals all that is left.
             shown = shown | part.masked
-        reveal[which] = shown
-        take[which] = sampler.revise(part, sure[which], step, steps) & ~shown
-        put[which] = sampler.overwrite(part)
+        reveal[some] = shown
+        take[some] = sampler.revise(part, sure[some], step, steps) & ~shown
+        put[some] = sampler.overwrite(part)
     for b, entry in enumerate(entries):
         if _begins(sampler, entry):
             only = (guess.place[b] == 0) & guess.masked[b]
@@ -361,7 +379,7 @@ def _advance(
         entry.block, entry.step, entry.full = entry.block + 1, 0, 0
     if entry.block == len(entry.spans):
         entry.ended = "complete"
-    elif sampler.stop_at_eos and (over or not sampler.takes_back):
+    elif sampler.stop_at_eos and model.end_ids and (over or not sampler.takes_back):
         ends = torch.isin(answer, torch.tensor(model.end_ids, dtype=answer.dtype)).nonzero()
         if len(ends) and not left[: int(ends[0])].any():
             entry.ended = "eos"

@@ -1,6 +1,6 @@
 """A batch just before a forward, who watches it, and what must hold before it: nothing runs here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..models import seam
+from ..models.graphs import Part
 from ..models.model import Model
 from ..models.visibility import Visibility
 from ..sequences.prompt import Encoded
@@ -149,6 +150,10 @@ class Watcher:
     ) -> None:
         """The step's decision over the window: which positions were revealed, and as what."""
 
+    def part(self) -> Part | None:
+        """What of it is inside a forward, so that a recorded one can hold it; None: nothing is."""
+        return None
+
 
 class Edit(Watcher):
     """A watcher that changes the model while it decodes: an intervention in force."""
@@ -170,6 +175,11 @@ class Edit(Watcher):
     def overrule(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
         """The canvas as a step is about to leave it; return another one to change the decision."""
         return canvas
+
+    def same_forward(self, state: State) -> Hashable | None:
+        """Equal for two forwards to which it does the same, whatever tokens they read: then one can be
+        recorded and replayed for both. None: each has to be launched."""
+        return None
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
         """What it did in the decoding that has just ended, to this prompt of the batch."""
@@ -195,14 +205,15 @@ def notify_edits(model: Model, state: State) -> Iterator[None]:
     with seam.alone(model.net):
         for place, edit in enumerate(model.edits):
             if edit.looks(state):
-                with _notified(model.edits[:place], state):
+                with notified(model.edits[:place], state):
                     edit.look(state)
-        with _notified(model.edits, state):
+        with notified(model.edits, state):
             yield
 
 
 @contextmanager
-def _notified(edits: Sequence[Edit], state: State) -> Iterator[None]:
+def notified(edits: Sequence[Edit], state: State) -> Iterator[None]:
+    """These edits know which forward is about to run."""
     with ExitStack() as stack:
         for edit in edits:
             stack.enter_context(edit.forward(state))

@@ -5,7 +5,7 @@ and stands at the seam, where every attention passes. Several may be in force; w
 first acts first: on the call before the others, on what comes out of it after them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -38,12 +38,12 @@ class Acting(Edit):
 
     @contextmanager
     def forward(self, state: State) -> Iterator[None]:
-        self.state = state
+        before, self.state = self.state, state
         self.begin(state)
         try:
             yield
         finally:
-            self.state = None
+            self.state = before
 
     def begin(self, state: State) -> None:
         """A forward is about to run."""
@@ -56,6 +56,12 @@ class Acting(Edit):
     def acts(self, layer: int) -> bool:
         step = 0 if self.state is None else self.state.step
         return layer in self.layers and within(self.steps, step, "step")
+
+    def same_forward(self, state: State) -> Hashable | None:
+        """Whoever neither stands at the seam nor has hooks leaves every forward as it is."""
+        kind = type(self)
+        idle = kind.attention is Acting.attention and kind.installed is Acting.installed
+        return () if idle else None
 
     def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
         """Stands at the seam: change the call, or what comes of it, or neither, and proceed."""

@@ -19,6 +19,7 @@ from . import parts, seam
 from .devices import devices
 from .family import Direction, Family, Grid
 from .fingerprint import fingerprint
+from .graphs import allowed
 from .visibility import Visibility
 
 
@@ -36,6 +37,7 @@ class Model:
     chat: bool = False  # the tokenizer brings a chat template
     grid: Grid = Grid.START  # where its blocks begin
     edits: list[Any] = field(default_factory=list)  # interventions in force, outermost first
+    graphs: bool = field(default_factory=allowed)  # on CUDA: record a forward once, and replay it
 
     @property
     def device(self) -> torch.device:

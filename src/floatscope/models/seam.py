@@ -177,15 +177,39 @@ def _attention(
     return _chain(_handlers.get(module, []))(call), None
 
 
+def _mask(**asked: Any) -> Tensor | None:
+    """transformers' own mask; none where it would hide nothing that SDPA does not know of.
+
+    While a CUDA graph is recorded transformers makes that mask all the same, and SDPA, given one, takes
+    its slowest way and says nothing.
+    """
+    hides_by_window = asked.get("local_size") is not None
+    if asked.get("attention_mask") is None and not hides_by_window:
+        queries, keys = asked["q_length"], asked["kv_length"]
+        one_way = asked.get("allow_is_causal_skip", True) and (queries == 1 or queries == keys)
+        if one_way or asked.get("allow_is_bidirectional_skip", False):
+            return None
+    mask: Tensor | None = sdpa_mask(**asked)
+    return mask
+
+
 AttentionInterface.register(NAME, _attention)
 # Without this second registration transformers would drop every mask, padding included, silently.
-AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionMaskInterface.register(NAME, _mask)
 
 
 def attention_modules(net: PreTrainedModel) -> list[nn.Module]:
     """The attention module of every layer, in order."""
     modules = [m for m in net.modules() if hasattr(m, "layer_idx") and hasattr(m, "o_proj")]
     return sorted(modules, key=lambda m: int(m.layer_idx))
+
+
+def handlers(modules: list[nn.Module]) -> list[Handler]:
+    """Those attached to any of these attention modules."""
+    found: list[Handler] = []
+    for module in modules:
+        found += [one for one in _handlers.get(module, []) if one not in found]
+    return found
 
 
 @contextmanager

@@ -12,13 +12,14 @@ from ..decode.loop import AnySampler
 from ..models import Model
 from ..sequences.decoding import Decoding
 from ..sequences.direction import current_block
+from ..sequences.prompt import Encoded
 from ..sequences.token_classes import classify
 from ..stats import uniform
 from ..trace.tokens import shared
 from .steps import PromptRecord
 
 # name → dimensions of one step's array, before the step axis is put in front
-_DIMS = {
+DIMS = {
     "column_sum": ("group", "layer", "head", "key"),
     "entropy": ("layer", "head", "query"),
     "flow": ("layer", "head", "source", "target"),
@@ -69,7 +70,7 @@ def assemble(
         )
     coords = _coordinates(model, decoding, recorded, kept, layers, heads, groups, names)
     for name in list(recorded.arrays) if kept else ():
-        dims = _DIMS[name]
+        dims = DIMS[name]
         # Taken out, one statistic at a time: nothing large is in memory twice.
         array = _filled(recorded.arrays.pop(name), len(kept), size if _by_position(dims) else None)
         variables[name] = (("step", *dims), array)
@@ -103,8 +104,51 @@ def assemble(
         "text": decoding.text,
         "raw_text": model.raw_text(decoding.answer_ids),
         "ended": decoding.ended,
-        "prompt_length": n_prompt,
-        "gold": decoding.prompt.gold or "",
+        **_facts(model, sampler, decoding.prompt),
+        **({"experts": model.n_experts} if "expert" in names_of(recorded) else {}),
+        **_versions(),
+    }
+    if decoding.cache is not None:
+        data.attrs["cache"] = decoding.cache
+    if model.block is not None:
+        data.attrs |= {"grid": str(model.grid), "grid_offset": offset}
+    return data
+
+
+def before(
+    model: Model,
+    sampler: AnySampler,
+    prompt: Encoded,
+    recorded: PromptRecord,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    groups: Sequence[str],
+    names: Sequence[str],
+) -> dict[str, object]:
+    """What is known of a trace before its first step, as JSON has it."""
+    own = [names[i] for i in recorded.regions]
+    nothing = {"text": "", "raw_text": "", "ended": "unfinished"}
+    return {
+        "attributes": {**nothing, **_facts(model, sampler, prompt), **_versions()},
+        "layer": list(layers),
+        "head": list(heads),
+        "group": list(groups),
+        "source": own,
+        "target": own,
+        "region": [*prompt.regions, *["answer"] * (recorded.size - len(prompt.ids))],
+        "steps": [],
+    }
+
+
+def names_of(recorded: PromptRecord) -> set[str]:
+    """The statistics that were recorded, wherever they are."""
+    return set(recorded.arrays) if recorded.stream is None else recorded.stream.names
+
+
+def _facts(model: Model, sampler: AnySampler, prompt: Encoded) -> dict[str, object]:
+    return {
+        "prompt_length": len(prompt.ids),
+        "gold": prompt.gold or "",
         "model": model.name,
         "family": model.family.name,
         "fingerprint": model.fingerprint,
@@ -117,14 +161,7 @@ def assemble(
         "dtype": str(model.dtype).removeprefix("torch."),
         "sampler": sampler.describe(),
         "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
-        **({"experts": model.n_experts} if "expert" in variables else {}),
-        **_versions(),
     }
-    if decoding.cache is not None:
-        data.attrs["cache"] = decoding.cache
-    if model.block is not None:
-        data.attrs |= {"grid": str(model.grid), "grid_offset": offset}
-    return data
 
 
 def current(decoding: Decoding, step: int, model: Model) -> int | None:
@@ -195,10 +232,10 @@ def _coordinates(
     if recorded.event_arrays and kept:
         for i, name in enumerate(("event_step", "event_position", "event_token")):
             coords[name] = ("event", np.array([e[i] for e in events], dtype=np.int64))
-    names_kept = recorded.arrays.keys() if kept else set()
+    names_kept = names_of(recorded) if kept else set()
     used = {"source", "target"} if {"flow", "rollout"} & names_kept else set()
     used |= {"target"} if "row_flow" in recorded.event_arrays else set()
-    if "entropy" not in recorded.arrays:
+    if "entropy" not in names_of(recorded):
         coords.pop("query")
     for name in {"source", "target"} - used:
         coords.pop(name)

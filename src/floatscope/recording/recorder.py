@@ -7,6 +7,7 @@ decoding decided; out come labelled arrays, one Trace per prompt, without paddin
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,13 +21,18 @@ from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..models import Model, parts
+from ..models.placing import constant
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..trace import Trace, readable
+from ..trace.trace import SCHEMA
+from ..trace.unfinished import CANVAS, Unfinished
 from .cache import RunningSums, placed
-from .dataset import assemble
+from .dataset import DIMS, assemble, before
 from .options import TraceOptions
-from .steps import PromptRecord, record
+from .packing import Packing
+from .steps import Places, PromptRecord, record
+from .streaming import Stream
 from .transfer import Outbox
 
 # Labels 0 and 1 of every position; the prompt's own regions follow.
@@ -43,6 +49,7 @@ class Recorder(Watcher):
         prompts: Sequence[Encoded],
         sampler: AnySampler,
         options: TraceOptions | None = None,
+        to: Sequence[Path] | None = None,
     ) -> None:
         self.model, self.prompts, self.sampler = model, prompts, sampler
         self.options = options = options or TraceOptions()
@@ -54,12 +61,17 @@ class Recorder(Watcher):
         self.names = [(MASKED, REVEALED, *p.names) for p in prompts]
         self.n_regions = max(map(len, self.names))
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
+        self.packing = Packing(self.capture)
         self.recorded = [self._record_of(b) for b in range(len(prompts))]
+        for b, path in enumerate(to or ()):
+            self.recorded[b].stream = self._stream(b, path)
         self.outbox = Outbox(model.device)
         self.running = RunningSums()
         self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
         self.captured: Captured | None = None
-        self._warn_if_large()
+        self._undecided: list[_Decision] = []  # whose rows are not taken yet
+        if to is None:
+            self._warn_if_large()
 
     def __enter__(self) -> "Recorder":
         self.capture.__enter__()
@@ -67,9 +79,13 @@ class Recorder(Watcher):
 
     def __exit__(self, *exc: object) -> None:
         self.capture.__exit__(*exc)
-        self.outbox.settle()
+        self._take_rows()
+        self._settle()
 
     # Watching
+
+    def part(self) -> Packing:
+        return self.packing
 
     def forward(self, state: State) -> AbstractContextManager[object]:
         # With a cache, sums accumulate: a step with rows that settle must be seen even if it is not kept.
@@ -80,28 +96,57 @@ class Recorder(Watcher):
     @contextmanager
     def _watch(self, state: State) -> Iterator[None]:
         forward = self._forward(state)
+        self.packing.left = None
         with self.capture.forward(forward) as captured:
             yield
-        if state.cached:
+        self.outbox.send()  # what the step before has left, while this one runs
+        packed = self.packing.left
+        if packed is not None:
+            captured = packed.rows_of(captured)
+        elif state.cached:
             captured = self.running.add(captured, state.active)
         elif state.fresh is not None:
             captured = placed(captured, state.fresh, state.visible.rows)
         self.captured = captured
         if state.step in self.steps:
             places = [(self.recorded[b], slice(*self._own(b, state))) for b in state.active]
-            record(state.step, self.captured, places, self.dtype, self.outbox)
+            self._write_arrived()
+            if packed is not None:
+                packed.record(state.step, places, self.dtype, self.outbox)
+            else:
+                record(state.step, self.captured, places, self.dtype, self.outbox)
             self._note_age(state, [own for _, own in places])
+            self._note_canvas(state, places)
 
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         if "rows" not in self.keep or state.step not in self.steps or self.captured is None:
             return
-        revealed, token = revealed.cpu(), token.cpu()  # one wait, not one per position
+        # On a GPU the step before is decided by now, and this one is not: nobody waits.
+        self._take_rows()
+        self._undecided.append(_Decision(state, self.captured.detached(), revealed, token))
+        # What rows are computed from is a replay's own, and overwritten by the next.
+        if not revealed.is_cuda or (self.packing.left is not None and self.packing.left.held):
+            self._take_rows()
+
+    def _take_rows(self) -> None:
+        """The rows behind what was revealed."""
+        decisions, self._undecided = self._undecided, []
+        for one in decisions:
+            self._take_rows_of(one.state, one.captured, *one.on_the_host())
+
+    def _take_rows_of(
+        self,
+        state: State,
+        captured: Captured,
+        revealed: Bool[Tensor, "b w"],
+        token: Int[Tensor, "b w"],
+    ) -> None:
         which = [one.nonzero().squeeze(-1) for one in revealed]
         if not any(map(len, which)):
             return
-        every = self.captured.rows(which)
+        every = captured.rows(which)
         for place, (b, some, rows) in enumerate(zip(state.active, which, every, strict=True)):
             if len(some):
                 padding, _ = self._own(b, state)
@@ -118,6 +163,35 @@ class Recorder(Watcher):
                 age = np.zeros(own[place].stop - own[place].start, bool)
             self.recorded[b].stale.append(age)
 
+    def _write_arrived(self) -> None:
+        """Of a trace that is written meanwhile: all steps but the last have arrived by now."""
+        if any(one.stream is not None for one in self.recorded):
+            self.outbox.arrived()
+        for one in self.recorded:
+            if one.stream is not None:
+                one.stream.write(but=1)
+
+    def _note_canvas(self, state: State, places: Places) -> None:
+        """For whoever opens a store that was not finished."""
+        for place, (recorded, own) in enumerate(places):
+            if recorded.stream is not None:
+                ids = state.canvas[place, own]
+                kind = np.dtype(np.int64)
+                self.outbox.post(ids, recorded.place(CANVAS, tuple(ids.shape), kind, True))
+
+    def _settle(self) -> None:
+        self.outbox.settle()
+        for one in self.recorded:
+            if one.stream is not None:
+                one.stream.settle()
+
+    def _stream(self, b: int, path: Path) -> Stream:
+        about = before(
+            *(self.model, self.sampler, self.prompts[b], self.recorded[b]),
+            *(self.layers, self.heads, self._group_names(b), self.names[b]),
+        )
+        return Stream(Unfinished(path, self.recorded[b].room, about), DIMS)
+
     def _own(self, b: int, state: State) -> tuple[int, int]:
         """A prompt's columns: behind its padding, up to where it has come."""
         stop = state.canvas.shape[1]
@@ -127,7 +201,8 @@ class Recorder(Watcher):
 
     def _forward(self, state: State) -> Forward:
         answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
-        region = torch.cat([self.prompt_region[list(state.active)], answer], dim=1)
+        at = constant(state.active, answer.device)
+        region = torch.cat([self.prompt_region[at], answer], dim=1)
         if state.ends is not None:
             region = region.masked_fill(~state.visible.key_is_real, -1)
         of_query = region[:, state.visible.rows]
@@ -171,22 +246,19 @@ class Recorder(Watcher):
 
     def traces(self, decodings: Sequence[Decoding]) -> list[Trace]:
         """One Trace per prompt, in order."""
+        self._take_rows()
         self.outbox.settle()  # where the recorder was not used as a context
-        return [
-            Trace(
-                assemble(
-                    self.model,
-                    self.sampler,
-                    decoding,
-                    recorded,
-                    self.layers,
-                    self.heads,
-                    self._group_names(b),
-                    self.names[b],
-                )
-            )
-            for b, (decoding, recorded) in enumerate(zip(decodings, self.recorded, strict=True))
-        ]
+        return [self._trace(b, decoding) for b, decoding in enumerate(decodings)]
+
+    def _trace(self, b: int, decoding: Decoding) -> Trace:
+        recorded = self.recorded[b]
+        data = assemble(
+            *(self.model, self.sampler, decoding, recorded, self.layers, self.heads),
+            *(self._group_names(b), self.names[b]),
+        )
+        if recorded.stream is None:
+            return Trace(data)
+        return Trace.load(recorded.stream.store.finish(data, SCHEMA), lazy=True)
 
     def _record_of(self, b: int) -> PromptRecord:
         return PromptRecord(
@@ -221,6 +293,30 @@ class Recorder(Watcher):
                 "layers=, heads= or steps=, smaller batches, or dtype='float16'.",
                 stacklevel=2,
             )
+
+
+class _Decision:
+    """What a step has decided, on its way to the host."""
+
+    def __init__(
+        self,
+        state: State,
+        captured: Captured,
+        revealed: Bool[Tensor, "b w"],
+        token: Int[Tensor, "b w"],
+    ) -> None:
+        self.state, self.captured = state, captured
+        self._both = tuple(one.to("cpu", non_blocking=one.is_cuda) for one in (revealed, token))
+        self._arrived = None
+        if revealed.is_cuda:
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def on_the_host(self) -> tuple[Bool[Tensor, "b w"], Int[Tensor, "b w"]]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        revealed, token = self._both
+        return revealed, token
 
 
 def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:

@@ -6,8 +6,9 @@ from the beginning, and a step is written into its place. A long trace is in mem
 no step reaches are never touched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor
 
 from ..attention import Captured, LayerStatistics, Rows
 from ..models.devices import moved
-from .transfer import Outbox
+from .streaming import Stream
+from .transfer import Outbox, Part
 
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
 
@@ -34,16 +36,19 @@ class PromptRecord:
     events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
     stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
+    stream: Stream | None = None  # where steps go instead of into `arrays`
 
     def place(
-        self, name: str, values: Tensor, kind: np.dtype, by_key: bool, start: int = 0
+        self, name: str, shape: tuple[int, ...], kind: np.dtype, by_key: bool, start: int = 0
     ) -> np.ndarray:
         """Where the present step's values go, from position `start`. Others are NaN, numbers −1."""
-        shape = tuple(values.shape)
-        if name not in self.arrays:
-            whole = (*shape[:-1], self.size) if by_key else shape
-            self.arrays[name] = np.empty((self.room, *whole), kind)
-        here = self.arrays[name][len(self.steps) - 1]
+        whole = (*shape[:-1], self.size) if by_key else shape
+        if self.stream is not None:
+            here = self.stream.room(name, whole, kind)
+        else:
+            if name not in self.arrays:
+                self.arrays[name] = np.empty((self.room, *whole), kind)
+            here = self.arrays[name][len(self.steps) - 1]
         if not by_key:
             return here
         stop = start + shape[-1]
@@ -61,84 +66,130 @@ class PromptRecord:
     ) -> None:
         """The rows that predicted the (position, token) pairs revealed at one step."""
         self.events += [(step, position, token) for position, token in at]
-        key = torch.where(rows.key >= 0, rows.key - padding, rows.key)
-        for name, tensor, kind in (
-            ("row_key", key, np.dtype(np.int32)),
-            ("row_weight", rows.weight, dtype),
-            ("row_flow", rows.flow[..., self.regions], dtype),
-        ):
-            array = np.empty(tuple(tensor.shape), kind)
+        picks: dict[str, tuple[Tensor, np.dtype, Callable[[np.ndarray], np.ndarray]]] = {
+            "row_key": (rows.key, _INT, lambda key: np.where(key >= 0, key - padding, key)),
+            "row_weight": (rows.weight, dtype, lambda weight: weight),
+            "row_flow": (rows.flow, dtype, lambda flow: flow[..., self.regions]),
+        }
+        for name, (tensor, kind, pick) in picks.items():
+            shape = tuple(tensor.shape)
+            array = np.empty(
+                (*shape[:-1], len(self.regions)) if name == "row_flow" else shape, kind
+            )
             self.event_arrays.setdefault(name, []).append(array)
-            outbox.post(tensor, array)
+            outbox.post_parts(tensor, [(pick, array)])
 
 
-def record(
-    step: int,
-    captured: Captured,
-    places: Sequence[tuple[PromptRecord, slice]],
-    dtype: np.dtype,
-    outbox: Outbox,
-) -> None:
-    """One step of a batch; for each of its prompts, where it goes and which columns are its own."""
+class Form(Enum):
+    """What the last axes of a batch's statistic are, and so which part of it is a prompt's."""
+
+    KEYS = "a number for each position"
+    GROUPS = "by group, and for each position"
+    COUNTS = "a number for each group"
+    REGIONS = "from region to region"
+    PREDICTED = "a number for each position that a lens was asked for"
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """One statistic of a step: all prompts, all layers; kept as `kind`, the trace's own by default."""
+
+    name: str
+    values: Tensor
+    form: Form = Form.KEYS
+    kind: np.dtype | None = None
+
+
+def wholes(captured: Captured) -> Iterator[Whole]:
+    """Every statistic of a step, one after another: one at a time is in memory."""
     labels = captured.labels
     layers = _together(list(captured.layers.values()), labels.region.device)
-    for recorded, _ in places:
-        recorded.steps.append(step)
-
-    def post(recorded: PromptRecord, name: str, part: Tensor, kind: np.dtype, by_key: bool) -> None:
-        outbox.post(part, recorded.place(name, part, kind, by_key))
-
-    def take(name: str, whole: Tensor, kind: np.dtype = dtype) -> None:  # batch first, keys last
-        for one, (recorded, own) in zip(whole, places, strict=True):
-            post(recorded, name, one[..., own], kind, by_key=True)
-
-    def take_regions(name: str, whole: Tensor) -> None:  # batch first, (from, to) last
-        for one, (recorded, _) in zip(whole, places, strict=True):
-            own = one[..., recorded.regions, :][..., recorded.regions]
-            post(recorded, name, own, dtype, by_key=False)
 
     def stacked(name: str, axis: int = 1) -> Tensor | None:
-        """All layers of a statistic, as a further axis; one statistic at a time is in memory."""
+        """All layers of a statistic, as a further axis."""
         parts = [getattr(one, name) for one in layers]
         return None if parts[0] is None else torch.stack(parts, dim=axis)
 
     # (b, r): positions so far in each region, all of which have rows; with a cache that approximates, some.
     of_region = (labels.from_region if captured.partial else labels.in_region).sum(1)
     if (column := stacked("column_sum", 2)) is not None:  # (b, g, layer, h, k)
-        counted = _of_groups(of_region.long(), labels.n_groups)
-        for one, count, (recorded, own) in zip(column, counted, places, strict=True):
-            part, n = one[: recorded.groups], count[: recorded.groups]
-            post(recorded, "column_sum", part[..., own], dtype, by_key=True)
-            post(recorded, "rows_counted", n, np.dtype(np.int64), by_key=False)
+        yield Whole("column_sum", column, Form.GROUPS)
         del column
+        counted = _of_groups(of_region.long(), labels.n_groups)
+        yield Whole("rows_counted", counted, Form.COUNTS, np.dtype(np.int64))
     for name in ("entropy", "value_norm", "residual_norm", "key_drift", "value_drift"):
         if (whole := stacked(name)) is not None:
-            take(name, whole)
+            yield Whole(name, whole)
     if (ratio := stacked("massive")) is not None and (at := stacked("massive_channel")) is not None:
-        take("massive", ratio, _FLOAT)  # may be larger than float16 holds
-        take("massive_channel", at, _INT)
-    for name, kind in (("expert", _INT), ("expert_weight", dtype)):
+        yield Whole("massive", ratio, kind=_FLOAT)  # may be larger than float16 holds
+        yield Whole("massive_channel", at, kind=_INT)
+    for name, kind in (("expert", _INT), ("expert_weight", None)):
         if (choice := _of_experts([getattr(one, name) for one in layers])) is not None:
-            take(name, choice, kind)  # (b, layer, choice, k)
+            yield Whole(name, choice, kind=kind)  # (b, layer, choice, k)
     for name in ("lens_token", "lens_probability", "lens_entropy"):
         if (whole := stacked(name)) is not None:  # (b, layer, w): of the positions predicted
-            kind = _INT if name == "lens_token" else dtype
-            for one, (recorded, own) in zip(whole, places, strict=True):
-                start = captured.first_predicted - own.start
-                stop = max(own.stop, captured.first_predicted + 1)  # the next one is not there yet
-                there = one[..., : stop - captured.first_predicted]
-                outbox.post(there, recorded.place(name, there, kind, True, start))
+            yield Whole(name, whole, Form.PREDICTED, _INT if name == "lens_token" else None)
     some = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
     if (flow := stacked("flow_sum")) is not None:
-        take_regions("flow", flow / some[:, None])  # (b, layer, h, r, r)
+        yield Whole("flow", flow / some[:, None], Form.REGIONS)  # (b, layer, h, r, r)
     if (rollout := stacked("rollout_sum")) is not None:
-        take_regions("rollout", rollout / some)  # (b, layer, r, r)
+        yield Whole("rollout", rollout / some, Form.REGIONS)  # (b, layer, r, r)
     columns = [one.columns for one in layers if one.columns is not None]
     if columns:
         for name in ("score", "cosine", "query_norm"):
             whole = torch.stack([getattr(c, name) for c in columns], dim=1)  # (b, layer, h, k)
-            take(name, whole / columns[0].viewers[:, None, None])
-        take("key_norm", torch.stack([c.key_norm for c in columns], dim=1))
+            yield Whole(name, whole / columns[0].viewers[:, None, None])
+        yield Whole("key_norm", torch.stack([c.key_norm for c in columns], dim=1))
+
+
+Places = Sequence[tuple[PromptRecord, slice]]  # where a prompt goes, and which columns are its own
+
+
+def begin(step: int, places: Places) -> None:
+    """The prompts have a further step."""
+    for recorded, _ in places:
+        recorded.steps.append(step)
+        if recorded.stream is not None:
+            recorded.stream.begin(step)
+
+
+def parts_of(
+    whole: Whole, shape: tuple[int, ...], places: Places, dtype: np.dtype, first_predicted: int
+) -> list[Part]:
+    """Each prompt's part of a statistic of this shape, and its place in the present step."""
+    kind, found = whole.kind or dtype, []
+    for b, (recorded, own) in enumerate(places):
+        pick = _pick(whole.form, b, recorded, own, first_predicted)
+        part = pick(np.broadcast_to(np.float32(0), shape)).shape
+        by_key = whole.form in (Form.KEYS, Form.GROUPS, Form.PREDICTED)
+        start = first_predicted - own.start if whole.form is Form.PREDICTED else 0
+        found.append((pick, recorded.place(whole.name, part, kind, by_key, start)))
+    return found
+
+
+def _pick(
+    form: Form, b: int, recorded: PromptRecord, own: slice, first_predicted: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    groups, regions = recorded.groups, recorded.regions
+    if form is Form.GROUPS:
+        return lambda values: values[b, :groups][..., own]
+    if form is Form.COUNTS:
+        return lambda values: values[b, :groups]
+    if form is Form.REGIONS:
+        return lambda values: values[b][..., regions, :][..., regions]
+    if form is Form.PREDICTED:
+        n = max(own.stop - first_predicted, 1)  # the next one is not there yet
+        return lambda values: values[b][..., :n]
+    return lambda values: values[b][..., own]
+
+
+def record(step: int, captured: Captured, places: Places, dtype: np.dtype, outbox: Outbox) -> None:
+    """One step of a batch."""
+    begin(step, places)
+    for whole in wholes(captured):
+        shape = tuple(whole.values.shape)
+        parts = parts_of(whole, shape, places, dtype, captured.first_predicted)
+        outbox.post_parts(whole.values, parts)
 
 
 def _together(layers: list[LayerStatistics], device: torch.device) -> list[LayerStatistics]:

@@ -39,7 +39,7 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
         with beside(path) as partial:
             with zarr.config.set({"async.concurrency": _CHUNKS_AT_ONCE}):
                 plain.to_zarr(partial, zarr_format=3, consolidated=False, encoding=_encoding(data))
-            _seal(partial, schema)
+            seal(partial, schema)
             place(partial, path, lambda: require_free(path, overwrite))
         sweep(path)
     except OSError as error:
@@ -73,10 +73,16 @@ def is_trace(path: Path) -> bool:
         return False
 
 
-def _seal(store: Path, schema: int) -> None:
+def is_sealed(attributes: Mapping[str, Any]) -> bool:
+    """What was to be written is there."""
+    return _SEAL in attributes
+
+
+def seal(store: Path, schema: int) -> None:
     """Put the schema and every file's size and checksum into the root's attributes."""
     root = store / ROOT
     metadata = json.loads(root.read_text(encoding="utf-8"))
+    metadata["attributes"].pop("floatscope_unfinished", None)
     metadata["attributes"][_SCHEMA] = schema
     metadata["attributes"][_FILES] = {
         str(file.relative_to(store)): [file.stat().st_size, zlib.crc32(file.read_bytes())]

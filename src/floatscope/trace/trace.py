@@ -5,6 +5,7 @@ from the sums that were recorded, so that a float16 trace keeps its digits (sums
 shares of order 1/S).
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from ..errors import TraceError
-from . import store
+from . import store, unfinished
 from .blocks import by_block
 from .checked import damaged
 from .heatmap import draw
@@ -323,7 +324,17 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | Path, *, lazy: bool = False) -> "Trace":
-        """Read a saved trace, without its model; `lazy` leaves the arrays on disk until needed."""
+        """Read a saved trace, without its model; `lazy` leaves the arrays on disk until needed.
+
+        Of one whose recording was ended (`trace(..., to=path)`), the steps that are there, with a warning.
+        """
+        if (progress := unfinished.progress(Path(path))) is not None:
+            data = unfinished.load(Path(path), progress)
+            warnings.warn(
+                f"{path} was not finished: {data.attrs['unfinished']} are there",
+                stacklevel=2,
+            )
+            return cls(data)
         data = store.load(Path(path), READABLE, REQUIRED, lazy=lazy)
         try:
             return cls(by_step(data))

@@ -1,9 +1,11 @@
 """The same statistics on any device in bounded memory: a block of queries at a time, never S×S.
 
 With the log-sum-exp that SDPA already computed, one product per block gives the weights themselves:
-exp(scale·q·k − lse). Everything else is a sum over that block while it is in cache.
+exp(scale·q·k − lse), where −lse is a further number of q that meets a one of k. Everything else is a sum
+over that block while it is in cache.
 """
 
+import threading
 from collections.abc import Callable
 
 import torch
@@ -22,7 +24,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
     b, h, n_query = view.query.shape[:3]
     n_key = view.key.shape[2]
-    query, key = view.query.float().contiguous(), view.key.float().contiguous()
+    query, key = _factors(view)
     labels = view.labels
     beside = [labels.in_region] if regions else []
     beside += [] if view.state is None else [view.state.float()]
@@ -36,7 +38,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     gathered: list[Tensor] = []
     size = _block_rows(query, n_key)
     # One block's worth of memory, used again and again while it is in cache.
-    space = query.new_empty(2 if entropy else 1, b * h * size * n_key)
+    space = _space(query, 2 if entropy else 1, b * h * size * n_key)
     for start in range(0, n_query, size):
         stop = min(start + size, n_query)
         rows = stop - start
@@ -63,6 +65,31 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
         region_sum=region_sum,
         rolled=rolled,
     )
+
+
+def _factors(view: View) -> tuple[Float[Tensor, "b h q e"], Float[Tensor, "b kv k e"]]:
+    """Whose product is the logarithm of the weights, or the scaled score where no log-sum-exp is known."""
+    query, key = view.query.float() * view.scale, view.key.float()
+    if view.lse is None:
+        return query.contiguous(), key.contiguous()
+    one = key.new_ones(()).expand(*key.shape[:-1], 1)
+    return torch.cat([query, -view.lse[..., None]], dim=-1), torch.cat([key, one], dim=-1)
+
+
+_kept = threading.local()
+
+
+def _space(like: Tensor, n: int, size: int) -> Float[Tensor, "n _"]:
+    """Memory to work in. On a CPU a thread keeps it from layer to layer: fresh memory is slow at first."""
+    if like.device.type != "cpu":
+        return like.new_empty(n, size)
+    if getattr(_kept, "space", None) is None or _kept.space.numel() < n * size:
+        with torch.inference_mode(False):
+            _kept.space = torch.empty(n * size)
+    space: Tensor = _kept.space[: n * size].view(n, size)
+    if n * size * 4 > 4 * _BLOCK_BYTES:  # one row of many keys
+        _kept.space = None
+    return space
 
 
 def _reach(view: View, stop: int) -> int:
@@ -98,17 +125,11 @@ def _weights(
     shape = (b, kv, h // kv, rows, last)
     room = space[:, : b * h * rows * last]
     product = room[0].view(b * kv, -1, last)
-    if view.lse is not None:
-        lse = view.lse[:, :, start:stop].reshape(b * kv, -1, 1)
-        torch.baddbmm(lse, part, keys, beta=-1, alpha=view.scale, out=product)
-        log_weight = _biased(product.view(shape), view, last)
-        if hidden is not None:
-            log_weight.masked_fill_(hidden, -torch.inf)
-    else:
-        torch.bmm(part, keys, out=product).mul_(view.scale)
-        log_weight = _biased(product.view(shape), view, last)
-        if hidden is not None:
-            log_weight.masked_fill_(hidden, -torch.inf)
+    torch.bmm(part, keys, out=product)
+    log_weight = _biased(product.view(shape), view, last)
+    if hidden is not None:
+        log_weight.masked_fill_(hidden, -torch.inf)
+    if view.lse is None:
         log_weight.sub_(log_weight.logsumexp(-1, keepdim=True))
     if len(room) == 1:
         return log_weight.exp_(), None

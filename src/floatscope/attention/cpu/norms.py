@@ -1,6 +1,8 @@
 """‖W_O^h v_j‖: how much a key's value can write into the residual, head by head."""
 
-from weakref import WeakKeyDictionary
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from jaxtyping import Float
@@ -8,14 +10,40 @@ from torch import Tensor, nn
 
 # The factor depends on the weights alone: one small QR per head, kept as long as the module lives.
 _factors: "WeakKeyDictionary[nn.Module, tuple[int, Tensor]]" = WeakKeyDictionary()
+_trusted: "WeakSet[nn.Module]" = WeakSet()
+
+
+@contextmanager
+def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Inside, these modules' weights do not change: what is known of weights that count no changes is
+    kept until the end. (Made in inference mode, they count none.)"""
+    for module in modules:
+        if _version(module) < 0:
+            _factors.pop(module, None)
+            _trusted.add(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            _trusted.discard(module)
+
+
+def versions(modules: Sequence[nn.Module]) -> tuple[int, ...] | None:
+    """Changes when the weights do; None where they do not count that."""
+    counts = tuple(_version(module) for module in modules)
+    return None if min(counts, default=0) < 0 else counts
+
+
+def _version(module: nn.Module) -> int:
+    weight: Tensor = module.o_proj.weight  # type: ignore[union-attr,assignment]
+    return -1 if weight.is_inference() else weight._version
 
 
 def _factor(module: nn.Module, head_dim: int) -> Float[Tensor, "h r d"]:
     """R of W_O^h = QR: ‖W_O^h v‖ = ‖R v‖ with d×d instead of d_model×d."""
     weight: Tensor = module.o_proj.weight  # type: ignore[union-attr,assignment]
-    # A weight made in inference mode counts no changes: nothing can be kept of it.
-    version = -1 if weight.is_inference() else weight._version
-    known = _factors.get(module) if version >= 0 else None
+    version = _version(module)
+    known = _factors.get(module) if version >= 0 or module in _trusted else None
     if known is not None and known[0] == version and known[1].device == weight.device:
         return known[1]
     by_head = weight.detach().float().unflatten(1, (-1, head_dim)).transpose(0, 1)  # (h, out, d)

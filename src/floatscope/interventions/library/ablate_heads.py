@@ -3,6 +3,7 @@
 The head still attends as it did, and a trace shows it; what it writes into the residual is another thing.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,7 +14,8 @@ from ...decode.draw import check_seed, stream
 from ...decode.state import State
 from ...errors import UsageError
 from ...models import Model, seam
-from ...models.select import Choice
+from ...models.placing import constant
+from ...models.select import Choice, within
 from ..base import Acting, Intervention
 from ..head_outputs import HeadMeans, HeadRows, Heads, by_layer
 
@@ -92,7 +94,8 @@ class Fills:
     ) -> Float[Tensor, "#b #q n d"]:
         reference = self.reference
         if isinstance(reference, HeadMeans):
-            return reference.mean[layer, heads].to(like)[None, None]
+            means = [reference.mean[layer, head] for head in heads]
+            return torch.stack(means).to(like)[None, None]
         if not isinstance(reference, HeadRows):
             return like.new_zeros(1, 1, len(heads), like.shape[-1])
         if state is None:
@@ -134,11 +137,18 @@ class _Acting(Acting):
         self.heads = by_layer(spec.heads, model, "AblateHeads")
         self.fills = Fills(spec, model)
 
+    def same_forward(self, state: State) -> Hashable | None:
+        """What is drawn depends on the prompts: it is put together on the host."""
+        resampled = isinstance(self.fills.reference, HeadRows)
+        return None if resampled else within(self.steps, state.step, "step")
+
     def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
         output = proceed(call)
         heads = self.heads.get(call.layer)
         if heads is None or not self.acts(call.layer):
             return output
         output = output.clone()
-        output[:, :, heads] = self.fills.of(call.layer, heads, self.state, output)
+        output[:, :, constant(heads, output.device)] = self.fills.of(
+            call.layer, heads, self.state, output
+        )
         return output

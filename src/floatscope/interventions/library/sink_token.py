@@ -4,11 +4,13 @@ There it is trained in; here it is put before a model that never saw one: does a
 and do other anchors lose what it takes?
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from ...decode.state import State
 from ...errors import UsageError
 from ...models import Direction, Model, seam
 from ...sequences.prompt import Encoded
@@ -57,6 +59,9 @@ class _Acting(Acting):
 
     def prepare(self, prompt: Encoded) -> Encoded:
         return Encoded((self.token, *prompt.ids), (REGION, *prompt.regions), prompt.gold)
+
+    def same_forward(self, state: State) -> Hashable:
+        return ()
 
     def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
         state = self.state

@@ -1,0 +1,233 @@
+"""Which forwards of a decoding are launched, and which are replayed from a recorded graph.
+
+On a GPU a short forward takes Python longer to launch than the GPU to run, and a decoding repeats it with
+the same shapes step after step. The first is launched as ever, which also compiles and prepares what it
+needs; if enough of them follow, the second is recorded and from then on replayed. What cannot be recorded
+is launched, with one notice for each reason. The numbers are the same.
+"""
+
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from ..models import Model, Visibility, graphs, parts, seam
+from ..models.graphs import CannotReplay, Part
+from .state import Edit, State, Watcher, notified
+
+# Measured on one H200 and its host; elsewhere a recording may pay a little earlier or later.
+LAYER = 0.7e-3  # seconds that Python takes to launch a layer
+RECORDING = 2.0  # what a recording takes, in launched forwards
+OPERATIONS = 5e14  # what the GPU does a second, in 16 bits
+_IDLE = "transformers.utils.output_capturing"
+
+
+class Forwards:
+    """The forwards of one decoding. `predict` is `Model.predict`, launched or replayed."""
+
+    def __init__(self, model: Model, watcher: Watcher) -> None:
+        self.model, self.part = model, watcher.part()
+        self.store = graphs.store_of(model.net) if usable(model) else None
+        if self.store is not None:
+            self.store.meet(model.net)
+            self.modules = seam.attention_modules(model.net)
+            self.hooks = _hooks(model.net)
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.part()
+
+    def predict(self, state: State, to_come: int) -> Float[Tensor, "b w v"]:
+        """What the model predicts in the state's window; `to_come`: forwards like this, with this one.
+
+        What a replay gives is overwritten by the next.
+        """
+        found = None if self.store is None else self._replayed(self.store, state, to_come)
+        if found is not None:
+            return found
+        return self.model.predict(state.canvas, *state.window, state.visible)
+
+    def _replayed(
+        self, store: graphs.Store, state: State, to_come: int
+    ) -> Float[Tensor, "b w v"] | None:
+        """None where the forward is to be launched."""
+        parts: list[Part] = [_Edits(self.model, state)]
+        parts += [] if self.part is None else [self.part]
+        try:
+            key = self._key(state, parts)
+        except CannotReplay as reason:
+            _notice(str(reason))
+            return None
+        recorded = store.known(key)
+        if recorded is None and not self._worth_recording(store, key, state, parts, to_come):
+            return None
+        inputs = self._inputs(state, parts)
+        if recorded is None:
+            recorded = self._record(store, key, inputs, state.visible, parts)
+        if recorded is None:
+            return None
+        logits, left = recorded.replay(inputs)
+        for part, one in zip(parts, left, strict=True):
+            part.replayed(one)
+        result: Tensor = logits
+        return result
+
+    def _inputs(self, state: State, parts: Sequence[Part]) -> dict[str, Tensor]:
+        lo, hi = state.window
+        rows = torch.arange(lo, hi, device=state.canvas.device) - self.model.shift
+        inputs = {"canvas": state.canvas, "rows": rows.clamp(min=0)}
+        inputs |= {f"visible.{name}": one for name, one in _tensors(state.visible).items()}
+        for n, part in enumerate(parts):
+            inputs |= {f"{n}.{name}": one for name, one in part.inputs().items()}
+        return inputs
+
+    def _worth_recording(
+        self, store: graphs.Store, key: Hashable, state: State, parts: Sequence[Part], to_come: int
+    ) -> bool:
+        """Not the first of its kind, and as many have been launched or will come as make it pay."""
+        before = store.launched[key]
+        store.launched[key] += 1
+        if not before or key in store.refused or not graphs.trusted():
+            return False
+        beside = sum(part.launching() for part in parts)
+        return before + to_come >= least_forwards(self.model, state.canvas.numel(), beside)
+
+    def _key(self, state: State, parts: Sequence[Part]) -> Hashable:
+        keys = tuple(part.key() for part in parts)
+        for handler in (*seam.handlers(self.modules), *self.hooks):
+            if not any(part.owns(handler) for part in parts):
+                name = getattr(handler, "__qualname__", type(handler).__name__)
+                raise CannotReplay(f"{name} takes part in the forward")
+        if _get_current_dispatch_mode() is not None:
+            raise CannotReplay("a dispatch mode listens")
+        visible = state.visible
+        rule = tuple(
+            (f.name, getattr(visible, f.name))
+            for f in fields(visible)
+            if not isinstance(getattr(visible, f.name), Tensor)
+        )
+        lo, hi = state.window
+        shape = (tuple(state.canvas.shape), hi - lo, rule, visible.padded)
+        return shape, keys
+
+    def _record(
+        self,
+        store: graphs.Store,
+        key: Hashable,
+        inputs: dict[str, Tensor],
+        visible: Visibility,
+        parts: Sequence[Part],
+    ) -> graphs.Recorded | None:
+        def body(buffers: dict[str, Tensor]) -> tuple[Tensor, list[Any]]:
+            moved: dict[str, Any] = {n: buffers[f"visible.{n}"] for n in _tensors(visible)}
+            own = replace(visible, **moved)
+            own.__dict__["padded"] = visible.padded  # known from the key; asking would wait
+            with ExitStack() as stack:
+                left = []
+                for n, part in enumerate(parts):
+                    mine = {name: buffers[f"{n}.{name}"] for name in part.inputs()}
+                    left.append(stack.enter_context(part.recording(mine, own)))
+                logits = self.model.forward(buffers["canvas"], buffers["rows"], own)
+            return logits, left
+
+        try:
+            return store.record(key, inputs, body)
+        except (
+            Exception
+        ) as error:  # whatever a driver, a library or a kernel may say: launching works
+            store.refused.add(key)
+            reason = f"it could not be recorded ({error!r:.300})"
+            warnings.warn(f"a forward is launched, not replayed: {reason}", stacklevel=5)
+            return None
+
+
+_names: "WeakKeyDictionary[Edit, object]" = WeakKeyDictionary()
+
+
+class _Edits:
+    """The interventions in force, as a part of the forward."""
+
+    def __init__(self, model: Model, state: State) -> None:
+        self.edits, self.state, self.mask_id = model.edits, state, model.mask_id
+
+    def key(self) -> Hashable:
+        keys = []
+        for edit in self.edits:
+            same = edit.same_forward(self.state)
+            if same is None:
+                name = edit.described or type(edit).__name__
+                raise CannotReplay(f"what {name} does depends on the step")
+            # A name, not the edit: it knows the network, and a network must not keep itself alive.
+            keys.append((_names.setdefault(edit, object()), same))
+        return tuple(keys)
+
+    def owns(self, handler: object) -> bool:
+        owner = getattr(handler, "__self__", None)
+        return any(owner is edit for edit in self.edits)
+
+    def launching(self) -> float:
+        return LAYER / 4 * len(self.edits)
+
+    def inputs(self) -> dict[str, Tensor]:
+        return {"canvas": self.state.canvas} if self.edits else {}
+
+    @contextmanager
+    def recording(self, inputs: dict[str, Tensor], visible: Visibility) -> Iterator[None]:
+        if not self.edits:
+            yield
+            return
+        canvas: Int[Tensor, "b k"] = inputs["canvas"]
+        masked = canvas == (-1 if self.mask_id is None else self.mask_id)
+        masked[:, : self.state.prompt_end] = False
+        state = replace(self.state, canvas=canvas, visible=visible, masked=masked)
+        with notified(self.edits, state):
+            yield
+
+    def replayed(self, left: Any) -> None:
+        """Nothing is left of it but the logits."""
+
+
+def usable(model: Model) -> bool:
+    """Forwards of this model may be recorded at all; how many tokens an expert gets, the host must ask."""
+    able = model.graphs and model.device.type == "cuda" and graphs.trusted()
+    return able and not parts.routers(model.net)
+
+
+def least_forwards(model: Model, tokens: int, beside: float = 0.0) -> float:
+    """From how many forwards of so many tokens on a recording pays; `beside`: what Python takes in a
+    layer for those who take part."""
+    launched = model.n_layers * (LAYER + beside)
+    run = 2 * model.n_parameters * tokens / OPERATIONS
+    gain = launched - run
+    return RECORDING * launched / gain if gain > 0 else float("inf")
+
+
+def _tensors(visible: Visibility) -> dict[str, Tensor]:
+    found = {f.name: getattr(visible, f.name) for f in fields(visible)}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+def _hooks(net: nn.Module) -> list[Callable[..., Any]]:
+    """Every hook that a forward of the network would call."""
+    found: list[Any] = []
+    for module in net.modules():
+        found += [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+        if hasattr(module, "_hf_hook"):  # accelerate's, which replaces the module's forward
+            found.append(module._hf_hook)
+    every = nn.modules.module
+    found += [*every._global_forward_pre_hooks.values(), *every._global_forward_hooks.values()]
+    # transformers leaves its own behind, once attentions were asked for: idle until they are again.
+    return [hook for hook in found if getattr(hook, "__module__", "") != _IDLE]
+
+
+@cache
+def _notice(reason: str) -> None:
+    warnings.warn(f"forwards are launched one by one, not replayed: {reason}", stacklevel=5)

@@ -1,0 +1,120 @@
+"""A step's statistics in one stretch of memory, packed by the forward that is recorded and replayed.
+
+Python then has one tensor to send to the host, not a dozen to put together while the device waits. What a
+replay leaves is overwritten by the next: here it is copied, at once and on the device.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..attention import Capture, Captured, LayerStatistics
+from ..attention.capture import Candidates
+from ..models import Visibility
+from .steps import Places, Whole, begin, parts_of, wholes
+from .transfer import Outbox, Part
+
+Pick = Callable[[np.ndarray], np.ndarray]
+_HOST = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """Where a statistic lies in the stretch; the statistic's own tensor is let go."""
+
+    whole: Whole
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+    kind: np.dtype
+
+
+@dataclass(eq=False)
+class Packed:
+    """What a recorded forward leaves; empty where nobody looked on."""
+
+    flat: Tensor | None = None  # the bits of all statistics, as whole numbers
+    cells: list[Cell] = field(default_factory=list)
+    candidates: Candidates | None = None  # rows that may be revealed: of all layers,
+    held: dict[int, LayerStatistics] = field(default_factory=dict)  # or what to compute them from
+
+    def take(self, captured: Captured) -> None:
+        """While it is recorded: the kernels that pack are the last ones of the forward."""
+        bits, end = [], 0
+        for whole in wholes(captured):
+            values = whole.values
+            values = values.int() if values.dtype == torch.int64 else values
+            start, end = end, end + values.numel()
+            empty = replace(whole, values=values.new_empty(0))
+            self.cells.append(Cell(empty, tuple(values.shape), start, end, _HOST[values.dtype]))
+            bits.append(values.flatten().view(torch.int32))
+        if bits:
+            self.flat = torch.cat(bits)
+        self.candidates = captured.detached().stacked
+        self.held = {
+            layer: LayerStatistics(held=one.held)
+            for layer, one in captured.layers.items()
+            if one.held is not None
+        }
+
+    def record(self, step: int, places: Places, dtype: np.dtype, outbox: Outbox) -> None:
+        """One step of a batch, as `steps.record` does it from layers."""
+        begin(step, places)
+        if self.flat is None:
+            return
+        parts: list[Part] = []
+        for cell in self.cells:
+            for pick, place in parts_of(cell.whole, cell.shape, places, dtype, 0):
+                parts.append((_of_cell(cell, pick), place))
+        outbox.post_parts(self.flat.clone(), parts)
+
+    def rows_of(self, captured: Captured) -> Captured:
+        """With the candidates, in memory of their own."""
+        if self.candidates is None:
+            return captured
+        kept = self.candidates
+        own = Candidates(kept.key.clone(), kept.weight.clone(), kept.flow.clone())
+        return replace(captured, layers={}, stacked=own)
+
+
+def _of_cell(cell: Cell, pick: Pick) -> Pick:
+    def picked(flat: np.ndarray) -> np.ndarray:
+        return pick(flat[cell.start : cell.stop].view(cell.kind).reshape(cell.shape))
+
+    return picked
+
+
+@dataclass(eq=False)
+class Packing:
+    """The capture as part of a forward that is recorded (`models/graphs.py`), which also packs."""
+
+    capture: Capture
+    left: Packed | None = None  # by the latest forward, if it was replayed
+
+    def key(self) -> Hashable:
+        return self.capture.key()
+
+    def owns(self, handler: object) -> bool:
+        return self.capture.owns(handler)
+
+    def launching(self) -> float:
+        return self.capture.launching()
+
+    def inputs(self) -> dict[str, Tensor]:
+        return self.capture.inputs()
+
+    @contextmanager
+    def recording(self, inputs: dict[str, Tensor], visible: Visibility) -> Iterator[Packed]:
+        packed = Packed()
+        with self.capture.recording(inputs, visible) as captured:
+            yield packed
+        if captured is not None:
+            packed.take(captured)
+
+    def replayed(self, left: Packed) -> None:
+        self.left = left
+        self.capture.replayed(left.held)

@@ -1,0 +1,156 @@
+"""A trace that is written while it is recorded: a zarr 3 store that says how far it is, and opens.
+
+Each statistic is an array with room for every step; a step is a chunk of it, written once. The root's
+attributes are replaced when a step is there whole, so that whoever ends the writer leaves the steps before.
+`finish` adds what is known at the end only (tokens, text) and seals the store as `store.save` does.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+from numpy.dtypes import StringDType
+
+from ..errors import TraceError
+from . import store
+from .checked import ROOT, damaged
+from .tokens import shared
+
+PROGRESS = "floatscope_unfinished"  # an attribute of the root
+CANVAS = "canvas_at_step"  # the input of each step, until the trace has its own
+
+
+class Unfinished:
+    """The store of one prompt, as it is written."""
+
+    def __init__(self, path: Path, room: int, about: Mapping[str, Any]) -> None:
+        """`about`: attributes and coordinates that are known before the first step."""
+        store.require_free(path, False)
+        self.path, self.room, self.written = path, room, 0
+        self._about = dict(about)
+        try:
+            path.mkdir(parents=True)
+            self._say()
+            self._group = zarr.open_group(str(path), mode="r+", zarr_format=3)
+            self._arrays: dict[str, zarr.Array[Any]] = {}
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def write(self, step: int, arrays: Mapping[str, tuple[Sequence[str], np.ndarray]]) -> None:
+        """The next kept step, whole; dimensions come with each array."""
+        try:
+            for name, (dims, values) in arrays.items():
+                if name not in self._arrays:
+                    self._arrays[name] = self._group.create_array(
+                        name,
+                        shape=(self.room, *values.shape),
+                        chunks=(1, *values.shape),
+                        dtype=values.dtype,
+                        compressors=None,  # numbers like these shrink little, and slowly
+                        fill_value=np.nan if values.dtype.kind == "f" else -1,
+                        dimension_names=("step", *dims),
+                    )
+                self._arrays[name][self.written] = values
+            self.written += 1
+            self._about["steps"] = [*self._about.get("steps", []), step]
+            self._say()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def finish(self, data: xr.Dataset, schema: int) -> Path:
+        """With all that is not there yet; its sizes say which part of the room was needed."""
+        shutil.rmtree(self.path / CANVAS, ignore_errors=True)
+        for name, array in self._arrays.items():
+            if name != CANVAS:
+                dims = _dims(array)
+                sizes = zip(dims, array.shape, strict=True)
+                array.resize(tuple(data.sizes.get(dim, n) for dim, n in sizes))
+        text = {
+            name: array.astype(StringDType())
+            for name, array in data.variables.items()
+            if array.dtype.kind in "OU"
+        }
+        try:
+            data.assign_coords(text).to_zarr(self.path, mode="a", zarr_format=3, consolidated=False)
+            store.seal(self.path, schema)
+        except OSError as error:
+            raise self._failed(error) from error
+        return self.path
+
+    def _say(self) -> None:
+        """How far it is: whole or as before."""
+        attributes = {PROGRESS: {**self._about, "room": self.room}}
+        root = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
+        beside = self.path / f"{ROOT}.new"
+        beside.write_text(json.dumps(root), encoding="utf-8")
+        os.replace(beside, self.path / ROOT)
+
+    def _failed(self, error: OSError) -> TraceError:
+        return TraceError(
+            f"{self.path} could not be written: {error.strerror or error}",
+            f"{self.written} steps are there, and Trace.load opens them.",
+        )
+
+
+def _dims(array: "zarr.Array[Any]") -> tuple[str, ...]:
+    names = getattr(array.metadata, "dimension_names", None) or ()
+    return tuple(map(str, names))
+
+
+def progress(path: Path) -> dict[str, Any] | None:
+    """What an unfinished store says of itself; None where there is none."""
+    try:
+        attributes = json.loads((path / ROOT).read_text(encoding="utf-8"))["attributes"]
+        found: dict[str, Any] | None = None if store.is_sealed(attributes) else attributes[PROGRESS]
+        return found
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def load(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
+    """The steps that are there. Of tokens their ids are known; what came of the last step is not."""
+    steps = about["steps"]
+    variables: dict[str, Any] = {}
+    try:
+        for one in sorted(path.glob(f"*/{ROOT}")) if steps else ():
+            array = zarr.open_array(str(one.parent), mode="r", zarr_format=3)
+            if _dims(array)[:1] == ("step",) and array.shape[0] == about["room"]:
+                variables[one.parent.name] = (_dims(array), array[: len(steps)])
+    except Exception as error:  # zarr's own for damaged metadata are of many kinds
+        raise damaged(path, f"its steps cannot be opened ({type(error).__name__})") from error
+    canvas = variables.pop(CANVAS)[1] if steps else np.zeros((0, len(about["region"])), np.int64)
+    ids = [f"<{i}>" if i >= 0 else "" for i in canvas.ravel().tolist()]
+    last = canvas[-1].tolist() if steps else []
+    mask, start = about["attributes"]["mask_id"], about["attributes"]["prompt_length"]
+    masked = canvas == (-2 if mask < 0 else mask)
+    masked[:, :start] = False
+    coords: dict[str, Any] = {
+        "step": steps,
+        **{name: about[name] for name in ("layer", "head")},
+        **{name: np.array(about[name], np.str_) for name in ("group", "source", "target")},
+        "key": np.arange(canvas.shape[1]),
+        "region": ("key", np.array(about["region"], np.str_)),
+        "final_token": (
+            "key",
+            np.array([f"<{i}>" for i in last] or [""] * canvas.shape[1], np.str_),
+        ),
+        "token": shared(ids, ("step", "key"), canvas.shape),
+        "masked": (("step", "key"), masked),
+    }
+    if "entropy" in variables:
+        coords["query"] = np.arange(canvas.shape[1])
+    variables["canvas"] = (("state", "key"), canvas.astype(np.int32))
+    variables["change"] = (("tick", "key"), np.zeros(canvas.shape, np.int8))
+    used = {dim for dims, _ in variables.values() for dim in dims}
+    for name in ("group", "source", "target"):
+        if name not in used:
+            coords.pop(name)
+    data = xr.Dataset(variables, coords)
+    data.attrs = {**about["attributes"], "unfinished": f"{len(steps)} of {about['room']} steps"}
+    return data

@@ -1,0 +1,332 @@
+"""Forwards that are recorded and replayed: the same numbers as launched ones, when it pays, never a crash.
+
+There is no GPU here: a stand-in does what a graph does, by running the recorded call again on the buffers
+and writing into the tensors that it gave the first time. bench/gpu.py checks real ones, bit for bit.
+"""
+
+import gc
+import weakref
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+import pytest
+import torch
+from transformers import masking_utils
+
+import floatscope as fs
+from floatscope.attention.cpu import norms
+from floatscope.decode import replay
+from floatscope.models import graphs, seam, tiny
+
+PROMPTS = ["Hello", "Something rather longer than the first", "abc"]
+STEPS = 8
+SMALL = tiny.Shape(layers=1, width=16, heads=2, kv_heads=1)
+
+
+def fill(old, new):
+    """Into what was given first goes what has come of it now; without a new one, nothing of use."""
+    if isinstance(old, torch.Tensor):
+        if new is None:
+            old.fill_(-7 if old.dtype is not torch.bool else True)
+        else:
+            old.copy_(new)
+    elif is_dataclass(old):
+        for f in fields(old):
+            fill(getattr(old, f.name), None if new is None else getattr(new, f.name))
+    elif isinstance(old, dict):
+        for name, value in old.items():
+            fill(value, None if new is None else new[name])
+    elif isinstance(old, list | tuple):
+        for n, value in enumerate(old):
+            fill(value, None if new is None else new[n])
+
+
+class Again:
+    """Records and replays on a CPU."""
+
+    replays = records = 0
+
+    def record(self, body):
+        Again.records += 1
+        self.body, self.result = body, body()
+        fill(self.result, None)  # a recording computes nothing
+        return self.result
+
+    def replay(self):
+        Again.replays += 1
+        fill(self.result, self.body())
+
+
+@pytest.fixture
+def replaying(monkeypatch):
+    Again.replays = Again.records = 0
+    monkeypatch.setattr(replay, "usable", lambda model: model.graphs)
+    monkeypatch.setattr(replay, "least_forwards", lambda *_: 4)
+    monkeypatch.setattr(graphs, "new_graph", lambda store: Again())
+    monkeypatch.setattr(graphs, "reserved", lambda: 0)
+    monkeypatch.setattr(graphs, "free_memory", lambda: 1)
+    monkeypatch.setattr(graphs, "_stores", weakref.WeakKeyDictionary())
+    replay._notice.cache_clear()
+
+
+def launched(model, run):
+    model.graphs = False
+    try:
+        return run()
+    finally:
+        model.graphs = True
+
+
+SAMPLERS = {
+    "plain": fs.Confidence(length=8, steps=STEPS),
+    "blocks": fs.Confidence(length=8, steps=STEPS, block_length=4),
+    "guided": fs.Confidence(length=8, steps=STEPS, cfg=1.0, temperature=0.5),
+    "adaptive": fs.Threshold(length=8, threshold=0.9),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("family", ["LLaDA", "Dream"])
+def test_replayed_decodings_are_the_launched_ones(replaying, models, family, name):
+    model, sampler = models[family], SAMPLERS[name]
+    expected = launched(model, lambda: model.generate(PROMPTS, sampler))
+    for one, other in zip(model.generate(PROMPTS, sampler), expected, strict=True):
+        np.testing.assert_array_equal(one.canvas, other.canvas)
+        np.testing.assert_array_equal(one.confidence, other.confidence)
+    assert Again.replays > 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"groups": "regions", "heads": [1, 3], "layers": [0, 2]}, {"steps": slice(0, None, 2)}],
+    ids=["everything", "some heads", "some steps"],
+)
+def test_replayed_traces_are_the_launched_ones(replaying, models, options):
+    """Every statistic of every step, of prompts of several lengths."""
+    model, sampler = models["LLaDA"], SAMPLERS["plain"]
+    keep = sorted(set(fs.STATISTICS) - {"lens", "kv_drift", "experts"})
+    expected = launched(model, lambda: model.trace(PROMPTS, sampler, keep=keep, **options))
+    found = model.trace(PROMPTS, sampler, keep=keep, **options)
+    assert Again.replays > 2
+    for one, other in zip(found, expected, strict=True):
+        assert set(one.data.variables) == set(other.data.variables)
+        for variable in other.data.variables:
+            np.testing.assert_array_equal(one.data[variable], other.data[variable], variable)
+
+
+def test_a_short_decoding_is_launched_until_it_has_come_often(replaying, models):
+    model, short = models["LLaDA"], fs.Confidence(length=3, steps=3, stop_at_eos=False)
+    model.generate("Hello", short)
+    assert (Again.records, Again.replays) == (0, 0)
+    model.generate("Hello", short)  # three were launched before, three are to come
+    assert (Again.records, Again.replays) == (1, 3)
+
+
+def test_another_shape_is_another_recording(replaying, models):
+    model = models["LLaDA"]
+    for prompt, records in (("Hello", 1), ("Hello, you", 2), ("Hello", 2)):
+        model.generate(prompt, SAMPLERS["plain"])
+        assert Again.records == records
+
+
+def test_recording_pays_where_launching_is_what_takes_long(models):
+    model = models["LLaDA"]
+    few, many = (replay.least_forwards(model, tokens) for tokens in (16, 10**9))
+    assert 2 <= few < 3 and many == float("inf")
+    half = 0.5 * replay.OPERATIONS * model.n_layers * replay.LAYER / (2 * model.n_parameters)
+    assert replay.least_forwards(model, round(half)) == pytest.approx(4, rel=0.01)
+    assert replay.least_forwards(model, round(half), beside=replay.LAYER) < 3
+
+
+def test_no_graphs_without_cuda_nor_where_they_are_switched_off(models, monkeypatch):
+    model = models["LLaDA"]
+    assert model.graphs and not replay.usable(model)
+    monkeypatch.setenv(graphs.SWITCH, "0")
+    assert not graphs.allowed()
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    assert replay.usable(model)
+    monkeypatch.setattr(model, "graphs", False)
+    assert not replay.usable(model)
+
+
+FIXED = {
+    "sink": fs.SinkToken(token=5),
+    "heads": fs.AblateHeads(heads=((0, 1), (2, 0)), steps=slice(0, 5)),
+    "force": fs.ForceToken(position=1, token=9, step=3),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_what_is_the_same_at_every_step_is_replayed(replaying, models, name):
+    model, sampler = models["LLaDA"], SAMPLERS["plain"]
+    with FIXED[name](model):
+        expected = launched(model, lambda: model.trace(PROMPTS, sampler, keep=["mass"]))
+        found = model.trace(PROMPTS, sampler, keep=["mass"])
+    assert Again.replays > 2
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one.canvas, other.canvas)
+        np.testing.assert_array_equal(one.mass, other.mass)
+
+
+def test_what_depends_on_the_step_is_launched_with_a_notice(replaying, models):
+    model, sampler = models["LLaDA"], SAMPLERS["plain"]
+    with fs.MaskColumns(k=2)(model):
+        with pytest.warns(UserWarning, match=r"MaskColumns\(k=2\) does depends on the step"):
+            model.generate("Hello", sampler)
+        model.generate("Hello", sampler)  # said once
+    with pytest.warns(UserWarning, match="'lens'"):
+        model.trace("Hello", sampler, keep=["lens"])
+
+    def take_part(call, proceed):
+        return proceed(call)
+
+    with seam.attached(model.net, take_part):
+        with pytest.warns(UserWarning, match="take_part takes part in the forward"):
+            model.generate("Hello", sampler)
+    with pytest.warns(UserWarning, match="_take.<locals>.hook takes part"):
+        model.activations("Hello", sampler, out="activations-of-a-replay", steps=0)
+    assert Again.records == 0
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_recording_that_fails_is_launched(replaying, models, monkeypatch):
+    model, sampler = models["LLaDA"], SAMPLERS["plain"]
+    expected = launched(model, lambda: model.trace("Hello", sampler))
+
+    class Failing(Again):
+        def record(self, body):
+            Again.records += 1
+            body()
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(graphs, "new_graph", lambda store: Failing())
+    with pytest.warns(UserWarning, match="could not be recorded .RuntimeError.'operation not perm"):
+        found = model.trace("Hello", sampler)
+    assert Again.records == 1  # not tried again
+    np.testing.assert_array_equal(found.mass, expected.mass)
+
+
+def test_graphs_of_weights_that_have_moved_are_let_go(replaying, tmp_path):
+    model = fs.load(tiny.write("LLaDA", tmp_path / "one", SMALL), check=False)
+    model.generate("Hello", SAMPLERS["plain"])
+    store = graphs.store_of(model.net)
+    assert len(store.recorded) == 1
+    norm = model.net.model.norm
+    norm.weight = torch.nn.Parameter(norm.weight.detach() * 2)
+    moved = model.generate("Hello", SAMPLERS["plain"])
+    expected = launched(model, lambda: model.generate("Hello", SAMPLERS["plain"]))
+    np.testing.assert_array_equal(moved.confidence, expected.confidence)
+    assert Again.records == 2
+    store.bytes = 1  # of one byte that is free
+    store.part()
+    assert not store.recorded
+
+
+def test_at_most_so_many_are_kept(replaying):
+    store = graphs.Store()
+    for n in range(graphs._MOST + 3):
+        store.record(n, {"x": torch.zeros(2)}, lambda buffers: buffers["x"] + 1)
+    assert list(store.recorded) == list(range(3, graphs._MOST + 3))
+    assert store.known(4).replay({"x": torch.ones(2)}).tolist() == [2, 2]
+    assert list(store.recorded)[-1] == 4
+
+
+def test_a_network_is_not_kept_by_its_graphs(replaying, models):
+    """They are kept by the network: what they hold must not lead back to it."""
+    model = models["LLaDA"]
+    with fs.SinkToken(token=5)(model):
+        model.trace("Hello", SAMPLERS["plain"])
+    store = graphs.store_of(model.net)
+    ((key, recorded),) = store.recorded.items()
+    reached, new = set(), [key, recorded.buffers, recorded.result, *store.launched]
+    while new:
+        one = new.pop()
+        if id(one) not in reached and not isinstance(one, type):
+            reached.add(id(one))
+            new += gc.get_referents(one)
+            assert not isinstance(one, torch.nn.Module | fs.Model), type(one)
+    assert len(reached) > 50
+
+
+def test_no_mask_is_made_while_transformers_believes_it_is_traced(models, monkeypatch):
+    """It does while a graph is recorded; a mask that hides nothing would cost SDPA its fast ways."""
+    model, masks = models["LLaDA"], []
+    monkeypatch.setattr(masking_utils, "is_tracing", lambda *_: True)
+
+    def look(call, proceed):
+        masks.append(call.mask)
+        return proceed(call)
+
+    ids = torch.arange(6)[None]
+    with seam.attached(model.net, look):
+        logits = model.logits(ids)
+    assert masks == [None] * model.n_layers
+    monkeypatch.undo()
+    assert torch.equal(logits, model.logits(ids))
+
+
+def test_weights_that_count_no_changes_are_trusted_for_a_trace(models, monkeypatch):
+    with torch.inference_mode():
+        o_proj = torch.nn.Linear(16, 16, bias=False)
+    module = torch.nn.Module()
+    module.o_proj = o_proj
+    calls, qr = [], torch.linalg.qr
+    monkeypatch.setattr(torch.linalg, "qr", lambda *a, **k: calls.append(1) or qr(*a, **k))
+    for trusted, expected in ((True, 1), (False, 2)):
+        calls.clear()
+        with norms.trusting([module] if trusted else []):
+            for _ in range(2):
+                norms._factor(module, 8)
+        assert len(calls) == expected
+    assert norms.versions([module]) is None
+    assert norms.versions(seam.attention_modules(models["LLaDA"].net)) is not None
+
+
+class Broken:
+    """A graph whose recording CUDA has ended: torch's own end stops at the error."""
+
+    def __init__(self, failures):
+        self.failures, self.calls = failures, []
+
+    def capture_end(self):
+        self.calls.append("end")
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    def reset(self):
+        self.calls.append("reset")
+
+
+def test_a_failed_recording_is_cleaned_up_or_nothing_is_recorded_any_more(models, monkeypatch):
+    """bench/gpu.py does it to a real one, draws random numbers and records again."""
+    monkeypatch.setattr(graphs, "_given_up", [])
+    monkeypatch.setattr(graphs, "_failed", [])
+    plain = Broken(0)
+    graphs._abandon(plain, None, torch.zeros(1))
+    assert plain.calls == ["end", "reset"] and graphs.trusted()
+    monkeypatch.setattr(graphs.ctypes, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
+    stream = type("Stream", (), {"cuda_stream": 0})()
+    with pytest.warns(UserWarning, match="nothing is recorded in this process any more"):
+        graphs._abandon(Broken(1), stream, torch.zeros(1))
+    assert not graphs.trusted() and len(graphs._failed) == 2  # kept: torch may still ask them
+    model = models["LLaDA"]
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    assert not replay.usable(model)
+
+
+def test_after_a_failure_the_next_recording_has_a_pool_of_its_own(replaying, monkeypatch):
+    class Failing:
+        def record(self, body):
+            raise RuntimeError("no")
+
+    store = graphs.Store()
+    store._pool = old = object()
+    monkeypatch.setattr(graphs, "new_graph", lambda store: Failing())
+    with pytest.raises(RuntimeError, match="no"):
+        store.record("key", {}, lambda buffers: None)
+    assert store._pool is not old and not store.recorded

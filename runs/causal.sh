@@ -9,7 +9,11 @@ shift || true
 floatscope study ablation tracing lens --model pair/mdm --model pair/arm --data world:four --limit 24 \
     --questions 24 --side-questions 16 --length 8 --steps 8 --view 0 --shard 4 --device cpu \
     --out "$dir/pair" "$@"
-floatscope study ablation --model twin/mdm --data world:four --questions 16 --side-questions 2 \
-    --length 8 --steps 8 --view 0 --shard 2 --device cpu --out "$dir/twin-ablation" "$@"
-floatscope study tracing lens --model twin/mdm --data world:four --limit 8 --questions 8 \
-    --length 8 --steps 8 --view 0 --shard 2 --device cpu --out "$dir/twin-tracing" "$@"
+# Claim 11's rule was changed after a first run with seed 0: it is decided on other questions, of seed 1.
+floatscope study ablation --model pair/mdm --model pair/arm --data world:four --seed 1 --questions 40 \
+    --side-questions 16 --length 8 --steps 8 --view 0 --shard 20 --controls 3 --device cpu \
+    --out "$dir/pair-ablation" "$@"
+floatscope study ablation --model twin/mdm --data world:four --seed 1 --questions 40 --side-questions 8 \
+    --length 8 --steps 8 --view 0 --shard 20 --controls 3 --device cpu --out "$dir/twin-ablation" "$@"
+floatscope study tracing lens --model twin/mdm --data world:four --limit 8 --questions 20 \
+    --length 8 --steps 8 --view 0 --shard 10 --device cpu --out "$dir/twin-tracing" "$@"

@@ -176,11 +176,15 @@ class Model:
         return self.forward(ids, every, self.visibility(ids.shape[1], ids.shape[1], padding))
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
-        """Each token as a person reads it; its id in angle brackets where there is no tokenizer."""
+        """Each token as a person reads it; its id in angle brackets where there is no tokenizer.
+
+        A NUL is written \\x00: an array of texts would lose it at a text's end.
+        """
         if self.tokenizer is None:
             return [f"<{i}>" if i >= 0 else "" for i in ids]
         with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):
-            return [self.tokenizer.decode([i]) if i >= 0 else "" for i in ids]
+            texts = [self.tokenizer.decode([i]) if i >= 0 else "" for i in ids]
+        return [text.replace("\0", r"\x00") for text in texts]
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of an answer: up to its end token, without special tokens."""

@@ -68,6 +68,11 @@ class Model:
         gates = parts.routers(self.net).values()
         return max((len(gate.weight) for gate in gates), default=0)  # type: ignore[arg-type]
 
+    @cached_property
+    def reaches(self) -> tuple[int | None, ...]:
+        """Of each layer, how far a row sees to either side; None: everything that it may."""
+        return self.family.reaches(self.net.config) or (None,) * self.n_layers
+
     @property
     def vocab_size(self) -> int:
         return int(self.net.config.vocab_size)

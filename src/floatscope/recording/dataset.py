@@ -1,12 +1,13 @@
 """From recorded arrays to one labelled dataset: names, coordinates, nulls; no measuring."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from ..decode.loop import AnySampler
 from ..models import Model
@@ -79,13 +80,18 @@ def assemble(
     variables |= _happenings(decoding)
     sizes = [int((decoding.canvas[t] >= 0).sum()) for t in kept]
     offset = model.grid.offset(model.block, n_prompt)
+    far = [model.reaches[layer] for layer in layers]
+    reaches = [None if r is None or r >= size - 1 else r for r in far]  # no less than everything
     for name, of in (("null", uniform.mass), ("visible", uniform.visible_queries)) if kept else ():
-        rows_of = [
-            of(model.direction, model.block, n, offset=offset, current=current(decoding, t, model))
-            for n, t in zip(sizes, kept, strict=True)
-        ]
-        array = np.stack([_widen(np.asarray(r, np.float32), size) for r in rows_of])
-        variables[name] = (("step", "key"), array)
+        by_reach = {  # of rows that see everything, and of those of local layers
+            reach: _by_step(of, model, decoding, kept, sizes, offset, reach)
+            for reach in {None, *reaches}
+        }
+        if set(reaches) <= {None}:
+            variables[name] = (("step", "key"), by_reach[None])
+        else:
+            parts = np.stack([by_reach[reach] for reach in reaches], axis=1)
+            variables[name] = (("step", "layer", "key"), parts)
     if decoding.cache in (None, "exact"):
         recorded.stale.clear()
     elif kept:
@@ -122,9 +128,29 @@ def assemble(
     }
     if decoding.cache is not None:
         data.attrs["cache"] = decoding.cache
+    if any(reach is not None for reach in model.reaches):
+        data.attrs["reaches"] = [-1 if reach is None else reach for reach in model.reaches]
     if model.block is not None:
         data.attrs |= {"grid": str(model.grid), "grid_offset": offset}
     return data
+
+
+def _by_step(
+    of: Callable[..., np.ndarray],
+    model: Model,
+    decoding: Decoding,
+    kept: list[int],
+    sizes: list[int],
+    offset: int,
+    reach: int | None,
+) -> Float[np.ndarray, "t k"]:
+    """One of the scales of uniform attention at every kept step; NaN where a key is not there yet."""
+    rule = {"offset": offset, "reach": reach}
+    rows = [
+        of(model.direction, model.block, n, current=current(decoding, t, model), **rule)
+        for n, t in zip(sizes, kept, strict=True)
+    ]
+    return np.stack([_widen(np.asarray(r, np.float32), decoding.canvas.shape[1]) for r in rows])
 
 
 def current(decoding: Decoding, step: int, model: Model) -> int | None:

@@ -35,6 +35,7 @@ class Foresight(Measure):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("known", "before", "early"), "share"),
         "waits": "positions × steps",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from published import FORWARDS, read
+from rich.console import Console
 from test_families import PROMPT, SAMPLER, compare, compare_lens
 
 import floatscope as fs
@@ -13,7 +14,10 @@ from floatscope.interventions import columns
 from floatscope.measures import nulls
 from floatscope.measures.regions import passages_of
 from floatscope.models import seam, tiny
+from floatscope.report.catalogue import Catalogue
 from floatscope.report.pack import scene_of
+from floatscope.trace.chosen import attention_map
+from floatscope.trace.summary import _layers
 
 REACH = 14  # to either side, of layers 1 and 2; layer 0 sees everything
 LOCAL = (False, True, True)
@@ -141,6 +145,10 @@ def test_measures_follow_or_refuse(trace):
             measure(trace)
     with pytest.raises(fs.UsageError, match="the viewer has one level of chance"):
         scene_of(trace)
+    assert trace._repr_html_() is None
+    assert (
+        "the viewer has one level" in Catalogue("t", ["a"], {"a": trace}.get).index()["left_out"][0]
+    )
     with pytest.raises(fs.UsageError, match="perturbation has one level"):
         fs.perturbation([trace], [trace])
 
@@ -185,3 +193,23 @@ def test_columns_are_hidden_by_the_lift_of_their_layer(model):
     assert hidden.canvas.shape == plain.shape
     with pytest.raises(fs.UsageError, match="SinkToken: layers of .* see a window"):
         fs.SinkToken()(model).__enter__()
+
+
+def test_what_is_shown_of_a_layer_has_its_own_level_of_chance(trace):
+    n = trace.data.sizes["key"]
+    lift = trace.mass.mean(["step", "head"]).values / (evenly(n).sum(1) / n)
+    close(trace.lift.mean(["step", "head"]), lift)
+    drawn = attention_map(trace.data, trace.mass, trace.null, "layer", "position", lift=True)
+    np.testing.assert_allclose(drawn, lift, rtol=1e-5)
+    console = Console(width=200, record=True)
+    console.print(_layers(trace))
+    table = console.export_text()
+    assert all(f"{one:.2f}×" in table for one in lift[:, 0])
+
+
+def test_prompts_of_one_length_share_a_mask(model):
+    prompts = ["Hello there", "Hullo where"]
+    for prompt, one in zip(prompts, model.trace(prompts, SAMPLER), strict=True):
+        alone = model.trace(prompt, SAMPLER)
+        for name in set(one.data) - {"row_key"}:
+            np.testing.assert_allclose(one.data[name], alone.data[name], atol=1e-6, err_msg=name)

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from ..errors import UsageError
 from .family import Direction
 
 
@@ -39,7 +40,10 @@ class Visibility:
         if reach is None or reach >= self.keys - 1:
             return self
         if self.direction is not Direction.BIDIRECTIONAL:
-            raise NotImplementedError("a window of a model that does not see in both directions")
+            raise UsageError(
+                f"layers that see a window, in a model that is {self.direction}",
+                "Load it without direction=...: it sees in both.",
+            )
         if reach not in self._narrower:
             self._narrower[reach] = replace(self, reach=reach)
         return self._narrower[reach]

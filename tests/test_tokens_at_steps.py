@@ -7,14 +7,19 @@ import xarray as xr
 from tiny_models import CAUSAL, EVERY, FAMILIES, sampler_for
 
 import floatscope as fs
+from floatscope.report.words import words
 from floatscope.trace import store
 
 PROMPT = "Hello, my friend"
 
 
 def spelled(model, ids):
-    """By the tokenizer itself, one token at a time; nothing where nothing stands yet."""
-    return [[model.tokenizer.decode([i]) if i >= 0 else "" for i in row] for row in ids.tolist()]
+    """By the tokenizer itself, one token at a time, a NUL as \\x00; nothing where nothing stands yet."""
+    text = {
+        i: model.tokenizer.decode([i]).replace(chr(0), r"\x00")
+        for i in set(ids.ravel().tolist()) - {-1}
+    }
+    return [[text.get(i, "") for i in row] for row in ids.tolist()]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -36,6 +41,17 @@ def test_every_family_tells_the_text_it_decoded(models, family):
     assert trace.text == plain.text
     assert trace.raw_text == model.tokenizer.decode(plain.answer_ids)
     assert trace.data["token"].values.tolist() == spelled(model, plain.canvas[:-1])
+
+
+def test_a_nul_is_seen_wherever_tokens_are_shown(llada, tmp_path):
+    """numpy's texts lose a NUL at their end: it is written out, in a trace, a stored one and a page."""
+    nul = next(i for i in range(llada.vocab_size) if llada.tokenizer.decode([i]) == chr(0))
+    trace = llada.trace([5, nul, 7], fs.Confidence(length=4, steps=2))
+    for one in (trace, fs.Trace.load(trace.save(tmp_path / "t.zarr"))):
+        assert (one.data["token"].values[:, 1] == r"\x00").all()
+        assert one.data["final_token"].values[1] == r"\x00"
+        assert r"\x00" in words(one, np.array([0, 1]))["vocabulary"]
+    assert llada.pattern(trace, step=0, layer=0, head=0)["token"].values[1] == r"\x00"
 
 
 @pytest.mark.parametrize("family", CAUSAL)

@@ -20,7 +20,6 @@ DENOISING = {
 }
 # Every sampler as it comes, and with the settings that take another way through the code.
 EVERY = {name: kind(length=8) for name, kind in DENOISING.items()} | {
-    "sdar": fs.SDAR(length=8, seed=1),  # draws no NUL, which an array of texts cannot end with
     "confidence, few steps": fs.Confidence(length=8, steps=4),
     "confidence, blocks": fs.Confidence(length=8, steps=6, block_length=4),
     "entropy, few steps": fs.Entropy(length=8, steps=3),

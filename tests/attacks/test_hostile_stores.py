@@ -135,14 +135,14 @@ def test_what_a_killed_save_moved_aside_is_named(saved):
 
 
 def test_a_faster_writer_is_not_replaced_unasked(trace, tmp_path, monkeypatch):
-    seal, path = store._seal, tmp_path / "t.zarr"
+    seal, path = store.seal, tmp_path / "t.zarr"
 
     def overtaken(partial, schema):
         seal(partial, schema)
         if not path.exists():
             shutil.copytree(OLD, path)
 
-    monkeypatch.setattr(store, "_seal", overtaken)
+    monkeypatch.setattr(store, "seal", overtaken)
     with pytest.raises(fs.TraceError, match="exists"):
         trace.save(path)
     assert "floatscope_seal" not in (path / "zarr.json").read_text()  # theirs

@@ -60,7 +60,8 @@ def with_lse(view: View, attend: Callable[[], object] | None = None) -> View:
 
 def columns(view: View) -> Columns:
     """Score, cosine and norms of each key: what needs q and k alone."""
-    return vectors.columns(view) if _kernels_at(view.query) else blocked.columns(view)
+    kernels = _kernels_at(view.query) and view.visible.reach is None  # these know no window
+    return vectors.columns(view) if kernels else blocked.columns(view)
 
 
 def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:

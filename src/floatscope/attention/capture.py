@@ -53,14 +53,24 @@ class Forward:
     # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
     predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
     _elsewhere: dict[torch.device, "Forward"] = field(default_factory=dict)
+    _narrower: dict[int, "Forward"] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> "Forward":
         """The same for a layer on another device; made once for each."""
         if self.labels.region.device == device:
             return self
         if device not in self._elsewhere:
-            self._elsewhere[device] = moved(replace(self, _elsewhere={}), device)
+            self._elsewhere[device] = moved(replace(self, _elsewhere={}, _narrower={}), device)
         return self._elsewhere[device]
+
+    def within(self, reach: int | None) -> "Forward":
+        """The same for a layer that sees so far to either side; made once for each."""
+        visible = self.visible.within(reach)
+        if reach is None or visible is self.visible:
+            return self
+        if reach not in self._narrower:
+            self._narrower[reach] = replace(self, visible=visible, _elsewhere={}, _narrower={})
+        return self._narrower[reach]
 
     @cached_property
     def settling(self) -> Labels:
@@ -79,8 +89,7 @@ class Forward:
     @cached_property
     def max_entropy(self) -> Float[Tensor, "b 1 q"]:
         """ln of the number of visible keys; NaN for one key, whose entropy has no scale."""
-        visible = self.visible
-        count = (visible.last_visible - visible.padding[:, None] + 1).clamp(min=1)
+        count = self.visible.count
         return torch.where(count > 1, count.float().log(), torch.nan)[:, None]
 
 
@@ -389,7 +398,7 @@ class Capture:
         forward = self._forward
         if forward is None:  # a forward that nobody asked about, such as guidance's second one
             return proceed(call)
-        forward = forward.on(call.query.device)
+        forward = forward.on(call.query.device).within(self.model.reaches[call.layer])
         self._calls += 1
         wanted = call.layer in self._layers
         rolling = "rollout" in self.keep

@@ -108,6 +108,8 @@ class Forwards:
                 raise CannotReplay(f"{name} takes part in the forward")
         if _get_current_dispatch_mode() is not None:
             raise CannotReplay("a dispatch mode listens")
+        if any(reach is not None for reach in self.model.reaches):
+            raise CannotReplay("its layers see different distances")
         visible = state.visible
         rule = tuple(
             (f.name, getattr(visible, f.name))

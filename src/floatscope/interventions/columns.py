@@ -74,18 +74,23 @@ def attended(
     view = View.of(call, visible, labels)
     view = backend.with_lse(view, lambda: seam.stock(call))
     sums = backend.sums(view, entropy=False, regions=False)
-    seen = (visible.last_visible - visible.padding[:, None] + 1).clamp(min=1)  # keys, by row
     viewers = _over_viewers(visible, real.double())
-    return ColumnSums(sums.column_sum[:, 0], viewers, _over_viewers(visible, real / seen.double()))
+    even = _over_viewers(visible, real / visible.count.double())
+    return ColumnSums(sums.column_sum[:, 0], viewers, even)
 
 
 def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Tensor, "b 1 k"]:
-    """For each key the sum of a row's value over those who see it: whoever does, every later row does."""
+    """For each key the sum of a row's value over those who see it: whoever does, every later row does,
+    up to the end of its window."""
     last = visible.last_visible.contiguous()  # (b, q), never falling
     keys = torch.arange(visible.keys, device=last.device).expand(len(last), -1).contiguous()
     first = torch.searchsorted(last, keys)
     suffix = pad(value.flip(1).cumsum(1).flip(1), (0, 1))
-    return (suffix.gather(1, first) * visible.key_is_real)[:, None].float()
+    total = suffix.gather(1, first)
+    if visible.reach is not None:
+        behind = torch.searchsorted(visible.first_visible.contiguous(), keys, right=True)
+        total = total - suffix.gather(1, behind)
+    return (total * visible.key_is_real)[:, None].float()
 
 
 def top(

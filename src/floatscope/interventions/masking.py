@@ -118,9 +118,11 @@ class ActingMask(Acting):
     def visible(self, call: seam.Call) -> Visibility:
         """Who sees whom: as the decoding says, or as a lone forward without padding does it."""
         if self.state is not None:
-            return self.state.visible
-        padding = torch.zeros(len(call.query), dtype=torch.long, device=call.query.device)
-        return self.model.visibility(call.query.shape[2], call.key.shape[2], padding)
+            visible = self.state.visible
+        else:
+            padding = torch.zeros(len(call.query), dtype=torch.long, device=call.query.device)
+            visible = self.model.visibility(call.query.shape[2], call.key.shape[2], padding)
+        return visible.within(self.model.reaches[call.layer])
 
     def prompt_keys(self, state: State) -> Bool[Tensor, "b 1 k"]:
         real = state.visible.key_is_real

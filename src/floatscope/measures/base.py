@@ -15,6 +15,7 @@ import xarray as xr
 from ..errors import UsageError
 from ..registry import Registry
 from ..trace import Trace
+from ..trace.windows import require_global
 from .default_plot import default_plot
 from .result import Result, summarise
 from .style import Figure
@@ -29,6 +30,8 @@ class Measure:
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
     units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
     needs: ClassVar[tuple[str, ...]] = ()  # statistics that a trace keeps only where they are named
+
+    windows: ClassVar[bool] = False  # follows local layers, whose levels of chance are their own
 
     def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
         several = [traces] if isinstance(traces, Trace) else list(traces)
@@ -49,12 +52,18 @@ class Measure:
                 f"traces of different models in one call: {', '.join(sorted(models))}",
                 "Measure each model's traces apart and use compare(...).",
             )
-        examples = [self.one(trace).assign_attrs(id=trace.prompt) for trace in several]
+        examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in several]
         return self.of(examples, next(iter(models), ""))
 
     def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         """The finding from what `one` gave for each example, here or in another process."""
         return summarise(examples, self, model, self.units)
+
+    def example(self, trace: Trace) -> xr.Dataset:
+        """`one`, of a trace that it can be asked of."""
+        if not self.windows:
+            require_global(trace.data, type(self).__name__)
+        return self.one(trace)
 
     def one(self, trace: Trace) -> xr.Dataset:
         raise TypeError(f"{type(self).__name__} must define one")

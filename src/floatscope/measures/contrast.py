@@ -31,7 +31,7 @@ def anchors_of(trace: Trace, rule: Rule, *, fallback: bool) -> tuple[xr.DataArra
 
 
 def uniform_received(trace: Trace) -> xr.DataArray:
-    """Attention received by each key if every query spread its own evenly: (step, key)."""
+    """Attention received by each key if every query spread its own evenly: (step[, layer], key)."""
     return trace.null * trace.data["rows_counted"].sum("group") / trace.data["visible"]
 
 

@@ -4,8 +4,8 @@ Beside `floatscope.null.uniform` (the null of a key's mass) stand here the nulls
 attention over the visible keys from region to region, from the row that predicted a token, and
 through all layers (rollout); length share; and columns drawn at random, matched for position or
 not. None of it needs an S×S matrix: uniform attention of row i is the mean over the keys 0 … last_i,
-so a cumulative sum serves causal, bidirectional and block-causal models alike. Nothing here is
-measured: only a trace's regions, masks, direction and lengths are read.
+so a cumulative sum serves causal, bidirectional and block-causal models alike, and the difference of
+two a local layer. Nothing here is measured: only a trace's regions, masks, direction and lengths are read.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,10 @@ from jaxtyping import Bool, Float, Int
 
 from ..errors import UsageError
 from ..sequences.direction import Direction, current_block
+from ..stats.uniform import first_visible
 from ..stats.uniform import last_visible as last_of
 from ..trace import Trace
+from ..trace.windows import is_local, reaches
 
 MASKED, REVEALED = "masked", "revealed"
 _ANSWER = "answer"
@@ -27,15 +29,18 @@ _ANSWER = "answer"
 # Where positions stand
 
 
-def last_visible(trace: Trace, size: int, step: int) -> Int[np.ndarray, " s"]:
-    """The last key each row sees at a step (its number) when `size` positions are there."""
+def last_visible(
+    trace: Trace, size: int, step: int, reach: int | None = None
+) -> Int[np.ndarray, " s"]:
+    """The last key each row sees at a step (its number) when `size` positions are there, in a layer whose
+    rows see everything or, to either side, `reach`."""
     info, current = trace.info, None
     direction, block = Direction(info["direction"]), int(info["block_size"]) or None
     offset = int(info.get("grid_offset", 0))  # traces of other models, and older ones, have none
     if direction is Direction.ACTIVE_BLOCK and block is not None:
         first, stop = (int(edge) for edge in trace.data["block"].values[step])
         current = current_block(first, stop, block, offset)
-    return last_of(direction, block, size, offset=offset, current=current)
+    return last_of(direction, block, size, offset=offset, current=current, reach=reach)
 
 
 def present(trace: Trace, step: int) -> int:
@@ -68,32 +73,65 @@ def tokens(trace: Trace) -> Int[np.ndarray, "t r"]:
 
 
 def spread(
-    state: Float[np.ndarray, "s r"], last: Int[np.ndarray, " s"]
+    state: Float[np.ndarray, "s r"],
+    last: Int[np.ndarray, " s"],
+    first: Int[np.ndarray, " s"] | None = None,
 ) -> Float[np.ndarray, "s r"]:
-    """Uniform attention over the visible keys, times `state`: for each row a mean of what it sees."""
-    return np.cumsum(state, axis=0)[last] / (last + 1)[:, None]
+    """Uniform attention over the visible keys, times `state`: for each row a mean of what it sees, from
+    the key `first` (0) to `last`."""
+    total = np.cumsum(state, axis=0)
+    if first is None:
+        return total[last] / (last + 1)[:, None]
+    before = np.concatenate([np.zeros_like(total[:1]), total])[first]
+    return (total[last] - before) / (last - first + 1)[:, None]
+
+
+def _evenly(
+    trace: Trace, state: Float[np.ndarray, "s r"], step: int, reach: int | None
+) -> Float[np.ndarray, "s r"]:
+    last = last_visible(trace, len(state), step, reach)
+    return spread(state, last, None if reach is None else first_visible(len(state), reach))
+
+
+def _reaches(trace: Trace) -> list[int | None]:
+    """Of the kept layers."""
+    layers = [int(x) for x in trace.data["layer"].values]
+    known = reaches(trace.info, max(layers, default=-1) + 1)
+    return [known[layer] for layer in layers]
 
 
 def flow_null(trace: Trace) -> xr.DataArray:
-    """`trace.flow` under uniform attention: (step, source, target); NaN from an empty region."""
-    nulls = []
-    for step in trace.data["step"].values:
-        inside = members(trace, int(step)).astype(np.float64)
-        nulls.append(
-            _from_regions(inside, spread(inside, last_visible(trace, len(inside), int(step))))
-        )
-    return _labelled(trace, nulls, ("step", "source", "target"))
+    """`trace.flow` under uniform attention: (step, source, target), with local layers also by layer; NaN
+    from an empty region."""
+    local, nulls = is_local(trace.data), []
+    for step in (int(t) for t in trace.data["step"].values):
+        inside = members(trace, step).astype(np.float64)
+        every = [
+            _from_regions(inside, _evenly(trace, inside, step, reach))
+            for reach in (_reaches(trace) if local else [None])
+        ]
+        nulls.append(np.stack(every) if local else every[0])
+    by_layer = ("layer",) if local else ()
+    return _labelled(trace, nulls, ("step", *by_layer, "source", "target"))
 
 
 def row_null(trace: Trace) -> xr.DataArray:
-    """`row_flow` under uniform attention: (event, target), from the row that predicted each token."""
+    """`row_flow` under uniform attention: (event, target), with local layers also by layer; from the row
+    that predicted each token."""
     steps, rows = _events(trace)
-    nulls = np.zeros((len(steps), len(names(trace))))
+    local = is_local(trace.data)
+    layers = _reaches(trace) if local else [None]
+    nulls = np.zeros((len(steps), len(layers), len(names(trace))))
     for e, (step, row) in enumerate(zip(steps, rows, strict=True)):
         inside = members(trace, int(step))
-        reach = last_visible(trace, len(inside), int(step))[row] + 1
-        nulls[e] = inside[:reach].mean(0)
-    return xr.DataArray(nulls, dims=("event", "target"), coords={"target": names(trace)})
+        for i, reach in enumerate(layers):
+            stop = last_visible(trace, len(inside), int(step), reach)[row] + 1
+            nulls[e, i] = inside[first_visible(len(inside), reach)[row] : stop].mean(0)
+    coords = {"target": names(trace)}
+    if not local:
+        return xr.DataArray(nulls[:, 0], dims=("event", "target"), coords=coords)
+    known = coords | {"layer": trace.data["layer"].values}
+    return xr.DataArray(nulls, dims=("event", "layer", "target"), coords=known)
 
 
 def rows_of_events(trace: Trace) -> Int[np.ndarray, " e"]:
@@ -127,9 +165,9 @@ def rollout_null(trace: Trace) -> xr.DataArray:
 
 def _roll(trace: Trace, step: int, layers: list[int]) -> list[np.ndarray]:
     state = members(trace, step).astype(np.float64)
-    last, states = last_visible(trace, len(state), step), {}
-    for layer in range(max(layers) + 1):
-        state = (spread(state, last) + state) / 2
+    states = {}
+    for layer, reach in enumerate(reaches(trace.info, max(layers) + 1)):
+        state = (_evenly(trace, state, step, reach) + state) / 2
         states[layer] = state
     return [states[layer] for layer in layers]
 

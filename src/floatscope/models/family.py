@@ -51,6 +51,9 @@ class Family:
     context: Callable[[Any], int] = (
         lambda config: int(config.max_position_embeddings)  # the longest sequence, from the config
     )
+    reaches: Callable[[Any], tuple[int | None, ...]] = (
+        lambda config: ()  # of each layer, how far a row sees to either side; None, or none: all
+    )
     prepare: Callable[[Any], object] = (
         lambda net: net  # what is done to a network once its weights are there
     )

@@ -70,6 +70,11 @@ class Model:
         gates = parts.routers(self.net).values()
         return max((len(gate.weight) for gate in gates), default=0)  # type: ignore[arg-type]
 
+    @cached_property
+    def reaches(self) -> tuple[int | None, ...]:
+        """Of each layer, how far a row sees to either side; None: everything that it may."""
+        return self.family.reaches(self.net.config) or (None,) * self.n_layers
+
     @property
     def vocab_size(self) -> int:
         return int(self.net.config.vocab_size)
@@ -178,11 +183,15 @@ class Model:
         return self.forward(ids, every, self.visibility(ids.shape[1], ids.shape[1], padding))
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
-        """Each token as a person reads it; its id in angle brackets where there is no tokenizer."""
+        """Each token as a person reads it; its id in angle brackets where there is no tokenizer.
+
+        A NUL is written \\x00: an array of texts would lose it at a text's end.
+        """
         if self.tokenizer is None:
             return [f"<{i}>" if i >= 0 else "" for i in ids]
         with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):
-            return [self.tokenizer.decode([i]) if i >= 0 else "" for i in ids]
+            texts = [self.tokenizer.decode([i]) if i >= 0 else "" for i in ids]
+        return [text.replace("\0", r"\x00") for text in texts]
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of an answer: up to its end token, without special tokens."""

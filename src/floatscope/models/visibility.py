@@ -3,15 +3,17 @@
 The matrix is made only where transformers needs one (padding, blocks), once per forward and shared
 by all layers. Padding is always on the left and never counts. The prompts of a batch may have their
 blocks at other places: each has its own grid, and its own end where it has not come as far as others.
+Layers that see a window have a narrower rule each (`within`); their network makes their mask.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from ..errors import UsageError
 from .family import Direction
 
 
@@ -31,6 +33,24 @@ class Visibility:
     current: Int[Tensor, " b"] | None = None  # column at which the block being decided begins
     end: Int[Tensor, " b"] | None = None  # column behind the last that is there; all by default
     first: int | None = None  # column of the first row
+    reach: int | None = None  # of a local layer: how far a row sees to either side
+
+    def within(self, reach: int | None) -> "Visibility":
+        """The same for a layer that sees so far; itself, where that is everything."""
+        if reach is None or reach >= self.keys - 1:
+            return self
+        if self.direction is not Direction.BIDIRECTIONAL:
+            raise UsageError(
+                f"layers that see a window, in a model that is {self.direction}",
+                "Load it without direction=...: it sees in both.",
+            )
+        if reach not in self._narrower:
+            self._narrower[reach] = replace(self, reach=reach)
+        return self._narrower[reach]
+
+    @cached_property
+    def _narrower(self) -> "dict[int, Visibility]":
+        return {}
 
     @property
     def is_causal(self) -> bool:
@@ -83,6 +103,8 @@ class Visibility:
         if self.direction is Direction.CAUSAL:
             return rows
         if self.direction is Direction.BIDIRECTIONAL:
+            if self.reach is not None:
+                return torch.clamp(rows + self.reach, max=self.keys - 1)
             return torch.full_like(rows, self.keys - 1)
         assert self.block is not None
         zero = self.padding if self.offset is None else self.padding - self.offset
@@ -96,21 +118,39 @@ class Visibility:
         return torch.clamp(last, max=self.keys - 1)
 
     @cached_property
+    def first_visible(self) -> Int[Tensor, "b q"]:
+        """The first key each query sees. It never falls."""
+        padding = self.padding[:, None].expand(-1, self.queries)
+        if self.reach is None:
+            return padding
+        return torch.maximum(padding, self.query_positions - self.reach)
+
+    @cached_property
+    def count(self) -> Int[Tensor, "b q"]:
+        """How many keys each query sees."""
+        return (self.last_visible - self.first_visible + 1).clamp(min=1)
+
+    @cached_property
     def mask(self) -> Bool[Tensor, "b 1 q k"] | None:
         """What SDPA is given: None where everything, or everything so far, may be seen."""
-        if not self.padded and not self.direction.in_blocks and self.first is None:
+        plain = not self.direction.in_blocks and self.first is None and self.reach is None
+        if plain and not self.padded:
             return None
         return self.matrix[:, None]
 
     @cached_property
     def sees_all(self) -> bool:
         """Every row sees every key: the block being decided, with what is before it in a cache."""
-        return not self.padded and bool((self.last_visible == self.keys - 1).all())
+        return (
+            self.reach is None
+            and not self.padded
+            and bool((self.last_visible == self.keys - 1).all())
+        )
 
     @property
     def matrix(self) -> Bool[Tensor, "b q k"]:
         """The whole S×S matrix. A padding row sees itself alone, so that no row is empty."""
         keys = torch.arange(self.keys, device=self.padding.device)
-        real = keys >= self.padding[:, None]
-        seen = (keys <= self.last_visible[:, :, None]) & real[:, None, :]
+        first, last = self.first_visible[:, :, None], self.last_visible[:, :, None]
+        seen = (keys >= first) & (keys <= last)
         return seen | (keys == self.query_positions[:, None])

@@ -1,12 +1,13 @@
 """From recorded arrays to one labelled dataset: names, coordinates, nulls; no measuring."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from ..decode.loop import AnySampler
 from ..models import Model
@@ -69,6 +70,7 @@ def assemble(
             stacklevel=2,
         )
     coords = _coordinates(model, decoding, recorded, kept, layers, heads, groups, names)
+    with_experts = "expert" in names_of(recorded)
     for name in list(recorded.arrays) if kept else ():
         dims = DIMS[name]
         # Taken out, one statistic at a time: nothing large is in memory twice.
@@ -80,13 +82,18 @@ def assemble(
     variables |= _happenings(decoding)
     sizes = [int((decoding.canvas[t] >= 0).sum()) for t in kept]
     offset = model.grid.offset(model.block, n_prompt)
+    far = [model.reaches[layer] for layer in layers]
+    reaches = [None if r is None or r >= size - 1 else r for r in far]  # no less than everything
     for name, of in (("null", uniform.mass), ("visible", uniform.visible_queries)) if kept else ():
-        rows_of = [
-            of(model.direction, model.block, n, offset=offset, current=current(decoding, t, model))
-            for n, t in zip(sizes, kept, strict=True)
-        ]
-        array = np.stack([_widen(np.asarray(r, np.float32), size) for r in rows_of])
-        variables[name] = (("step", "key"), array)
+        by_reach = {  # of rows that see everything, and of those of local layers
+            reach: _by_step(of, model, decoding, kept, sizes, offset, reach)
+            for reach in {None, *reaches}
+        }
+        if set(reaches) <= {None}:
+            variables[name] = (("step", "key"), by_reach[None])
+        else:
+            parts = np.stack([by_reach[reach] for reach in reaches], axis=1)
+            variables[name] = (("step", "layer", "key"), parts)
     if decoding.cache in (None, "exact"):
         recorded.stale.clear()
     elif kept:
@@ -105,7 +112,7 @@ def assemble(
         "raw_text": model.raw_text(decoding.answer_ids),
         "ended": decoding.ended,
         **_facts(model, sampler, decoding.prompt),
-        **({"experts": model.n_experts} if "expert" in names_of(recorded) else {}),
+        **({"experts": model.n_experts} if with_experts else {}),
         **_versions(),
     }
     if decoding.cache is not None:
@@ -146,6 +153,7 @@ def names_of(recorded: PromptRecord) -> set[str]:
 
 
 def _facts(model: Model, sampler: AnySampler, prompt: Encoded) -> dict[str, object]:
+    far = [-1 if reach is None else reach for reach in model.reaches]
     return {
         "prompt_length": len(prompt.ids),
         "gold": prompt.gold or "",
@@ -161,7 +169,26 @@ def _facts(model: Model, sampler: AnySampler, prompt: Encoded) -> dict[str, obje
         "dtype": str(model.dtype).removeprefix("torch."),
         "sampler": sampler.describe(),
         "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
+        **({"reaches": far} if any(reach >= 0 for reach in far) else {}),
     }
+
+
+def _by_step(
+    of: Callable[..., np.ndarray],
+    model: Model,
+    decoding: Decoding,
+    kept: list[int],
+    sizes: list[int],
+    offset: int,
+    reach: int | None,
+) -> Float[np.ndarray, "t k"]:
+    """One of the scales of uniform attention at every kept step; NaN where a key is not there yet."""
+    rule = {"offset": offset, "reach": reach}
+    rows = [
+        of(model.direction, model.block, n, current=current(decoding, t, model), **rule)
+        for n, t in zip(sizes, kept, strict=True)
+    ]
+    return np.stack([_widen(np.asarray(r, np.float32), decoding.canvas.shape[1]) for r in rows])
 
 
 def current(decoding: Decoding, step: int, model: Model) -> int | None:

@@ -136,9 +136,10 @@ def wholes(captured: Captured) -> Iterator[Whole]:
         yield Whole("rollout", rollout / some, Form.REGIONS)  # (b, layer, r, r)
     columns = [one.columns for one in layers if one.columns is not None]
     if columns:
+        viewers = torch.stack([c.viewers for c in columns], dim=1)[:, :, None]  # (b, layer, 1, k)
         for name in ("score", "cosine", "query_norm"):
             whole = torch.stack([getattr(c, name) for c in columns], dim=1)  # (b, layer, h, k)
-            yield Whole(name, whole / columns[0].viewers[:, None, None])
+            yield Whole(name, whole / viewers)
         yield Whole("key_norm", torch.stack([c.key_norm for c in columns], dim=1))
 
 

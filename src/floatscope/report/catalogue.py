@@ -14,6 +14,7 @@ import xarray as xr
 from ..errors import FloatscopeError, UsageError
 from ..stats.anchors import ZScore
 from ..trace import Trace
+from ..trace.windows import require_global
 from .embed import index_of
 from .pack import scene_of
 from .parts import Scene, blocks, single_heads, sizes_of
@@ -71,6 +72,7 @@ class Catalogue:
     def _summary(self, scene_id: str) -> Scene:
         """What the index needs of a scene, without packing it."""
         trace = self.load(scene_id)
+        require_global(trace.data, "the viewer")
         shares, most = [], []
         for part in blocks(trace, np.arange(sizes_of(trace)[0])):
             shares.append(part.mass.mean("head"))

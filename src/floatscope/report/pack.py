@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import UsageError
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace, readable
+from ..trace.windows import require_global
 from .codec import pack_index, pack_log, text_size
 from .parts import (
     TOP_ANCHORS,
@@ -45,6 +46,7 @@ def scene_of(
     Scenes with the same `example` are shown side by side; by default that is the same prompt.
     `fetched`: single heads that do not fit can be asked for later.
     """
+    require_global(trace.data, "the viewer")
     rule = rule or ZScore()
     steps, said = _fitting_steps(trace, budget)
     seen = attention(trace, rule, steps)

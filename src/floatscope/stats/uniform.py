@@ -13,19 +13,26 @@ def last_visible(
     *,
     offset: int = 0,
     current: int | None = None,
+    reach: int | None = None,
 ) -> Int[np.ndarray, " s"]:
     """The last key that each row sees. `offset`: by how much the first block is shorter; `current`: the
-    first position of the block being decided, of a model whose finished context is causal."""
+    first position of the block being decided, of a model whose finished context is causal; `reach`: how far
+    a row of a local layer sees to either side."""
     rows = np.arange(size)
     if direction is Direction.CAUSAL:
         return rows
     if direction is Direction.BIDIRECTIONAL:
-        return np.full(size, size - 1)
+        return np.full(size, size - 1) if reach is None else np.minimum(rows + reach, size - 1)
     assert block is not None
     last = np.minimum(((rows + offset) // block + 1) * block - offset - 1, size - 1)
     if direction is Direction.ACTIVE_BLOCK:
         last = np.where(rows >= (size if current is None else current), last, rows)
     return last
+
+
+def first_visible(size: int, reach: int | None) -> Int[np.ndarray, " s"]:
+    """The first key that each row sees, which is 0 but in a local layer."""
+    return np.zeros(size, int) if reach is None else np.maximum(np.arange(size) - reach, 0)
 
 
 def visible_queries(
@@ -35,10 +42,11 @@ def visible_queries(
     *,
     offset: int = 0,
     current: int | None = None,
+    reach: int | None = None,
 ) -> Int[np.ndarray, " s"]:
     """|V_j|: how many queries see each key."""
-    last = last_visible(direction, block, size, offset=offset, current=current)
-    return size - np.searchsorted(last, np.arange(size))
+    last = last_visible(direction, block, size, offset=offset, current=current, reach=reach)
+    return _behind(size, reach) - np.searchsorted(last, np.arange(size))
 
 
 def mass(
@@ -48,12 +56,19 @@ def mass(
     *,
     offset: int = 0,
     current: int | None = None,
+    reach: int | None = None,
 ) -> Float[np.ndarray, " s"]:
     """Mass of each key if every query spread its attention evenly; sums to 1.
 
     Bidirectional: 1/S. Causal: (1/S)·Σ_{i≥j} 1/(i+1), so that position 0 gets H_S/S for nothing.
     """
-    last = last_visible(direction, block, size, offset=offset, current=current)
-    share = 1.0 / (last + 1)  # of each query, to each of its keys
+    last = last_visible(direction, block, size, offset=offset, current=current, reach=reach)
+    share = 1.0 / (last - first_visible(size, reach) + 1)  # of each query, to each of its keys
     suffix = np.concatenate([np.cumsum(share[::-1])[::-1], [0.0]])
-    return suffix[np.searchsorted(last, np.arange(size))] / size
+    viewers = np.searchsorted(last, np.arange(size)), _behind(size, reach)  # first, past the last
+    return (suffix[viewers[0]] - suffix[viewers[1]]) / size
+
+
+def _behind(size: int, reach: int | None) -> Int[np.ndarray, " s"]:
+    """The first row after those that see each key."""
+    return np.searchsorted(first_visible(size, reach), np.arange(size), side="right")

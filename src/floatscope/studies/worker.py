@@ -105,7 +105,9 @@ class ShardWorker:
                 if state not in states:
                     read = self._read(model, trace, state, spec["domain"], index, keep)
                     states[state] = read
-                said["values"][key] = flatten(measure.one(states[state]), f"{index}/{key}", arrays)
+                said["values"][key] = flatten(
+                    measure.example(states[state]), f"{index}/{key}", arrays
+                )
             if trained and spec["domain"] == QUESTIONS and index < self.request.view:
                 shown = trace.data.drop_vars(_LET_GO, errors="ignore")
                 said["trace"] = flatten(shown, f"{index}/trace", arrays)

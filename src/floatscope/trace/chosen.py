@@ -31,8 +31,8 @@ def attention_map(
 ) -> xr.DataArray:
     """(rows, columns): the share of all attention received, or its lift over uniform attention.
 
-    Of a trace's `data`, its `mass` (step, layer, head, key) and its `null` (step, key). A position that
-    is not there yet (a causal model's) is NaN.
+    Of a trace's `data`, its `mass` (step, layer, head, key) and its `null` (step[, layer], key). A position
+    that is not there yet (a causal model's) is NaN.
     """
     for name in (rows, columns):
         if name not in AXES:

@@ -54,7 +54,8 @@ def _layers(trace: Trace) -> RenderableType:
     for layer in mass["layer"].values:
         here = mass.sel(layer=layer)
         mean = here.mean("step", skipna=True)
-        lift = (here / null).mean("step", skipna=True)
+        due = null.sel(layer=layer) if "layer" in null.dims else null
+        lift = (here / due).mean("step", skipna=True)
         top = int(mean.fillna(-1).argmax("key"))
         on_top = float((here.fillna(-1).argmax("key") == top).mean())
         name = f"{top} {str(tokens[top])!r} ({trace.data['region'].values[top]})"

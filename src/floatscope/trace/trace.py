@@ -22,6 +22,7 @@ from .checked import damaged
 from .heatmap import draw
 from .pattern import Patterns, draw_pattern
 from .tokens import by_step
+from .windows import is_local
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,7 +132,8 @@ class Trace:
 
     @property
     def null(self) -> xr.DataArray:
-        """What uniform attention over the visible keys would give as `mass`."""
+        """What uniform attention over the visible keys would give as `mass`: (step, key), or where some
+        layers see a window (step, layer, key)."""
         return self._need("null")
 
     @property
@@ -370,8 +372,9 @@ class Trace:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str | None:
-        """The interactive view, in a notebook; without attention to show, the text above."""
-        if "column_sum" not in self.data:
+        """The interactive view, in a notebook; without attention to show, or with layers that see a window,
+        the text above."""
+        if "column_sum" not in self.data or is_local(self.data):
             return None
         # A notebook asks the trace itself, so this one name is looked up to the right, when asked.
         embed = import_module("floatscope.report.embed")

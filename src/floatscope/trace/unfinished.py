@@ -107,14 +107,21 @@ def progress(path: Path) -> dict[str, Any] | None:
     """What an unfinished store says of itself; None where there is none."""
     try:
         attributes = json.loads((path / ROOT).read_text(encoding="utf-8"))["attributes"]
-        found: dict[str, Any] | None = None if store.is_sealed(attributes) else attributes[PROGRESS]
-        return found
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        found = None if store.is_sealed(attributes) else attributes[PROGRESS]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None  # whatever it is, `store.load` says so
+    return found if isinstance(found, dict) else None
 
 
 def load(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
     """The steps that are there. Of tokens their ids are known; what came of the last step is not."""
+    try:
+        return _steps_of(path, about)
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        raise damaged(path, "what it says of its steps does not fit them") from error
+
+
+def _steps_of(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
     steps = about["steps"]
     variables: dict[str, Any] = {}
     try:

@@ -162,7 +162,8 @@ def _hidden(view: View, start: int, stop: int, last: int) -> Tensor | None:
 def columns(view: View) -> Columns:
     """Closed form: Σ_i q_i·k_j = (Σ_i q_i)·k_j, the sum over the queries that see j.
 
-    Whoever sees key j, every later query does too, so those sums are suffix sums.
+    Whoever sees key j, every later query does too, so those sums are suffix sums; where rows see a
+    window, the difference of two.
     """
     n_heads = view.query.shape[1]
     query, key, labels = view.query.float(), view.key.float(), view.labels
@@ -185,9 +186,8 @@ def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
     """A function of weights (b, h, q, 1) and values (b, h, q, v): the sum for each key, over those
     who see it, of weight · value (or of the weights alone), as (b, h, k or 1, v)."""
     visible = view.visible
-    if visible.direction is Direction.BIDIRECTIONAL or (
-        visible.direction.in_blocks and visible.sees_all
-    ):
+    everything = visible.direction is Direction.BIDIRECTIONAL and visible.reach is None
+    if everything or (visible.direction.in_blocks and visible.sees_all):
 
         def total(weight: Tensor, value: Tensor | None) -> Tensor:
             if value is None:
@@ -198,14 +198,23 @@ def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
     last = view.visible.last_visible.contiguous()  # (b, q), never falling
     keys = torch.arange(view.visible.keys, device=last.device).expand(len(last), -1).contiguous()
     first = torch.searchsorted(last, keys)  # (b, k): the first query that sees k
+    behind = None  # and the first after those
+    if visible.reach is not None:
+        behind = torch.searchsorted(visible.first_visible.contiguous(), keys, right=True)
 
     def suffix(weight: Tensor, value: Tensor | None) -> Tensor:
         # float64: a running sum of thousands of float32 terms would cost digits.
         terms = weight if value is None else weight * value
         sums = terms.double().flip(2).cumsum(2).flip(2)
-        sums = torch.cat([sums, torch.zeros_like(sums[:, :, :1])], dim=2).float()
-        index = first[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
-        return sums.gather(2, index)
+        sums = torch.cat([sums, torch.zeros_like(sums[:, :, :1])], dim=2)
+        sums = sums if behind is not None else sums.float()
+
+        def at(place: Tensor) -> Tensor:
+            return sums.gather(
+                2, place[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
+            )
+
+        return at(first) if behind is None else (at(first) - at(behind)).float()
 
     return suffix
 

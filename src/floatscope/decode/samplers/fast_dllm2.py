@@ -15,10 +15,11 @@ from .base import Guess, Sampler, check_blocks, ranked
 class FastDLLM2(Sampler):
     """A block's first token by the row before it; then sub-block by sub-block, all with p > threshold.
 
-    Fast-dLLM v2 (2509.26328), as its generation code has it, with its examples' settings. A block that begins
-    with a mask begins with the token that the last row of the finished context predicts, revealed alone.
-    Then, in the first sub-block of `sub_block` places that has masks, all with p > `threshold` are revealed,
-    and the surest in any case. Its cache of sub-blocks, which approximates, is not used.
+    Fast-dLLM v2 (2509.26328), as fragments of its decoding code have it, with its examples' settings. A block
+    that begins with a mask begins with the token that the last row of the finished context predicts,
+    revealed alone. Then, in the first sub-block of `sub_block` places that has masks, all with
+    p > `threshold` are revealed, and the surest in any case. Its cache of sub-blocks, which approximates,
+    is not used.
     """
 
     threshold: float = 0.9

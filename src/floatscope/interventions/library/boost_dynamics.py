@@ -87,7 +87,8 @@ class _Acting(Acting):
     def _follow(self, call: seam.Call) -> None:
         """Received attention of this layer, as it is without the boost."""
         assert self.state is not None
-        sums = columns.attended(call, self.state.visible)
+        visible = self.state.visible.within(self.model.reaches[call.layer])
+        sums = columns.attended(call, visible)
         if self.state.cached:
             if call.layer in self.sums:
                 sums = self.sums[call.layer].plus(sums)

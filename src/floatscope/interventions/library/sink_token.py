@@ -41,6 +41,11 @@ class SinkToken(Intervention):
 
 
 def _token(given: int | None, model: Model) -> int:
+    if any(reach is not None for reach in model.reaches):
+        raise UsageError(
+            f"SinkToken: layers of {model.name} see a window, and a token that all rows see has no place",
+            "Use a model whose layers see everything.",
+        )
     if given is None:
         bos = None if model.tokenizer is None else model.tokenizer.bos_token_id
         given = bos if bos is not None else model.end_ids[0] if model.end_ids else None

@@ -23,6 +23,7 @@ class Absorption(Measure):
     """
 
     rule: Rule = field(default_factory=ZScore)
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "absorption": "share",
         "first": "share",

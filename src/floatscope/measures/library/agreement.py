@@ -15,6 +15,7 @@ from ...errors import UsageError
 from ...stats.chance import profile
 from ...stats.thirds import thirds
 from ...trace import Trace
+from ...trace.windows import require_global
 from ..base import Measure
 from ..contrast import uniform_received
 from ..result import Result, summarise
@@ -114,6 +115,8 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
     the examples of the interval.
     """
     a, b = list(a), list(b)
+    for trace in (*a, *b):
+        require_global(trace.data, "perturbation")
     if len(a) != len(b):
         raise UsageError(f"{len(a)} traces and {len(b)} twins", "Give one twin for each.")
     models = {str(t.info["model"]) for t in (*a, *b)}

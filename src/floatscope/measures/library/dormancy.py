@@ -39,6 +39,7 @@ class Dormancy(Measure):
 
     threshold: float = 0.3
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"mass": "share", "dormant": "share of examples"}
 
     def one(self, trace: Trace) -> xr.Dataset:

@@ -30,6 +30,7 @@ class AttentionEntropy(Measure):
     i is i − 1: the first prediction is then made by a prompt row. Rows that see one key are left out.
     """
 
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = dict.fromkeys(("entropy", "by_head", *ROWS), "of the maximum")
 
     def one(self, trace: Trace) -> xr.Dataset:

@@ -38,6 +38,7 @@ class ExpertRouting(Measure):
     draws: int = 100
     seed: int = 0
     needs: ClassVar[tuple[str, ...]] = ("experts",)
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"difference": "total variation"}
 
     def __post_init__(self) -> None:

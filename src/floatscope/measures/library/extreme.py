@@ -35,6 +35,7 @@ class ExtremeTokens(Measure):
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"drain": "×", "peak": "×", "gap": "q·k", "found": "share"}
 
     def one(self, trace: Trace) -> xr.Dataset:

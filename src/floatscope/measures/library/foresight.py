@@ -40,6 +40,7 @@ class Foresight(Measure):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("known", "before", "early", "elsewhere"), "share"),
         "waits": "positions × steps",

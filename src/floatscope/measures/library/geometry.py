@@ -44,6 +44,7 @@ class Geometry(Measure):
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "score": "standard deviations",
         "cosine": "standard deviations",

@@ -28,6 +28,7 @@ class KindsOfKey(Measure):
     Looks at the last kept step.
     """
 
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"lift": "×", "angle": "q·k", "norm": "q·k"}
 
     def one(self, trace: Trace) -> xr.Dataset:

@@ -33,6 +33,7 @@ class KVDrift(Measure):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("kv_drift",)
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = dict.fromkeys(
         [f"{side}_{kind}" for side in ("key", "value") for kind in KINDS], "1 − cos"
     )

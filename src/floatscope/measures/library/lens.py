@@ -34,6 +34,7 @@ class LogitLens(Measure):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "agree": "share",
         "committed": "share",

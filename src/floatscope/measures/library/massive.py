@@ -38,6 +38,7 @@ class MassiveActivations(Measure):
 
     threshold: float = 100.0
     needs: ClassVar[tuple[str, ...]] = ("massive",)
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "largest": "×",
         "first": "×",

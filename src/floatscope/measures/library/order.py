@@ -66,6 +66,7 @@ class DecodingOrder(Measure):
 
     frequencies: str | Path | None = None
     ends: tuple[int, ...] | None = None
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "map": "probability",
         **dict.fromkeys(("boundary", "boundary_content"), "ranks / length"),

@@ -13,6 +13,7 @@ import xarray as xr
 
 from ...errors import UsageError
 from ...trace import Trace
+from ...trace.windows import is_local
 from ..base import Measure
 from ..nulls import flow_null, names, row_null, tokens
 from ..regions import CATEGORIES, SERIES, by_category, gold_of, passages_of, stated, written
@@ -42,6 +43,7 @@ class RegionFlow(Measure):
 
     rows: str = "reveal"
     source: tuple[str, ...] = ("masked", "revealed")
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"flow": "share", "gold_lift": "×", "passage": "share"}
 
     def __post_init__(self) -> None:
@@ -68,6 +70,13 @@ class RegionFlow(Measure):
         lift = flow.isel(target=0, drop=True) * np.nan
         if gold is not None and len(places) > 1:
             lift = per.sel(target=gold, drop=True) / over_all if gold in places else lift
+        lift_null = 1 + 0 * lift
+        if is_local(trace.data) and gold in places:  # rows of a window see more of some passages
+            due = null.sel(target=places)
+            each = due.sum("target") / size.sel(target=places).sum("target")
+            lift_null = (
+                lift_null * (due / size.sel(target=places)).sel(target=gold, drop=True) / each
+            )
 
         def placed(array: xr.DataArray) -> xr.DataArray:
             by_place = array.sel(target=places).rename(target="place")
@@ -77,7 +86,7 @@ class RegionFlow(Measure):
             "flow": by_category(flow, trace),
             "flow_null": by_category(null, trace),
             "gold_lift": lift,
-            "gold_lift_null": 1 + 0 * lift,
+            "gold_lift_null": lift_null,
             "passage": placed(flow),
             "passage_null": placed(null),
         }
@@ -99,7 +108,9 @@ class RegionFlow(Measure):
             raise UsageError(f"no region {unknown[0]!r}", f"This trace has: {', '.join(known)}.")
         at = list(self.source)
         flow = trace.flow.mean("head").sel(source=at)
-        null = flow_null(trace).sel(source=at).expand_dims(layer=flow["layer"].values)
+        null = flow_null(trace).sel(source=at)
+        if "layer" not in null.dims:
+            null = null.expand_dims(layer=flow["layer"].values)
         weight = xr.DataArray(
             tokens(trace)[:, [known.index(s) for s in at]], dims=("step", "source")
         )

@@ -34,6 +34,7 @@ class Rollout(Measure):
     """
 
     source: tuple[str, ...] = ("masked", "revealed")
+    windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "rollout": "share",
         "last": "share",

@@ -2,7 +2,7 @@
 
 BERT 1810.04805, RoBERTa 1907.11692, ALBERT 1909.11942, DistilBERT 1910.01108, ModernBERT 2412.13663.
 They were trained with a separator after the text; a canvas ends with the answer and has none. ModernBERT's
-local layers see a window: sequences are held to that length, within which they see everything.
+local layers see a window around each position.
 """
 
 from typing import Any
@@ -93,7 +93,9 @@ MODERNBERT = _of(
     ("ModernBertForMaskedLM",),
     ModernBertDenoiser,
     mask_id=50284,
-    examples="ModernBERT-base, -large: up to 65 positions",
-    # A row of a local layer sees this far to either side: so long a sequence it sees whole.
-    context=lambda config: min(int(config.max_position_embeddings), config.sliding_window + 1),
+    examples="ModernBERT-base, -large",
+    reaches=lambda config: tuple(
+        int(config.sliding_window) if kind == "sliding_attention" else None
+        for kind in config.layer_types
+    ),
 )

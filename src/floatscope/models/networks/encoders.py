@@ -59,13 +59,13 @@ class Encoder:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         hidden = self.base_model(  # type: ignore[attr-defined]
             input_ids=input_ids,
-            attention_mask=self.masks(attention_mask),
+            attention_mask=self.masks(attention_mask, position_ids),
             position_ids=position_ids + self.first_position,
         ).last_hidden_state
         rows = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return MaskedLMOutput(logits=self.read(hidden[:, rows]))
 
-    def masks(self, mask: Tensor | None) -> Any:
+    def masks(self, mask: Tensor | None, positions: Int[Tensor, "_ s"]) -> Any:
         return mask
 
     def read(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
@@ -155,7 +155,7 @@ class AlbertDenoiser(Encoder, AlbertForMaskedLM):
 
 
 class ModernBertDenoiser(Encoder, ModernBertForMaskedLM):
-    """Within the window of its local layers, where these see as much as the others."""
+    """Its local layers see `sliding_window` positions to either side, that far included."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -168,8 +168,13 @@ class ModernBertDenoiser(Encoder, ModernBertForMaskedLM):
     def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
         return [(b.attn, b.attn.Wo) for b in self.blocks]
 
-    def masks(self, mask: Tensor | None) -> Any:
-        return {"full_attention": mask, "sliding_attention": mask}
+    def masks(self, mask: Tensor | None, positions: Int[Tensor, "_ s"]) -> Any:
+        size, near = positions.shape[1], mask
+        if size > self.config.sliding_window + 1:  # else a local layer sees all, and SDPA no mask
+            at = torch.arange(size, device=positions.device)
+            band = ((at - at[:, None]).abs() <= self.config.sliding_window)[None, None]
+            near = band if mask is None else mask & band
+        return {"full_attention": mask, "sliding_attention": near}
 
     def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
         return self.read(self.model.final_norm(x))

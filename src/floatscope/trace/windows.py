@@ -1,0 +1,34 @@
+"""Local layers of a trace: which they are, and how far they see.
+
+A model may have layers whose rows see a window around them (ModernBERT). `null` and `visible` of its traces
+are then by layer, and so is every level of chance; who cannot follow that refuses the trace here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import xarray as xr
+
+from ..errors import UsageError
+
+
+def reaches(info: Mapping[str, Any], layers: int) -> list[int | None]:
+    """Of the model's first layers, how far a row sees to either side; None: everything."""
+    known = [int(x) for x in info.get("reaches", [-1] * layers)]
+    return [None if reach < 0 else reach for reach in known[:layers]]
+
+
+def is_local(data: xr.Dataset) -> bool:
+    """Some kept layer sees less than everything."""
+    return "null" in data and "layer" in data["null"].dims
+
+
+def require_global(data: xr.Dataset, who: str) -> None:
+    """For those whose levels of chance are the same in all layers."""
+    if not is_local(data):
+        return
+    whole = [int(x) for x in data["layer"].values if int(data.attrs["reaches"][int(x)]) < 0]
+    raise UsageError(
+        f"{who} has one level of chance for all layers, and some of this trace's see a window",
+        f"Trace with layers={whole or [0]}, which see everything.",
+    )

@@ -17,6 +17,7 @@ from . import numbers
 _STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _LEFT, _WIDTH = 2.0, 96.0  # percent of the drawing: a dot at an end stays inside
 
+_UNSEEN = 0.005  # of the width
 _SHORT = 16  # letters of a unit that fit under a drawing
 
 
@@ -54,6 +55,8 @@ def _scale(several: Iterable[Number], unit: str) -> Scale:
         low, high = _floor(min(values)), _ceiling(max(values))
         return Scale(low, high, unit) if high > low else Scale(0.5, 2.0, unit)
     low, high = min([0.0, *values]), max([0.0, *values])
+    # An end too near to zero to be seen is zero, and its label is no longer than the drawing.
+    low, high = (0.0 if abs(x) < _UNSEEN * (high - low) else x for x in (low, high))
     if unit == "%" and high <= 1:
         low = -_ceiling(-low) if low < 0 else 0.0
         return Scale(low, min(1.0, _ceiling(high)) if high > 0 else 1.0, unit)

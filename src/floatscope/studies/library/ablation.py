@@ -138,8 +138,8 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
                 line = (
                     f"{model}: without one of {len(found)} of {len(table)} heads the answer is less likely "
                     f"(q ≤ {LISTED}), {int(found['retrieval'].sum())} of the {len(heads_of(result))} "
-                    f"retrieval heads among them; it loses most, {most['loss']:.3g} nats a token "
-                    f"[{most['low']:.3g}, {most['high']:.3g}], without head {most['head']} of layer "
+                    f"retrieval heads among them; it loses most, {short(most['loss'], 'nats')} a token "
+                    f"[{short(most['low'])}, {short(most['high'])}], without head {most['head']} of layer "
                     f"{most['layer']}"
                 )
             if theta:

@@ -92,6 +92,9 @@ class Scene {
     }
   }
 
+  // How many steps there are, or will be.
+  get span() { return this.steps; }
+
   // A step goes by the number that trace.sel(step=…) takes: the first is 0.
   stepName(step) { return `step ${this.json.steps[step]}`; }
   stepOfAll(step) { return this.stepName(step) + (this.json.ticks > 1 ? ` of 0–${this.json.ticks - 1}` : ""); }

@@ -33,7 +33,7 @@ function updatePanel(app, view) {
   view.panel.replaceChildren(
     make("p", { className: "fsv-token-text" }, make("code", {}, text),
       make("span", { className: "fsv-note" }, ` position ${key}${differs ? `, in the end ${quoted(end)}` : ""}`)),
-    facts, ...(n.there ? [byLayer(app, view, key), byGroup(app, view, key), byHead(app, view, key)] : []),
+    facts, ...app.underToken(view, key), ...(n.there ? [byLayer(app, view, key), byGroup(app, view, key), byHead(app, view, key)] : []),
     ownRowOf(app, view, key));
   // The panel is made anew at every step: whoever stands on one of its buttons goes on standing there.
   const buttons = view.panel.querySelectorAll("button");

@@ -127,7 +127,7 @@ class Pattern {
       const x = EDGE.left + from * this.size;
       pen.strokeRect(x, EDGE.top - 4, 0, 4);
       const name = band.name.replace(/^passage /, "p");
-      if (from < keys && x > lastX + 6) { pen.textAlign = "left"; pen.fillText(name, x + 1, EDGE.top - 7); lastX = x + pen.measureText(name).width; }
+      if (from < keys && x > lastX + 6 && x + pen.measureText(name).width < EDGE.left + keys * this.size) { pen.textAlign = "left"; pen.fillText(name, x + 1, EDGE.top - 7); lastX = x + pen.measureText(name).width; }
     }
   }
 

@@ -3,8 +3,8 @@
 
 const BY_STEP = ["canvas", "class", "masked", "null", "reach", "share", "anchors", "anchor_count", "peak",
   "peak_key", "confidence"];
-// Eight letters: the room an empty place of the answer has before its word is known.
-const ROOM = "monument";
+// Six letters: the room an empty place of the answer has before its word is known.
+const ROOM = "moment";
 
 // What the live page asks of any scene, one that grows or one that came whole.
 class LiveScene extends Scene {

@@ -56,6 +56,7 @@ def continue_text(
         alive = torch.tensor([not e for e in ended], device=canvas.device)
         watcher.committed(state, alive[:, None], token[:, None])
         canvas = torch.cat([canvas, token[:, None]], dim=1)
+        watcher.stepped(state, canvas, sure[-1][:, None])
         fresh = token[:, None]
         for b, chosen in enumerate(token.tolist()):
             if not ended[b]:

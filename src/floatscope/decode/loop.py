@@ -202,6 +202,7 @@ def denoise(
         canvas[which] = changed
         watcher.committed(state, reveal, token)
         offered = torch.where(guess.masked, guess.confidence, torch.nan)
+        watcher.stepped(state, changed, offered)
         # The one wait for the device in a step, where it matters what was revealed: who has finished?
         answers, moved = changed[:, prompt_end:], (changed[:, lo:hi] != was).any(-1)
         if looks:

@@ -1,0 +1,262 @@
+"""A model's worker as the server sees it: who waits for it, what it says, and what if it dies.
+
+One job at a time; the others wait in line and are told their place. A job that nobody wants any more is
+ended between two steps, and the next one waits until it has. A worker that dies, or says nothing for too
+long, is replaced, and its job is answered with an error.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+from itertools import count
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from . import worker
+from .messages import LIMITS
+
+STALL = 600.0  # seconds without a word, while a job runs
+_DYING = 10.0  # seconds for a process that was ended
+_NVIDIA = Path("/dev/nvidiactl")
+_FINAL = {"done", "error", "cancelled", "answer"}
+Event = dict[str, Any] | bytes  # a step goes through as it came
+
+
+class Refused(Exception):
+    """A request that is answered with an error: its HTTP status and what the page is told."""
+
+    def __init__(
+        self, status: int, kind: str, message: str, remedy: str = "", field: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = {"kind": kind, "message": message, "remedy": remedy}
+        if field:
+            self.error["field"] = field
+
+
+class _Ticket:
+    """A place in line."""
+
+
+class ModelHost:
+    """One model in a process of its own. Everything but `_read` runs in the server's loop."""
+
+    def __init__(
+        self, model_id: str, spec: str, options: dict[str, Any], *, stall: float = STALL
+    ) -> None:
+        self.id, self.spec, self.options, self.stall = model_id, spec, options, stall
+        self.state, self.error = "loading", {"kind": "", "message": "", "remedy": ""}
+        self.facts: dict[str, Any] = {}
+        self._line: deque[_Ticket] = deque()
+        self._changed = asyncio.Event()
+        self._numbers = count(1)
+        self._job = 0
+        self._inbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._generation = 0
+        self._draining: set[asyncio.Task[None]] = set()
+        self._process: Any = None
+        self._pipe: Connection | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What the page is told of it."""
+        known = {"id": self.id, "spec": self.spec, "state": self.state, "queue": len(self._line)}
+        return {**known, **self.error, **self.facts}
+
+    # The process
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._generation += 1
+        self._pipe = self._launch()
+        args = (self._pipe, self._generation)
+        threading.Thread(target=self._read, args=args, daemon=True).start()
+
+    def _launch(self) -> Connection:
+        kind = "forkserver" if sys.platform == "linux" and not _NVIDIA.exists() else "spawn"
+        context: Any = get_context(kind)
+        if kind == "forkserver":
+            context.set_forkserver_preload([f"{__package__}.jobs"])
+        ours, theirs = context.Pipe()
+        self._process = context.Process(
+            target=worker.begin,
+            args=(theirs, self.spec, self.options, dict(os.environ)),
+            daemon=True,
+        )
+        self._process.start()
+        theirs.close()  # so that the pipe ends when the child does
+        return ours
+
+    def _read(self, pipe: Connection, generation: int) -> None:
+        try:
+            while True:
+                self._loop.call_soon_threadsafe(self._heard, generation, pipe.recv_bytes())
+        except (EOFError, OSError):
+            try:
+                self._loop.call_soon_threadsafe(self._ended, generation)
+            except RuntimeError:  # the server has ended too
+                return
+        except RuntimeError:
+            return
+
+    def _heard(self, generation: int, data: bytes) -> None:
+        if generation != self._generation:
+            return
+        if self.state == "ready":
+            self._inbox.put_nowait(data)
+            return
+        message = json.loads(data)
+        if message["event"] == "ready":
+            self.state, self.facts = "ready", message["facts"]
+        elif message["event"] == "failed":
+            self.state, self.error = "failed", message["error"]
+        self._notify()
+
+    def _ended(self, generation: int) -> None:
+        """The pipe has ended: the process is dead, or about to be."""
+        if generation != self._generation or self.state == "failed":
+            return
+        code = self._end()
+        why = f"the process of {self.spec} ended ({_named(code)})"
+        if self.state != "ready":  # it would die again
+            self.state, self.error = "failed", {**worker.memory_error(why), "kind": "worker"}
+            self._notify()
+            return
+        self._lost(why)
+
+    def _lost(self, why: str) -> None:
+        """Its job is answered, and another process takes its place."""
+        remedy = (
+            "Another one is being started: run it again. If this repeats, memory may be short: lower the "
+            "length, use fewer passages, or a smaller model."
+        )
+        error = {"kind": "worker", "message": why, "remedy": remedy}
+        self._inbox.put_nowait(worker.encoded({"event": "error", "error": error, "job": self._job}))
+        self.state = "restarting"
+        self.start()
+        self._notify()
+
+    def _end(self) -> int | None:
+        """Make sure that the process is gone; its exit code."""
+        if self._process is None:
+            return None
+        self._process.kill()
+        self._process.join(_DYING)
+        return self._process.exitcode  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._generation += 1
+        if self._pipe is not None:
+            self._pipe.close()
+        self._end()
+
+    # Jobs
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def events(self, job: dict[str, Any]) -> AsyncIterator[Event]:
+        """A job from its place in line to its last event. Closing this ends the job."""
+        if len(self._line) > LIMITS["queue"]:
+            raise Refused(
+                429,
+                "busy",
+                f"{len(self._line)} requests wait for {self.spec}",
+                "Wait, and try again.",
+            )
+        ticket, told = _Ticket(), None
+        self._line.append(ticket)
+        begun = False
+        try:
+            while self._line[0] is not ticket or self.state != "ready":
+                if self.state == "failed":
+                    raise Refused(503, **self.error)
+                why = "busy" if self.state == "ready" else "loading"
+                place = (self._line.index(ticket), why)
+                changed = self._changed
+                if place != told:
+                    told = place
+                    yield {"event": "queued", "place": place[0], "why": why}
+                await changed.wait()
+            self._job = next(self._numbers)
+            while not self._inbox.empty():  # of a job whose worker died
+                self._inbox.get_nowait()
+            begun = True
+            assert self._pipe is not None
+            await asyncio.to_thread(_send, self._pipe, {**job, "job": self._job})
+            async for event in self._heard_of(self._job):
+                if isinstance(event, dict) and event["event"] in _FINAL:
+                    begun = False
+                yield event
+        finally:
+            if begun:  # nobody listens any more: it ends, and the line waits for that
+                task = asyncio.ensure_future(self._drain(ticket, self._job))
+                self._draining.add(task)
+                task.add_done_callback(self._draining.discard)
+            else:
+                self._leave(ticket)
+
+    async def _heard_of(self, number: int) -> AsyncIterator[Event]:
+        while True:
+            try:
+                data = await asyncio.wait_for(self._inbox.get(), self.stall)
+            except TimeoutError:
+                self._generation += 1  # what it still says is not heard
+                self._end()
+                self._lost(f"no word from {self.spec} for {self.stall:g} seconds, and it was ended")
+                continue
+            if data.startswith(b'{"event":"step"'):
+                yield data
+                continue
+            message = json.loads(data)
+            if message["job"] == number:
+                yield message
+                if message["event"] in _FINAL:
+                    return
+
+    async def _drain(self, ticket: _Ticket, number: int) -> None:
+        try:
+            if self._pipe is not None:
+                await asyncio.to_thread(_send, self._pipe, {worker.CANCEL: number})
+            async for _ in self._heard_of(number):
+                pass
+        finally:
+            self._leave(ticket)
+
+    def _leave(self, ticket: _Ticket) -> None:
+        self._line.remove(ticket)
+        self._notify()
+
+
+class ThreadHost(ModelHost):
+    """A model that is loaded already, in this process: in a notebook. What hangs cannot be ended."""
+
+    def __init__(self, model_id: str, model: Any, layout: str) -> None:
+        super().__init__(model_id, model.name, {})
+        self._model, self._layout = model, layout
+
+    def _launch(self) -> Connection:
+        ours, theirs = Pipe()
+        args = (theirs, lambda: self._model, self._layout)
+        threading.Thread(target=worker.work, args=args, daemon=True).start()
+        return ours
+
+
+def _send(pipe: Connection, message: dict[str, Any]) -> None:
+    try:
+        pipe.send_bytes(worker.encoded(message))
+    except OSError:  # it has died: whoever reads the pipe will say so
+        return
+
+
+def _named(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"signal {-code}" + (": often the system, out of memory" if code == -9 else "")
+    return f"exit code {code}"

@@ -1,0 +1,263 @@
+"""What a worker can be asked to do with its model: a run, its tokens, a closer look at a step.
+
+Each is a function of the model, the job as `messages` let it pass, and `tell`, which sends an event and may
+raise. The answer is the last event.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import fields
+from typing import Any
+
+from ..decode import SAMPLERS, decode, default_sampler
+from ..decode.blocks import most_steps
+from ..decode.loop import AnySampler
+from ..decode.presets import default_name
+from ..decode.state import check_fits
+from ..errors import ModelError, UsageError
+from ..instrument import Model
+from ..models import seam
+from ..registry import dashed
+from ..sequences.prompt import Encoded
+from . import closer
+from .messages import LIMITS
+from .prompts import prompt_of
+from .streaming import Telling
+from .touches import Touched, together, touched
+from .worker import saved
+
+Job = Mapping[str, Any]
+Tell = Callable[[dict[str, Any]], None]
+_KINDS: dict[Any, tuple[str, bool]] = {  # what a page can offer a box for: kind, may be nothing
+    bool: ("bool", False),
+    int: ("int", False),
+    int | None: ("int", True),
+    float: ("float", False),
+    float | None: ("float", True),
+    str: ("text", False),
+}
+_LENGTH = 16  # offered first: a page shows it well, and the pair answers in fewer
+
+
+def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
+    """A sampler that fits the model, within the page's limits."""
+    if message is None:
+        message = {"name": default_name(model), "settings": {"length": _LENGTH}}
+    name = message["name"]
+    cls = SAMPLERS.named(name)
+    known = {f.name: f.type for f in fields(cls)}
+    settings = {}
+    for key, value in message.get("settings", {}).items():
+        kind, optional = _KINDS.get(known.get(key), ("", False))
+        if not kind:
+            there = [n for n, t in known.items() if t in _KINDS]
+            raise UsageError(f"{name} has no setting {key!r:.60}", f"It has: {', '.join(there)}.")
+        if not _fits(value, kind) and not (optional and value is None):
+            raise UsageError(f"{name}: {key} = {value!r:.60}", f"Give a {_WORDS[kind]}.")
+        settings[key] = float(value) if kind == "float" and value is not None else value
+    sampler: AnySampler = cls(**settings)
+    sampler.check(model)
+    for what, number in (("length", sampler.length), ("steps", most_steps(model, sampler))):
+        if number > LIMITS[what]:
+            raise UsageError(
+                f"{name}: {number} for {what}, and the page shows at most {LIMITS[what]}",
+                "Choose fewer, or use floatscope trace.",
+            )
+    return sampler
+
+
+_WORDS = {"int": "whole number", "float": "number", "bool": "true or false", "text": "word"}
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "bool"
+    return isinstance(value, {"int": int, "float": (int, float), "bool": bool, "text": str}[kind])
+
+
+def facts(model: Model, layout: str) -> dict[str, Any]:
+    """What a page needs to know of a loaded model; refuses one that it cannot show."""
+    if any(reach is not None for reach in model.reaches):
+        raise ModelError(
+            f"{model.name} has layers that see a window, and the viewer has one level of chance for all",
+            "Use floatscope trace with layers= that see everything.",
+        )
+    default = default_sampler(model)
+    generate_once(model)
+    return {
+        "name": model.name,
+        "fingerprint": model.fingerprint,
+        "family": model.family.name,
+        "direction": str(model.direction),
+        "diffusion": model.is_diffusion,
+        "layers": model.n_layers,
+        "heads": model.n_heads,
+        "context": model.context,
+        "vocabulary": model.vocab_size,
+        "parameters": model.n_parameters,
+        "device": str(model.device),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "mask": model.mask_id,
+        "chat": model.chat,
+        "layout": layout,
+        "samplers": [_sampler(name, model) for name in SAMPLERS if _usable(name, model)],
+        "sampler": {
+            "name": default_name(model),
+            "settings": {"length": _LENGTH}
+            | ({"steps": _LENGTH} if "steps" in vars(default) else {}),
+        },
+    }
+
+
+def generate_once(model: Model) -> None:
+    """So that the first run does not wait for what is made ready at the first forward."""
+    sampler = sampler_of(model, {"name": default_name(model), "settings": {"length": 1}})
+    prompt = Encoded((0,) * 8, ("prompt",) * 8)
+    with seam.alone(model.net), Telling(model, prompt, sampler, lambda event: None) as watcher:
+        decode(model, [prompt], sampler, watcher, None, "auto")
+
+
+def _usable(name: str, model: Model) -> bool:
+    try:
+        SAMPLERS[name](length=_LENGTH).check(model)
+    except UsageError:
+        return False
+    return True
+
+
+def _sampler(name: str, model: Model) -> dict[str, Any]:
+    cls = SAMPLERS[name]
+    offered = []
+    for field in fields(cls):
+        if field.type in _KINDS:
+            kind, optional = _KINDS[field.type]
+            default = _LENGTH if field.name == "length" else field.default
+            offered.append(
+                {"name": field.name, "kind": kind, "default": default, "optional": optional}
+            )
+    about = (cls.__doc__ or "").strip().splitlines()
+    return {
+        "name": name,
+        "title": cls.__name__,
+        "about": about[0] if about else "",
+        "fields": offered,
+    }
+
+
+class Asked:
+    """A run's prompt, sampler and touches, as the model takes them."""
+
+    def __init__(self, model: Model, job: Job) -> None:
+        self.prompt = prompt_of(job["prompt"])
+        self.encoded = model.encode(self.prompt)
+        self.sampler = sampler_of(model, job.get("sampler"))
+        check_fits(
+            *(model, len(self.encoded.ids), self.sampler.length),
+            remedy="Use fewer or shorter passages, or a shorter length.",
+        )
+        total = most_steps(model, self.sampler)
+        for touch in job.get("touches", ()):
+            if touch["step"] >= total:
+                raise UsageError(
+                    f"a touch at step {touch['step']} of {total}",
+                    f"Choose one from 0 to {total - 1}.",
+                )
+        self.touched: list[Touched] = touched(
+            *(model, self.encoded, job.get("touches", ()), self.sampler.length)
+        )
+        self.intervention = together(self.touched)
+
+    def under(self, model: Model) -> Any:
+        return nullcontext() if self.intervention is None else self.intervention(model)
+
+
+def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    """Decode, telling of each step; the trace is saved where the job says."""
+    asked = Asked(model, job)
+    sampler = asked.sampler
+    with asked.under(model), seam.alone(model.net):
+        watcher = Telling(model, asked.encoded, sampler, tell)
+        described = list(asked.intervention.describe().split(" + ")) if asked.intervention else []
+        tell(
+            {
+                "event": "started",
+                "sampler": {**_said(sampler), "text": sampler.describe()},
+                "touches": [one.text for one in asked.touched],
+                "code": _code(sampler, asked.touched),
+                "total": watcher.total,
+                "size": watcher.size,
+                "scene": watcher.header(described),
+            }
+        )
+        watcher.began = time.monotonic()
+        with watcher:
+            decodings = decode(model, [asked.encoded], sampler, watcher, None, "auto")
+        seconds = time.monotonic() - watcher.began
+        (trace,) = watcher.traces(decodings)
+    trace.save(job["path"])
+    start = len(asked.encoded.ids)
+    answer = [int(i) for i in decodings[0].canvas[-1, start:]]
+    return {
+        "event": "done",
+        "answer": trace.text,
+        "raw": trace.raw_text,
+        "ended": decodings[0].ended,
+        "steps": decodings[0].steps,
+        "seconds": round(seconds, 4),
+        "result": model.token_texts(answer),
+        "result_ids": answer,
+        "bytes": saved(job["path"]),
+    }
+
+
+def _said(sampler: AnySampler) -> dict[str, Any]:
+    """As a page says it: what can be put into a box."""
+    settings = {f.name: getattr(sampler, f.name) for f in fields(sampler) if f.type in _KINDS}
+    return {"name": dashed(type(sampler).__name__), "settings": settings}
+
+
+def _code(sampler: AnySampler, every: list[Touched]) -> dict[str, Any]:
+    import floatscope
+
+    own = type(sampler).__name__ in floatscope.__all__
+    name = dashed(type(sampler).__name__)
+    made = sampler.describe()
+    if not own:
+        made = f'SAMPLERS["{name}"]{made.removeprefix(type(sampler).__name__)}'
+    return {
+        "sampler": f"fs.{made}" if own else made,
+        "own": own,
+        "interventions": [line for one in every for line in one.code],
+    }
+
+
+def tokens(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    encoded = model.encode(prompt_of(job["prompt"]))
+    size = len(encoded.ids)
+    return {
+        "event": "answer",
+        "tokens": model.token_texts(encoded.ids),
+        "regions": list(encoded.regions),
+        "length": size,
+        "context": model.context,
+        "fits": size + int(job.get("length", 0)) <= model.context,
+    }
+
+
+def candidates(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    step = closer.Step(model, Asked(model, job), job["path"], job["step"])
+    return {"event": "answer", **closer.candidates(step, job["position"], job["top"])}
+
+
+def pattern(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    step = closer.Step(model, Asked(model, job), job["path"], job["step"])
+    return {"event": "answer", **closer.pattern(step, job["layer"], job["head"], job.get("row"))}
+
+
+JOBS: dict[str, Callable[[Model, Job, Tell], dict[str, Any]]] = {
+    "run": run,
+    "tokens": tokens,
+    "candidates": candidates,
+    "pattern": pattern,
+}

@@ -11,19 +11,18 @@ function comparable(a, b) {
 const answerKeys = (scene) => Array.from({ length: scene.keys - scene.json.prompt_length },
   (_, i) => scene.json.prompt_length + i);
 
-// What stands at a position after a step: its word, or null for a mask.
+// What stands at a position after a step: its word, null for a mask, undefined where it is not there yet.
 function wordAfter(scene, step, key) {
-  const last = step >= scene.steps - 1;
-  if (!last) return scene.isMasked(step + 1, key) || !scene.isThere(step + 1, key) ? null : scene.wordAt(step + 1, key);
   const change = scene.changesAt[step].filter((c) => c.key === key).at(-1);
   if (change) return change.kind === REMASK ? null : scene.word(change.word);
-  return scene.isMasked(step, key) || !scene.isThere(step, key) ? null : scene.wordAt(step, key);
+  if (!scene.isThere(step, key)) return undefined;
+  return scene.isMasked(step, key) ? null : scene.wordAt(step, key);
 }
 
 // [{ key, before, after }] of the answer's positions whose tokens differ once both have come to this step.
 function tokenChanges(a, b, stepA, stepB) {
   return answerKeys(a).map((key) => ({ key, before: wordAfter(a, stepA, key), after: wordAfter(b, stepB, key) }))
-    .filter(({ before, after }) => before !== after);
+    .filter(({ before, after }) => before !== undefined && after !== undefined && before !== after);
 }
 
 // [{ key, before, after }]: the steps at which a position was last revealed, where they differ.
@@ -57,8 +56,8 @@ function attentionChange(a, b, stepA, stepB) {
 
 function makeChanges(app, view) {
   view.changes = make("div", {});
-  const card = make("section", { className: "fsv-card fsl-changes", "aria-label": "What changed" },
-    make("h3", {}, "What changed"), view.changes);
+  const title = app.isBranch() ? "What changed" : "What differs";
+  const card = make("section", { className: "fsv-card fsl-changes", "aria-label": title }, make("h3", {}, title), view.changes);
   card.hidden = app.views.indexOf(view) !== 1;
   return card;
 }
@@ -117,7 +116,7 @@ function orderLine(app, view, a, b) {
 }
 
 function attentionLine(app, scene, { mean, top }) {
-  const line = make("p", {}, `${percent(mean)} moved (mean over layers)`);
+  const line = make("p", {}, `${percent(mean)} ${app.isBranch() ? "moved" : "differs"} (mean over layers)`);
   if (!top) return line;
   const pick = make("button", { type: "button", className: "fsv-link" },
     `layer ${scene.json.layers[top.layer]} head ${scene.json.heads[top.head]}`);

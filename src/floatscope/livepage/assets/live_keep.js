@@ -35,10 +35,10 @@ class Keep {
 
   refreshTools() {
     const { lanes } = this.page, any = lanes.some((run) => run && run.finished);
-    const held = this.which.value;
-    this.which.hidden = lanes.filter(Boolean).length < 2;
+    const alone = lanes.filter(Boolean).length < 2;
+    if (this.which.hidden && !alone) this.which.value = "1";  // a branch is what one has just made
+    this.which.hidden = alone;
     for (const tool of this.tools.querySelectorAll("button")) tool.disabled = !any;
-    this.which.value = held;
   }
 
   run() {
@@ -110,7 +110,7 @@ class Keep {
     };
     const { lanes } = this.page;
     const touches = row.touches.length ? row.touches.map((touch) => make("div", {}, touch.text || touch.kind)) : ["–"];
-    const line = make("tr", {}, make("th", { scope: "row", className: "fsl-long" }, `${row.run}  ${promptTitle(row.prompt)}`), make("td", {}, row.name),
+    const line = make("tr", {}, make("th", { scope: "row", className: "fsl-long" }, make("span", { className: "fsl-run" }, row.run), promptTitle(row.prompt)), make("td", {}, row.name),
       make("td", { className: "fsl-long" }, row.sampler.text || row.sampler.name), make("td", { className: "fsl-long" }, ...touches),
       make("td", { className: "fsl-long" }, make("q", {}, row.answer.trim())), make("td", { className: "fsl-number" }, String(row.steps)),
       make("td", { className: "fsl-number" }, `${digits(row.seconds, 2)} s, ${new Date(1000 * row.at).toLocaleTimeString()}`),

@@ -87,7 +87,7 @@ class PromptBox {
   }
 
   set(prompt) {
-    const { text, question, passages, gold, ...rest } = prompt;
+    const { text, question, passages, gold, layout, ...rest } = prompt;  // each model has a layout of its own
     this.rest = rest;
     this.gold = null;
     this.examples.value = "";
@@ -122,6 +122,7 @@ class PromptBox {
   typed() {
     this.page.promptChanged();
     clearTimeout(this.timer);
+    this.count.textContent = "";
     this.timer = setTimeout(() => this.counted(), 500);
   }
 

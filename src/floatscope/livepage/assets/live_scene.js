@@ -24,7 +24,7 @@ class LiveScene extends Scene {
     if (mode !== "difference") return super.valueRow(mode, step, layer, head);
     const { other } = this, share = this.shareRow(step, layer, head);
     if (!other || other.keys !== this.keys) return new Float32Array(this.keys).fill(NaN);
-    const theirs = other.shareRow(Math.min(step, other.steps - 1), Math.min(layer, other.layers - 1), Math.min(head, other.heads - 1));
+    const theirs = other.shareRow(Math.min(this.otherStep, other.steps - 1), Math.min(layer, other.layers - 1), Math.min(head, other.heads - 1));
     return share.map((v, k) => v - theirs[k]);
   }
 }
@@ -86,7 +86,7 @@ class GrowingScene extends LiveScene {
 
   answerSoFar() {
     let text = "";
-    for (let k = this.json.prompt_length; k < this.keys; k++) text += this.resultWord(k);
+    for (let k = this.json.prompt_length; k < this.keys; k++) text += this.resultWord(k).replace(/^<[^<>]*>$/, "");
     return text;
   }
 

@@ -11,7 +11,7 @@ function dressTheme() {
 
 function dressKeys() {
   const list = at("keys-list"), toggle = at("keys");
-  list.replaceChildren(make("dl", {}, ...KEYS.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)])));
+  list.replaceChildren(make("dl", {}, ...KEYS.map(([key, what]) => make("div", {}, make("dt", {}, key), make("dd", {}, what)))));
   toggle.addEventListener("click", () => {
     list.hidden = !list.hidden;
     toggle.setAttribute("aria-expanded", String(!list.hidden));

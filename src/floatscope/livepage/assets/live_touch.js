@@ -38,6 +38,9 @@ function touchAnswer(app, view, run, key) {
   candidatesOf(app, view, run, key)];
 }
 
+// What no one would tell from nothing is said to be less than something.
+const probability = (p, count = 3) => (p > 0 && p < 1e-4 ? "< 0.01 %" : percent(p, count));
+
 function linkTo(text, act) {
   const link = make("button", { type: "button", className: "fsv-link" }, text);
   link.addEventListener("click", act);
@@ -71,10 +74,10 @@ function candidatesOf(app, view, run, key) {
 function candidate(one, key, can, force) {
   const bar = make("i", { className: "fsl-p" });
   bar.style.width = `${100 * one.p}%`;
-  const inside = [make("span", { className: "fsl-word" }, shown(one.text) || "␣"), make("span", { className: "fsl-track" }, bar), make("b", {}, percent(one.p))];
+  const inside = [make("span", { className: "fsl-word" }, shown(one.text) || "␣"), make("span", { className: "fsl-track" }, bar), make("b", {}, probability(one.p))];
   if (!can) return make("span", { className: "fsl-candidate" }, ...inside);
   const pick = make("button", { type: "button", className: "fsl-candidate", title: "Force this token and branch from here",
-    "aria-label": `Force ${quoted(one.text)} at position ${key}, probability ${percent(one.p)}` }, ...inside);
+    "aria-label": `Force ${quoted(one.text)} at position ${key}, probability ${probability(one.p)}` }, ...inside);
   pick.addEventListener("click", () => force(one));
   return pick;
 }
@@ -86,7 +89,7 @@ function byLens(app, layers, candidates) {
   const body = make("tbody", {});
   for (const { layer, best, p } of layers) {
     body.append(make("tr", {}, make("th", { scope: "row" }, String(layer)), make("td", {}, shown(best.text) || "␣"),
-      make("td", {}, percent(best.p, 2)), make("td", {}, percent(p[0], 2))));
+      make("td", {}, probability(best.p, 2)), make("td", {}, probability(p[0], 2))));
   }
   table.append(body);
   return table;
@@ -109,14 +112,13 @@ function touchKey(app, view, run, key) {
   from.value = app.cutFrom && [...from.options].some((o) => o.value === app.cutFrom) ? app.cutFrom : "predicting";
   from.addEventListener("change", () => { app.cutFrom = from.value; });
   const label = (field, text) => make("label", { className: "fsv-label", htmlFor: field.id }, text);
-  return [make("h4", {}, "Take it away"),
+  return [make("div", { className: "fsl-take" }, make("h4", {}, "Take it away"),
     make("div", { className: "fsl-scope" }, label(scope, "for"), scope),
     make("div", { className: "fsl-buttons" },
       button("Hide this key", () => app.touch(view, { kind: "hide", positions: [key], ...where() }), `Hide key ${key}`),
       button("Zero its value", () => app.touch(view, { kind: "value", positions: [key], to: "zero", ...where() }), `Zero the value of key ${key}`)),
     make("div", { className: "fsl-scope" }, label(from, "edges from"), from, button(`Cut to “${region}”`,
-      () => app.touch(view, { kind: "cut", queries: [from.value], keys: [region], ...where() }), `Cut the edges to region ${region}`)),
-  ];
+      () => app.touch(view, { kind: "cut", queries: [from.value], keys: [region], ...where() }), `Cut the edges to region ${region}`)))];
 }
 
 // ---- A chosen head

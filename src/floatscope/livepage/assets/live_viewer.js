@@ -36,13 +36,16 @@ class LiveViewer extends Viewer {
     if (!going.length) { this.fraction = 1; return; }
     const { scene, step } = going[0];
     this.fraction = scene.span > 1 ? step / (scene.span - 1) : 0;
-    for (const view of this.views) if (!going.includes(view)) view.step = stepAt(view.scene, this.fraction);
+    for (const view of this.views) if (!going.includes(view)) view.step = this.alongside(view, going[0]);
   }
 
   show(scenes) {
     scenes.forEach((scene) => { scene.other = scenes.length === 2 ? scenes.find((one) => one !== scene) : null; });
     if (scenes.length < 2 && this.mode === "difference") this.mode = "lift";
+    const held = this.root.contains(document.activeElement), place = this.views.find((view) => view.cells.includes(document.activeElement));
     super.show(scenes);
+    const again = place && this.views.find((view) => view.scene === place.scene);
+    if (held && !this.root.contains(document.activeElement)) (again ? again.cells[place.focusKey] : this.root).focus({ preventScroll: true });
     this.views.forEach((view) => this.attend(view));
     if (!this.views.some((view) => view.scene === this.active)) this.active = this.views.at(-1).scene;
     for (const option of this.pickMode.options) {
@@ -53,6 +56,17 @@ class LiveViewer extends Viewer {
   // Two letters tell lanes apart where the models' names do not.
   labelled(scenes) {
     scenes.forEach((scene, i) => { scene.label = scenes.length > 1 || this.columns() > 1 ? "AB"[i] : scene.json.model.model; });
+  }
+
+  // A branch stands at the step its parent stands at; two other runs are as far along as each other.
+  alongside(other, view) {
+    return this.isBranch() ? Math.min(view.step, other.scene.steps - 1) : super.alongside(other);
+  }
+
+  // Whether the second lane left the first at a step.
+  isBranch() {
+    const [a, b] = this.page.lanes;
+    return Boolean(a && b && b.from && b.from.run === a.id);
   }
 
   // One lane is attended to: the one whose token or head was touched last. Its token and head are shown beside.
@@ -173,6 +187,8 @@ class LiveViewer extends Viewer {
   }
 
   update() {
+    const [a, b] = this.views;
+    if (b) { a.scene.otherStep = b.step; b.scene.otherStep = a.step; }
     super.update();
     if (!this.page || !this.views.length) return;
     for (const view of this.views) {

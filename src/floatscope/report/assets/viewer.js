@@ -69,6 +69,8 @@ class Viewer {
   columns() { return this.views.length; }
   padded(nodes) { return nodes; }
 
+  alongside(other) { return stepAt(other.scene, this.fraction); }
+
   // MDM and ARM, with the models' names where two of a kind meet.
   labelled(scenes) {
     const alike = new Set(scenes.map((scene) => scene.kind)).size < scenes.length;
@@ -211,7 +213,7 @@ class Viewer {
   go(view, step) {
     view.step = Math.min(view.scene.steps - 1, Math.max(0, step));
     this.fraction = view.scene.span > 1 ? view.step / (view.scene.span - 1) : this.fraction;
-    for (const other of this.views) if (other !== view) other.step = stepAt(other.scene, this.fraction);
+    for (const other of this.views) if (other !== view) other.step = this.alongside(other, view);
     this.update();
   }
 

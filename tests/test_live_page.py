@@ -1,0 +1,427 @@
+"""The live page in a browser, a real server and the real pair behind it: typed, watched, touched, kept."""
+
+import zipfile
+from pathlib import Path
+
+import axe_playwright_python
+import numpy as np
+import pytest
+from live_browsing import PASSAGES, Tab, got, served
+from waiting import until
+
+import floatscope as fs
+from floatscope.report.codec import unpack
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202e" + "W" * 120 + "<b>&amp;"
+
+
+@pytest.fixture(scope="module")
+def address():
+    with served() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def ran(browser, address):
+    """A tab in which a question was asked: what does not change the page's runs can share it."""
+    with Tab(browser, address, accept_downloads=True) as tab:
+        tab.write()
+        tab.run()
+        yield tab
+
+
+def history(address):
+    return got(address + "history")["runs"]
+
+
+# Type and watch
+
+
+def test_steps_stream_in_as_they_are_decoded(browser, address):
+    with Tab(browser, address) as tab:
+        assert tab.page.locator(".fsl-empty").is_visible()  # with an example ready to run
+        assert tab.page.get_by_label("Question", exact=True).input_value()
+        assert tab.page.locator(".fsl-star[aria-pressed=true]").count() == 1
+        tab.write()
+        widths = []
+        tab.page.get_by_role("button", name="Run", exact=True).click()
+        tab.page.wait_for_selector(".fsv-revealed")
+        seen = set()
+
+        def watched():
+            seen.add(tab.step())
+            widths.append(tab.page.locator(".fsv-dock .fsv-cells").evaluate("e => e.offsetHeight"))
+            return not tab.state("busy()")
+
+        tab.until(watched, "the end of the run")
+        assert len(seen) > 1 and len(set(widths)) == 1  # it was watched, and nothing jumped
+        (run,) = [r for r in history(address) if r["run"] == tab.state("lanes[0].id")]
+        assert run["answer"].strip() == tab.answer() == "Ostrel"
+        assert tab.page.locator(".fsv-masked:not(.fsv-revealed)").count() == 0
+        spoken = tab.page.locator("#said")
+        tab.until(lambda: "Answer: Ostrel" in spoken.inner_text(), "the answer, spoken")
+        scene = got(f"{address}scene/{run['run']}")
+        for step, layer in ((0, 0), (3, 7), (5, 11)):
+            shown = tab.state(f"lanes[0].scene.shareRow({step}, {layer}, -1)")
+            np.testing.assert_allclose(shown, unpack(scene["share"])[step, layer], rtol=1e-3)
+        assert tab.state("lanes[0].scene.json.answer") == run["answer"]
+
+
+def test_pause_back_forward_and_stop(browser, address):
+    with Tab(browser, address) as tab:
+        tab.write(length=24)
+        tab.page.get_by_role("button", name="Run", exact=True).click()
+        tab.page.wait_for_selector(".fsv-revealed")
+        tab.page.get_by_role("button", name="Pause", exact=True).click()
+        here = tab.step()
+        tab.until(lambda: tab.state("lanes[0].scene.steps") > here + 2, "steps beyond the pause")
+        assert tab.step() == here
+        tab.page.keyboard.press("ArrowRight")
+        assert tab.step() == here + 1
+        tab.page.keyboard.press("ArrowLeft")
+        assert tab.step() == here
+        tab.page.get_by_role("button", name="Follow").click()
+        assert tab.step() > here
+        tab.page.get_by_role("button", name="Stop").click()
+        tab.until(lambda: not tab.state("busy()"), "the stop")
+        assert tab.state("lanes[0].phase") == "stopped"
+        assert tab.state("lanes[0].scene.steps") < 24
+        assert "stopped" in tab.page.locator(".fsl-where").inner_text()
+
+
+def test_two_models_side_by_side(browser, address):
+    with Tab(browser, address) as tab:
+        tab.page.get_by_label("Compare with a second model or setting").check()
+        tab.write()
+        tab.run()
+        assert tab.state("viewer.views.length") == 2
+        names = tab.page.locator(".fsv-model b").all_inner_texts()
+        assert names == ["A · MDM · pair/mdm", "B · ARM · pair/arm"]
+        answers = {r["name"]: r["answer"].strip() for r in reversed(history(address))}
+        assert [tab.answer(0), tab.answer(1)] == [answers["pair/mdm"], answers["pair/arm"]]
+        assert tab.page.locator(".fsl-changes").last.inner_text().startswith("What differs")
+        tab.page.get_by_label("Colour").select_option("difference")
+        assert "other run" in tab.page.locator(".fsv-legend-label").first.inner_text()
+        at = "page.viewer.views.map(v => v.scene.{}(v.step, 2, 1)[3])"
+        one, other = tab.look(at.format("shareRow"))
+        by = tab.look(at.replace("{}(", "valueRow('difference', "))
+        assert by == pytest.approx([one - other, other - one], abs=1e-6)
+
+
+# Touch
+
+
+def test_every_touch_makes_a_branch(browser, address):
+    with Tab(browser, address) as tab:
+        page = tab.page
+        tab.write()
+        tab.run()
+        first = tab.first_answer()
+        page.keyboard.press("Home")
+        tab.cell(first).click()
+        page.wait_for_selector(".fsl-lens")
+        listed = page.locator(".fsl-candidate .fsl-word").all_inner_texts()
+        assert len(listed) == 5 and page.locator(".fsl-lens tbody tr").count() == 12
+        state = tab.branch(lambda: page.locator(".fsl-candidate").nth(1).click())
+        assert [t["kind"] for t in state["touches"]] == ["force"]
+        assert tab.state(f"lanes[1].scene.wordAt(1, {first})").strip() == listed[1]
+        assert tab.page.locator(".fsl-changes").last.inner_text().startswith("What changed")
+        assert page.locator(".fsl-differs").count() >= 1  # and the page says so
+        assert tab.touched() and listed[1] in tab.touched()[0]
+        # A revealed one back to a mask, from the branch itself: a branch of a branch.
+        tab.look("page.viewer.go(page.viewer.views[1], 3)")
+        shown = tab.state(f"lanes[1].scene.wordAt(3, {first})")
+        tab.cell(first, view=1).click()
+        state = tab.branch(lambda: page.get_by_role("button", name="back to mask").click())
+        assert [t["kind"] for t in state["touches"]] == ["force", "remask"] and shown
+        assert tab.state(f"lanes[1].scene.isMasked(4, {first})") is True
+        page.get_by_role("button", name="layer 3 head 2:").last.click()
+        state = tab.branch(lambda: page.get_by_role("button", name="Ablate (mean)").click())
+        assert state["touches"][-1]["heads"] == [[3, 2]] and state["touches"][-1]["to"] == "mean"
+        tab.cell(4, view=1).click()
+        page.get_by_label("for", exact=True).select_option("head")
+        state = tab.branch(lambda: page.get_by_role("button", name="Hide key 4").click())
+        hidden = state["touches"][-1]
+        assert (hidden["kind"], hidden["positions"]) == ("hide", [4])
+        assert (hidden["layers"], hidden["heads"]) == ([3], [2])
+        page.get_by_label("for", exact=True).select_option("all")
+        state = tab.branch(
+            lambda: page.get_by_role("button", name="Zero the value of key 4").click()
+        )
+        assert state["touches"][-1]["kind"] == "value" and state["touches"][-1]["layers"] is None
+        gold = tab.state("lanes[1].scene.json.gold")
+        key = tab.state(f"lanes[1].scene.json.regions.indexOf('{gold}')")
+        key = tab.state(f"lanes[1].scene.array.region.values.indexOf({key})")
+        tab.cell(key, view=1).click()
+        cut = page.get_by_role("button", name=f"Cut the edges to region {gold}")
+        state = tab.branch(lambda: cut.click())
+        assert state["touches"][-1] | {"step": 0} == {
+            "kind": "cut",
+            "step": 0,
+            "queries": ["predicting"],
+            "keys": [gold],
+            "layers": None,
+            "heads": None,
+        }
+        assert len(state["touches"]) == 6
+
+
+def test_the_pattern_of_a_head_and_the_row_of_a_query(ran):
+    page = ran.page
+    page.get_by_role("button", name="layer 2 head 5:").click()
+    page.get_by_role("button", name="Whole pattern").click()
+    page.wait_for_selector(".fsl-row h3")
+    size = ran.state("lanes[0].scene.keys")
+    assert ran.state("pattern.at.matrix.shape") == [size, size]
+    row = ran.state("pattern.cursor.query")
+    given = ran.state(f"pattern.at.matrix.values.slice({row * size}, {(row + 1) * size})")
+    assert sum(given) == pytest.approx(1, abs=1e-3)
+    page.locator(".fsl-matrix").focus()
+    page.keyboard.press("ArrowUp")
+    assert ran.state("pattern.cursor.query") == row - 1
+    tip = page.locator(".fsv-tip").inner_text()
+    assert tip.startswith("query ") and "weight" in tip
+    assert f"{row - 1}" in page.locator(".fsl-row h3").inner_text()
+    before = ran.step()
+    page.keyboard.press("ArrowRight")
+    assert ran.step() == before  # the pattern's own key
+    page.get_by_role("button", name="Close the pattern").click()
+    assert not page.locator(".fsl-pattern").is_visible()
+
+
+# Keep
+
+
+def test_a_link_opens_the_same_view_in_another_browser(browser, address, ran):
+    page = ran.page
+    page.get_by_role("button", name="layer 1 head 6:").click()
+    page.get_by_label("Colour").select_option("share")
+    ran.cell(5).click()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    link = ran.state("link()")
+    page.wait_for_selector("body[data-address=written]")
+    views = """(v => [v.layer, v.head, v.mode, v.selected.key,
+        v.views.map(one => [one.step, one.scene.json.answer])])(page.viewer)"""
+    runs = len(history(address))
+    with Tab(browser, link, shows="body[data-opened]") as other:
+        assert other.look(views) == ran.look(views)
+        other.until(
+            lambda: other.state("prompt.value().question") == ran.state("prompt.value().question"),
+            "prompt",
+        )
+        assert len(history(address)) == runs  # the run was there; it was not run again
+        cells = "all => all.map(e => e.textContent + e.style.getPropertyValue('--fsv-fill'))"
+        shown = [t.page.locator(".fsv-cell").evaluate_all(cells) for t in (ran, other)]
+        assert shown[0] == shown[1]
+    page.get_by_label("Layer").select_option("-1")
+
+
+def test_history_shows_runs_again_and_beside_each_other(browser, address, ran):
+    first = ran.state("lanes[0].id")
+    with Tab(browser, address) as tab:
+        rows = tab.page.locator(".fsl-runs tbody tr")
+        tab.until(lambda: rows.count() >= 1, "the history")
+        shown = tab.page.get_by_role("button", name=f"Show run {first}", exact=True)
+        shown.click()
+        tab.until(lambda: tab.state("lanes.length") == 1, "the run")
+        other = next(r["run"] for r in history(address) if r["run"] != first)
+        tab.page.get_by_role("button", name=f"Beside run {other}", exact=True).click()
+        tab.until(lambda: tab.state("lanes.map(r => r.id).join()") == f"{first},{other}", "both")
+        assert tab.page.locator(".fsl-shown").count() == 2
+        assert tab.page.locator(".fsv-answer q").count() == 2
+
+
+def test_python_trace_and_page_can_be_kept(browser, ran, tmp_path):
+    page = ran.page
+    page.get_by_role("button", name="Copy as Python").click()
+    code = page.locator(".fsl-text code")
+    code.wait_for()
+    assert "fs.load('pair/mdm')" in code.inner_text() or 'fs.load("pair/mdm")' in code.inner_text()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save trace").click()
+    zipfile.ZipFile(saved.value.path()).extractall(tmp_path)
+    (folder,) = tmp_path.glob("*.zarr")
+    assert fs.Trace.load(folder).text.strip() == "Ostrel"
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Export page").click()
+    offline = tmp_path / "page.html"
+    saved.value.save_as(offline)
+    opened = browser.new_page()
+    asked = []
+    opened.on("request", lambda r: asked.append(r.url))
+    opened.goto(offline.as_uri())
+    opened.wait_for_selector(".fsv-cell")
+    assert asked == [offline.as_uri()] and "Ostrel" in opened.locator(".fsv-answer").inner_text()
+    opened.close()
+
+
+# For everyone
+
+
+def test_the_keyboard_does_it_all(browser, address):
+    with Tab(browser, address) as tab:
+        keys = tab.page.keyboard
+        keys.press("Tab")
+        assert tab.page.evaluate("document.activeElement.id") == "skip"
+        tab.page.get_by_label("length").first.fill("6")
+        tab.page.get_by_label("steps").first.fill("6")
+        keys.press("/")  # typed, not obeyed, in a field; obeyed outside
+        tab.page.get_by_role("button", name="Keys").focus()
+        keys.press("Enter")
+        assert tab.page.locator("#keys-list").is_visible()
+        keys.press("/")
+        tab.page.get_by_label("steps").first.fill("6")
+        tab.page.get_by_label("Question", exact=True).focus()
+        keys.press("Control+a")
+        keys.type("Which animal does Ada keep?")
+        keys.press("Control+Enter")
+        tab.page.wait_for_selector(".fsv-revealed")
+        tab.done()
+        tab.page.locator("#viewer").focus()
+        keys.press("Home")
+        assert tab.step() == 0
+        first = tab.first_answer()
+        tab.cell(first).focus()
+        keys.press("Enter")
+        tab.page.wait_for_selector("button.fsl-candidate")
+        met = set()
+        for _ in range(60):
+            keys.press("Tab")
+            met |= set(tab.page.evaluate("[...document.activeElement.classList]"))
+            if "fsl-candidate" in met:
+                break
+        outline = tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert "fsl-candidate" in met and outline != "none"
+        tab.branch(lambda: keys.press("Enter"))
+        before = tab.page.evaluate("document.activeElement.outerHTML.slice(0, 99)")
+        for _ in range(3):  # out of wherever one stands
+            keys.press("Tab")
+            now = tab.page.evaluate("document.activeElement.outerHTML.slice(0, 99)")
+            assert now != before
+            before = now
+
+
+def test_a_narrow_dark_screen_and_paper(browser, address, ran, tmp_path):
+    link = ran.state("link()")
+    narrow = {
+        "viewport": {"width": 400, "height": 800},
+        "color_scheme": "dark",
+        "reduced_motion": "reduce",
+    }
+    with Tab(browser, link, shows="body[data-opened]", **narrow) as tab:
+        page = tab.page
+        wide = "document.documentElement.scrollWidth"
+        assert page.evaluate(wide) <= 400
+        page.locator(".fsl-compose summary").first.click()
+        page.get_by_label("Compare with a second model or setting").check()
+        page.get_by_text("More settings").first.click()
+        page.locator("#keys").click()
+        assert page.evaluate(wide) <= 400
+        ground = "getComputedStyle(document.body).backgroundColor"
+        assert page.evaluate(ground) != "rgb(255, 255, 255)"
+        page.get_by_role("button", name="Light").click()
+        assert page.evaluate(ground) == "rgb(255, 255, 255)"
+        page.get_by_role("button", name="Dark").click()
+        page.emulate_media(media="print")
+        assert page.evaluate(ground) == "rgb(255, 255, 255)"
+        assert (
+            not page.locator("#run").is_visible() and page.locator(".fsv-cell").first.is_visible()
+        )
+        page.pdf(path=tmp_path / "page.pdf")
+        assert b"/Type /Page\n" in (tmp_path / "page.pdf").read_bytes()
+
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_finding_of_axe(browser, address, ran, scheme):
+    with Tab(browser, ran.state("link()"), shows="body[data-opened]", color_scheme=scheme) as tab:
+        page = tab.page
+        page.get_by_role("button", name="layer 2 head 5:").click()
+        tab.cell(tab.first_answer()).click()
+        page.get_by_role("button", name="Whole pattern").click()
+        page.wait_for_selector(".fsl-row h3")
+        page.locator(".fsl-compose summary").first.click()
+        page.evaluate(AXE + ";undefined")
+        found = page.evaluate("axe.run({ resultTypes: ['violations'] })")
+        bad = [
+            (v["id"], n["html"][:120], n.get("failureSummary", "")[:200])
+            for v in found["violations"]
+            if v["impact"] in ("serious", "critical")
+            for n in v["nodes"][:3]
+        ]
+        assert bad == []
+
+
+def test_hostile_text_is_text_in_every_field(browser, address):
+    with Tab(browser, address, viewport={"width": 400, "height": 800}) as tab:
+        page = tab.page
+        tab.write(question=HOSTILE, passages=[HOSTILE, PASSAGES[0]], gold=0, length=3)
+        tab.run()
+        assert "<img src=x" in page.locator(".fsl-runs tbody").inner_text()
+        page.get_by_role("radio", name="Plain text").click()
+        page.get_by_label("Prompt", exact=True).fill(HOSTILE)
+        tab.run()
+        tab.page.get_by_label("Open a link from elsewhere").fill(HOSTILE + "#s=" + HOSTILE)
+        page.get_by_role("button", name="Open", exact=True).click()
+        page.wait_for_selector("#notice:not([hidden])")
+        assert "cannot be read" in page.locator("#notice").inner_text()
+        assert page.locator("img, [onerror]").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+# When something goes wrong
+
+
+def test_a_reload_in_the_middle_runs_it_again(browser, address):
+    with Tab(browser, address) as tab:
+        tab.write(length=12)
+        tab.page.get_by_role("button", name="Run", exact=True).click()
+        tab.page.wait_for_selector(".fsv-revealed")
+        tab.page.wait_for_selector("body[data-address=written]")
+        tab.page.reload()
+        tab.page.wait_for_selector("body[data-opened]")
+        assert tab.state("lanes[0].finished") and tab.answer() == "Ostrel"
+        assert tab.state("lanes[0].scene.steps") == 12
+
+
+def test_a_second_tab_waits_for_its_turn_and_says_so(browser, address):
+    with Tab(browser, address) as one, Tab(browser, address) as two:
+        one.write(length=24)
+        two.write(length=3)
+        said = []
+        for tab in (one, two):
+            tab.page.get_by_role("button", name="Run", exact=True).click()
+            tab.until(lambda tab=tab: tab.state("lanes[0].phase") != "asked", "an answer")
+            said.append(tab.page.locator(".fsl-status").inner_text())
+        assert "waits for its turn" in said[1]
+        one.page.get_by_role("button", name="Stop").click()
+        two.done()
+        assert two.answer()
+
+
+def test_errors_are_said_in_words_with_a_remedy(browser, address):
+    with Tab(browser, address) as tab:
+        page, notice = tab.page, tab.page.locator("#notice")
+        page.get_by_role("radio", name="Plain text").click()
+        page.get_by_label("Prompt", exact=True).fill(" ")
+        page.get_by_role("button", name="Run", exact=True).click()
+        assert "empty" in notice.inner_text()
+        page.get_by_label("Prompt", exact=True).fill("many words " * 1000)
+        page.get_by_role("button", name="Run", exact=True).click()
+        tab.until(lambda: "1024" in notice.inner_text(), "the context's size")
+        page.get_by_role("button", name="Dismiss").click()
+        assert not notice.is_visible()
+        page.get_by_label("Prompt", exact=True).fill("Once")
+        tab.context.set_offline(True)
+        page.get_by_role("button", name="Run", exact=True).click()
+        tab.until(
+            lambda: "Start floatscope live again" in notice.inner_text(), "the server is gone"
+        )
+        tab.context.set_offline(False)
+        tab.errors = [
+            e for e in tab.errors if "ERR_INTERNET_DISCONNECTED" not in e and "400" not in e
+        ]
+    until(lambda: got(address + "models")["models"][0]["queue"] == 0, "no run is left")

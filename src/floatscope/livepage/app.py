@@ -31,7 +31,7 @@ from .runs import Kept, Runs, without_text
 
 M = TypeVar("M", bound=Message)
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_ROOMS = (f"{__package__}", "floatscope.report")
+_ROOMS = (str(__package__), str(embed.__package__))
 
 
 class LivePage:

@@ -7,7 +7,7 @@ is in the cache of a causal model, and no single forward would know it.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +24,7 @@ from ..models import parts, seam
 from ..recording.again import visibility_of
 from ..report.codec import pack_log
 from ..trace import Trace
-
-if TYPE_CHECKING:
-    from .jobs import Asked
+from .asked import Asked
 
 
 class _Enough(Exception):
@@ -36,7 +34,7 @@ class _Enough(Exception):
 class Step:
     """One step of a finished run, about to be computed again."""
 
-    def __init__(self, model: Model, asked: "Asked", path: str, step: int) -> None:
+    def __init__(self, model: Model, asked: Asked, path: str, step: int) -> None:
         self.model, self.asked, self.step = model, asked, step
         self.trace = Trace.load(path, lazy=True)
         if step >= self.trace.n_steps:

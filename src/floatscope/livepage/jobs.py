@@ -6,74 +6,26 @@ raise. The answer is the last event.
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
 
 from ..decode import SAMPLERS, decode, default_sampler
-from ..decode.blocks import most_steps
 from ..decode.loop import AnySampler
 from ..decode.presets import default_name
-from ..decode.state import check_fits
 from ..errors import ModelError, UsageError
 from ..instrument import Model
 from ..models import seam
 from ..registry import dashed
 from ..sequences.prompt import Encoded
 from . import closer
-from .messages import LIMITS
+from .asked import KINDS, LENGTH, Asked, sampler_of
 from .prompts import prompt_of
 from .streaming import Telling
-from .touches import Touched, together, touched
+from .touches import Touched
 from .worker import saved
 
 Job = Mapping[str, Any]
 Tell = Callable[[dict[str, Any]], None]
-_KINDS: dict[Any, tuple[str, bool]] = {  # what a page can offer a box for: kind, may be nothing
-    bool: ("bool", False),
-    int: ("int", False),
-    int | None: ("int", True),
-    float: ("float", False),
-    float | None: ("float", True),
-    str: ("text", False),
-}
-_LENGTH = 16  # offered first: a page shows it well, and the pair answers in fewer
-
-
-def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
-    """A sampler that fits the model, within the page's limits."""
-    if message is None:
-        message = {"name": default_name(model), "settings": {"length": _LENGTH}}
-    name = message["name"]
-    cls = SAMPLERS.named(name)
-    known = {f.name: f.type for f in fields(cls)}
-    settings = {}
-    for key, value in message.get("settings", {}).items():
-        kind, optional = _KINDS.get(known.get(key), ("", False))
-        if not kind:
-            there = [n for n, t in known.items() if t in _KINDS]
-            raise UsageError(f"{name} has no setting {key!r:.60}", f"It has: {', '.join(there)}.")
-        if not _fits(value, kind) and not (optional and value is None):
-            raise UsageError(f"{name}: {key} = {value!r:.60}", f"Give a {_WORDS[kind]}.")
-        settings[key] = float(value) if kind == "float" and value is not None else value
-    sampler: AnySampler = cls(**settings)
-    sampler.check(model)
-    for what, number in (("length", sampler.length), ("steps", most_steps(model, sampler))):
-        if number > LIMITS[what]:
-            raise UsageError(
-                f"{name}: {number} for {what}, and the page shows at most {LIMITS[what]}",
-                "Choose fewer, or use floatscope trace.",
-            )
-    return sampler
-
-
-_WORDS = {"int": "whole number", "float": "number", "bool": "true or false", "text": "word"}
-
-
-def _fits(value: Any, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "bool"
-    return isinstance(value, {"int": int, "float": (int, float), "bool": bool, "text": str}[kind])
 
 
 def facts(model: Model, layout: str) -> dict[str, Any]:
@@ -104,8 +56,8 @@ def facts(model: Model, layout: str) -> dict[str, Any]:
         "samplers": [_sampler(name, model) for name in SAMPLERS if _usable(name, model)],
         "sampler": {
             "name": default_name(model),
-            "settings": {"length": _LENGTH}
-            | ({"steps": _LENGTH} if "steps" in vars(default) else {}),
+            "settings": {"length": LENGTH}
+            | ({"steps": LENGTH} if "steps" in vars(default) else {}),
         },
     }
 
@@ -120,7 +72,7 @@ def generate_once(model: Model) -> None:
 
 def _usable(name: str, model: Model) -> bool:
     try:
-        SAMPLERS[name](length=_LENGTH).check(model)
+        SAMPLERS[name](length=LENGTH).check(model)
     except UsageError:
         return False
     return True
@@ -130,9 +82,9 @@ def _sampler(name: str, model: Model) -> dict[str, Any]:
     cls = SAMPLERS[name]
     offered = []
     for field in fields(cls):
-        if field.type in _KINDS:
-            kind, optional = _KINDS[field.type]
-            default = _LENGTH if field.name == "length" else field.default
+        if field.type in KINDS:
+            kind, optional = KINDS[field.type]
+            default = LENGTH if field.name == "length" else field.default
             offered.append(
                 {"name": field.name, "kind": kind, "default": default, "optional": optional}
             )
@@ -143,33 +95,6 @@ def _sampler(name: str, model: Model) -> dict[str, Any]:
         "about": about[0] if about else "",
         "fields": offered,
     }
-
-
-class Asked:
-    """A run's prompt, sampler and touches, as the model takes them."""
-
-    def __init__(self, model: Model, job: Job) -> None:
-        self.prompt = prompt_of(job["prompt"])
-        self.encoded = model.encode(self.prompt)
-        self.sampler = sampler_of(model, job.get("sampler"))
-        check_fits(
-            *(model, len(self.encoded.ids), self.sampler.length),
-            remedy="Use fewer or shorter passages, or a shorter length.",
-        )
-        total = most_steps(model, self.sampler)
-        for touch in job.get("touches", ()):
-            if touch["step"] >= total:
-                raise UsageError(
-                    f"a touch at step {touch['step']} of {total}",
-                    f"Choose one from 0 to {total - 1}.",
-                )
-        self.touched: list[Touched] = touched(
-            *(model, self.encoded, job.get("touches", ()), self.sampler.length)
-        )
-        self.intervention = together(self.touched)
-
-    def under(self, model: Model) -> Any:
-        return nullcontext() if self.intervention is None else self.intervention(model)
 
 
 def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
@@ -213,14 +138,12 @@ def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
 
 def _said(sampler: AnySampler) -> dict[str, Any]:
     """As a page says it: what can be put into a box."""
-    settings = {f.name: getattr(sampler, f.name) for f in fields(sampler) if f.type in _KINDS}
+    settings = {f.name: getattr(sampler, f.name) for f in fields(sampler) if f.type in KINDS}
     return {"name": dashed(type(sampler).__name__), "settings": settings}
 
 
 def _code(sampler: AnySampler, every: list[Touched]) -> dict[str, Any]:
-    import floatscope
-
-    own = type(sampler).__name__ in floatscope.__all__
+    own = type(sampler).__module__.startswith("floatscope.decode.")
     name = dashed(type(sampler).__name__)
     made = sampler.describe()
     if not own:

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 PATIENCE = 30.0  # seconds
 MOST = 100  # connections; a browser opens six
 _LONGEST = 1 << 16  # bytes of a request's line and headers
+_LINGER = 2.0  # seconds, for a client that still sends after its last answer
 _ENDING = 1  # seconds for answers that are under way when the server ends
 
 
@@ -36,7 +37,8 @@ class LoopbackServer:
         except OSError:
             self._socket.close()
             raise
-        self.server_port: int = self._socket.getsockname()[1]
+        self.server_address: tuple[str, int] = self._socket.getsockname()
+        self.server_port = self.server_address[1]
         self._server: uvicorn.Server | None = None
         self._over, self._asked = threading.Event(), False
 
@@ -92,6 +94,7 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
+        self._ended = False
         if len(self.connections) > self.owner.most:
             transport.abort()
             return
@@ -152,4 +155,13 @@ class _Protocol(H11Protocol):
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+        # What the client still sends is read and dropped for a while: TCP would drop the answer's end.
+        self._ended = True
+        self._has_read()
+        self._reading = self.loop.call_later(_LINGER, self.transport.abort)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._ended:
+            super().data_received(data)

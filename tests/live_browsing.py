@@ -63,8 +63,7 @@ class Tab(browsing.Tab):
     def write(self, question=QUESTION, passages=PASSAGES, gold=1, length=6):
         """A question with passages into the fields, and a short decoding."""
         page = self.page
-        if page.locator(".fsl-compose details").first.get_attribute("open") is None:
-            page.locator(".fsl-compose summary").first.click()
+        self.unfold()
         page.get_by_role("radio", name="Question and passages").click()
         page.get_by_label("Question", exact=True).fill(question)
         while page.locator(".fsl-passage").count():
@@ -80,6 +79,10 @@ class Tab(browsing.Tab):
         for setting in page.get_by_label("steps").all():
             if setting.is_visible():
                 setting.fill(str(length))
+
+    def unfold(self):
+        if self.page.locator(".fsl-compose details").first.get_attribute("open") is None:
+            self.page.locator(".fsl-compose summary").first.click()
 
     def run(self):
         self.page.get_by_role("button", name="Run", exact=True).click()

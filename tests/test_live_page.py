@@ -69,7 +69,7 @@ def test_steps_stream_in_as_they_are_decoded(browser, address):
 
 def test_pause_back_forward_and_stop(browser, address):
     with Tab(browser, address) as tab:
-        tab.write(length=24)
+        tab.write(length=400)  # it will not come to its end
         tab.page.get_by_role("button", name="Run", exact=True).click()
         tab.page.wait_for_selector(".fsv-revealed")
         tab.page.get_by_role("button", name="Pause", exact=True).click()
@@ -85,7 +85,7 @@ def test_pause_back_forward_and_stop(browser, address):
         tab.page.get_by_role("button", name="Stop").click()
         tab.until(lambda: not tab.state("busy()"), "the stop")
         assert tab.state("lanes[0].phase") == "stopped"
-        assert tab.state("lanes[0].scene.steps") < 24
+        assert tab.state("lanes[0].scene.steps") < 400
         assert "stopped" in tab.page.locator(".fsl-where").inner_text()
 
 
@@ -148,22 +148,25 @@ def test_every_touch_makes_a_branch(browser, address):
         state = tab.branch(
             lambda: page.get_by_role("button", name="Zero the value of key 4").click()
         )
-        assert state["touches"][-1]["kind"] == "value" and state["touches"][-1]["layers"] is None
+        assert (
+            state["touches"][-1]["kind"] == "value" and state["touches"][-1].get("layers") is None
+        )
         gold = tab.state("lanes[1].scene.json.gold")
         key = tab.state(f"lanes[1].scene.json.regions.indexOf('{gold}')")
         key = tab.state(f"lanes[1].scene.array.region.values.indexOf({key})")
         tab.cell(key, view=1).click()
         cut = page.get_by_role("button", name=f"Cut the edges to region {gold}")
         state = tab.branch(lambda: cut.click())
-        assert state["touches"][-1] | {"step": 0} == {
-            "kind": "cut",
-            "step": 0,
-            "queries": ["predicting"],
-            "keys": [gold],
-            "layers": None,
-            "heads": None,
-        }
-        assert len(state["touches"]) == 6
+        last = state["touches"][-1]
+        assert (last["kind"], last["queries"], last["keys"]) == ("cut", ["predicting"], [gold])
+        # Hidden or without its value: two branches of one run, whose token stayed chosen.
+        assert [t["kind"] for t in state["touches"]] == [
+            "force",
+            "remask",
+            "ablate",
+            "value",
+            "cut",
+        ]
 
 
 def test_the_pattern_of_a_head_and_the_row_of_a_query(ran):
@@ -214,7 +217,6 @@ def test_a_link_opens_the_same_view_in_another_browser(browser, address, ran):
         cells = "all => all.map(e => e.textContent + e.style.getPropertyValue('--fsv-fill'))"
         shown = [t.page.locator(".fsv-cell").evaluate_all(cells) for t in (ran, other)]
         assert shown[0] == shown[1]
-    page.get_by_label("Layer").select_option("-1")
 
 
 def test_history_shows_runs_again_and_beside_each_other(browser, address, ran):
@@ -228,7 +230,7 @@ def test_history_shows_runs_again_and_beside_each_other(browser, address, ran):
         other = next(r["run"] for r in history(address) if r["run"] != first)
         tab.page.get_by_role("button", name=f"Beside run {other}", exact=True).click()
         tab.until(lambda: tab.state("lanes.map(r => r.id).join()") == f"{first},{other}", "both")
-        assert tab.page.locator(".fsl-shown").count() == 2
+        tab.until(lambda: tab.page.locator(".fsl-shown").count() == 2, "both marked")
         assert tab.page.locator(".fsv-answer q").count() == 2
 
 
@@ -361,6 +363,7 @@ def test_hostile_text_is_text_in_every_field(browser, address):
         tab.write(question=HOSTILE, passages=[HOSTILE, PASSAGES[0]], gold=0, length=3)
         tab.run()
         assert "<img src=x" in page.locator(".fsl-runs tbody").inner_text()
+        tab.unfold()
         page.get_by_role("radio", name="Plain text").click()
         page.get_by_label("Prompt", exact=True).fill(HOSTILE)
         tab.run()
@@ -389,7 +392,7 @@ def test_a_reload_in_the_middle_runs_it_again(browser, address):
 
 def test_a_second_tab_waits_for_its_turn_and_says_so(browser, address):
     with Tab(browser, address) as one, Tab(browser, address) as two:
-        one.write(length=24)
+        one.write(length=400)
         two.write(length=3)
         said = []
         for tab in (one, two):

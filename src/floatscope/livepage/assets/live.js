@@ -149,6 +149,7 @@ class Page {
   onRun(run) {
     if (!this.lanes.includes(run)) return;
     if (run.phase === "failed") this.notify(inWords(run.error));
+    if (run.phase === "failed" && !run.scene) this.fold.open = true;  // what was asked has to be changed
     if (run.finished) this.say(`${run.name} is done. Answer: ${run.answer.trim()}`);
     if (!run.active) { this.keep.refresh(); if (run.scene) this.viewer.arrived(run); }
     this.refreshBar();

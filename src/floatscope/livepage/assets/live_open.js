@@ -15,7 +15,7 @@ const sameRun = (a, b) => {
   const plain = ({ fingerprint, prompt, sampler, touches }) => JSON.stringify([fingerprint, sorted(prompt), sampler.name, sorted(sampler.settings), touches.map(sorted)]);
   return plain(a) === plain(b);
 };
-const sorted = (object) => Object.entries(object || {}).filter(([name]) => name !== "text" || typeof object.kind !== "string")
+const sorted = (object) => Object.entries(object || {}).filter(([name, value]) => value !== null && (name !== "text" || typeof object.kind !== "string"))
   .sort(([a], [b]) => (a < b ? -1 : 1));
 
 async function openRuns(page, state) {

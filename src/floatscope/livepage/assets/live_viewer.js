@@ -219,6 +219,14 @@ class LiveViewer extends Viewer {
 
   touch(view, touch, what) { this.page.branch(this.runOf(view), view.scene.json.steps[view.step], touch, what); }
 
+  // The same token of the other lane is another choice, not the same one again.
+  select(view, key) {
+    const again = this.selected && this.selected.scene === view.scene && this.selected.key === key;
+    this.selected = again ? null : { scene: view.scene, key };
+    this.active = view.scene;
+    this.update();
+  }
+
   pick(view, key) { this.selected = { scene: view.scene, key }; this.update(); view.cells[key].scrollIntoView({ block: "nearest" }); }
   pickIn(run, key) { const view = this.viewOf(run); if (view) this.pick(view, key); }
 

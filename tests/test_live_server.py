@@ -1,4 +1,4 @@
-"""The live page's server: who may ask, who waits, and what it says of a model that dies, hangs or is too big."""
+"""The server of the live page: who may ask, who waits, what it says of a model that dies, hangs or is too big."""
 
 import os
 import signal

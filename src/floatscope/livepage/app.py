@@ -66,6 +66,7 @@ class LivePage:
             ],
             exception_handlers={404: _http_error, 405: _http_error},
         )
+        self.asgi.router.redirect_slashes = False
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:

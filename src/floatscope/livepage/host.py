@@ -16,6 +16,7 @@ from itertools import count
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from . import worker
@@ -41,6 +42,26 @@ class Refused(Exception):
             self.error["field"] = field
 
 
+class Crew:
+    """The models of one page, which share a machine."""
+
+    def __init__(self) -> None:
+        self.busy: set[ModelHost] = set()
+
+    def begins(self, host: "ModelHost") -> int:
+        self.busy.add(host)
+        self._tell({host})
+        return len(self.busy)
+
+    def ends(self, host: "ModelHost") -> None:
+        self.busy.discard(host)
+        self._tell(set())
+
+    def _tell(self, but: "set[ModelHost]") -> None:
+        for host in self.busy - but:
+            host.send({worker.SHARE: len(self.busy)})
+
+
 class _Ticket:
     """A place in line."""
 
@@ -49,8 +70,15 @@ class ModelHost:
     """One model in a process of its own. Everything but `_read` runs in the server's loop."""
 
     def __init__(
-        self, model_id: str, spec: str, options: dict[str, Any], *, stall: float = STALL
+        self,
+        model_id: str,
+        spec: str,
+        options: dict[str, Any],
+        *,
+        crew: Crew | None = None,
+        stall: float = STALL,
     ) -> None:
+        self.crew = crew or Crew()
         self.id, self.spec, self.options, self.stall = model_id, spec, options, stall
         self.state, self.error = "loading", {"kind": "", "message": "", "remedy": ""}
         self.facts: dict[str, Any] = {}
@@ -63,6 +91,7 @@ class ModelHost:
         self._draining: set[asyncio.Task[None]] = set()
         self._process: Any = None
         self._pipe: Connection | None = None
+        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
 
     def about(self) -> dict[str, Any]:
         """What the page is told of it."""
@@ -75,8 +104,11 @@ class ModelHost:
         self._loop = asyncio.get_running_loop()
         self._generation += 1
         self._pipe = self._launch()
-        args = (self._pipe, self._generation)
-        threading.Thread(target=self._read, args=args, daemon=True).start()
+        self._outbox.put(None)  # the thread of the one before ends
+        self._outbox = SimpleQueue()
+        # Each way has a thread: a pipe may be full, and a message stop halfway.
+        for target, what in ((self._read, self._generation), (_write, self._outbox)):
+            threading.Thread(target=target, args=(self._pipe, what), daemon=True).start()
 
     def _launch(self) -> Connection:
         kind = "forkserver" if sys.platform == "linux" and not _NVIDIA.exists() else "spawn"
@@ -152,6 +184,7 @@ class ModelHost:
 
     def close(self) -> None:
         self._generation += 1
+        self._outbox.put(None)
         if self._pipe is not None:
             self._pipe.close()
         self._end()
@@ -189,8 +222,7 @@ class ModelHost:
             while not self._inbox.empty():  # of a job whose worker died
                 self._inbox.get_nowait()
             begun = True
-            assert self._pipe is not None
-            await asyncio.to_thread(_send, self._pipe, {**job, "job": self._job})
+            self.send({**job, "job": self._job, worker.SHARE: self.crew.begins(self)})
             async for event in self._heard_of(self._job):
                 if isinstance(event, dict) and event["event"] in _FINAL:
                     begun = False
@@ -223,14 +255,18 @@ class ModelHost:
 
     async def _drain(self, ticket: _Ticket, number: int) -> None:
         try:
-            if self._pipe is not None:
-                await asyncio.to_thread(_send, self._pipe, {worker.CANCEL: number})
+            self.send({worker.CANCEL: number})
             async for _ in self._heard_of(number):
                 pass
         finally:
             self._leave(ticket)
 
+    def send(self, message: dict[str, Any]) -> None:
+        self._outbox.put(worker.encoded(message))
+
     def _leave(self, ticket: _Ticket) -> None:
+        if self._line[0] is ticket:
+            self.crew.ends(self)
         self._line.remove(ticket)
         self._notify()
 
@@ -238,20 +274,22 @@ class ModelHost:
 class ThreadHost(ModelHost):
     """A model that is loaded already, in this process: in a notebook. What hangs cannot be ended."""
 
-    def __init__(self, model_id: str, model: Any, layout: str) -> None:
-        super().__init__(model_id, model.name, {})
+    def __init__(self, model_id: str, model: Any, layout: str, crew: Crew) -> None:
+        super().__init__(model_id, str(model.name), {}, crew=crew)
         self._model, self._layout = model, layout
 
     def _launch(self) -> Connection:
         ours, theirs = Pipe()
+        self._theirs = theirs
         args = (theirs, lambda: self._model, self._layout)
         threading.Thread(target=worker.work, args=args, daemon=True).start()
         return ours
 
 
-def _send(pipe: Connection, message: dict[str, Any]) -> None:
+def _write(pipe: Connection, outbox: "SimpleQueue[bytes | None]") -> None:
     try:
-        pipe.send_bytes(worker.encoded(message))
+        while (message := outbox.get()) is not None:
+            pipe.send_bytes(message)
     except OSError:  # it has died: whoever reads the pipe will say so
         return
 

@@ -7,7 +7,10 @@ raise. The answer is the last event.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from ..decode import SAMPLERS, decode, default_sampler
 from ..decode.loop import AnySampler
@@ -22,10 +25,16 @@ from .asked import KINDS, LENGTH, Asked, sampler_of
 from .prompts import prompt_of
 from .streaming import Telling
 from .touches import Touched
-from .worker import saved
 
 Job = Mapping[str, Any]
+_THREADS = torch.get_num_threads()
 Tell = Callable[[dict[str, Any]], None]
+
+
+def share_cores(models: int | None) -> None:
+    """As many threads as are this model's part: two that fight for a core wait for each other."""
+    if models is not None:
+        torch.set_num_threads(max(1, _THREADS // max(1, models)))
 
 
 def facts(model: Model, layout: str) -> dict[str, Any]:
@@ -132,8 +141,13 @@ def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
         "seconds": round(seconds, 4),
         "result": model.token_texts(answer),
         "result_ids": answer,
-        "bytes": saved(job["path"]),
+        "bytes": _size(job["path"]),
     }
+
+
+def _size(path: str) -> int:
+    """Of a store on disk."""
+    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
 
 
 def _said(sampler: AnySampler) -> dict[str, Any]:

@@ -5,6 +5,7 @@ model is asked as `Prompt.rag` writes.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from ..errors import UsageError
@@ -71,6 +72,7 @@ def code_of(message: Mapping[str, Any]) -> str:
     return "prompt = fs.Prompt.rag(\n" + "\n".join(lines) + "\n)"
 
 
+@cache
 def examples() -> list[dict[str, Any]]:
     """Prompts to begin with: questions of the synthetic world, and a text to continue."""
     shown = []

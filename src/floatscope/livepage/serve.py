@@ -16,7 +16,7 @@ from ..models.spec import ModelSpec
 from ..report.guard import Guard, own_page
 from ..report.loopback import LoopbackServer
 from .app import LivePage, error_response
-from .host import ModelHost
+from .host import Crew, ModelHost
 from .runs import Runs
 
 _SOURCES = "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:"
@@ -73,7 +73,10 @@ def make_server(
     """A server that is bound and not yet serving; what cannot be a model is refused here."""
     for text in models:
         ModelSpec.of(text).require_there()
-    hosts = [ModelHost(f"m{i}", text, dict(options or {})) for i, text in enumerate(models)]
+    crew = Crew()
+    hosts = [
+        ModelHost(f"m{i}", text, dict(options or {}), crew=crew) for i, text in enumerate(models)
+    ]
     return LiveServer(LivePage(hosts, Runs("Floatscope live")), port)
 
 

@@ -12,14 +12,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from ..errors import FloatscopeError
 from .prompts import layout_of
 
 Job = dict[str, Any]
-CANCEL = "cancel"
+CANCEL = "cancel"  # the number of a job
+SHARE = "share"  # how many models are at work on this machine
 
 
 class Cancelled(Exception):
@@ -75,9 +75,8 @@ def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
         pipe.send_bytes(encoded({"event": "ready", "facts": facts}))
         while True:
             job: Job = json.loads(pipe.recv_bytes())
-            if CANCEL in job:  # of one that has ended meanwhile
-                continue
-            _do(pipe, model, job)
+            if "kind" in job:  # what else there may be is for a job that has ended meanwhile
+                _do(pipe, model, job)
 
 
 def _do(pipe: Connection, model: Any, job: Job) -> None:
@@ -88,9 +87,12 @@ def _do(pipe: Connection, model: Any, job: Job) -> None:
     def tell(message: Mapping[str, Any]) -> None:
         pipe.send_bytes(encoded({**message, "job": number}))
         while pipe.poll():
-            if json.loads(pipe.recv_bytes()).get(CANCEL) == number:
+            heard = json.loads(pipe.recv_bytes())
+            jobs.share_cores(heard.get(SHARE))
+            if heard.get(CANCEL) == number:
                 raise Cancelled
 
+    jobs.share_cores(job.get(SHARE))
     try:
         answer = jobs.JOBS[job["kind"]](model, job, tell)
     except Cancelled:
@@ -141,8 +143,3 @@ def out_of_memory(error: BaseException) -> bool:
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300].encode("utf-8", "replace").decode()
-
-
-def saved(path: str) -> int:
-    """Bytes of a store on disk."""
-    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())

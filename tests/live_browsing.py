@@ -73,10 +73,10 @@ class Tab(browsing.Tab):
             page.get_by_label(f"Passage {i}", exact=True).fill(passage)
         if gold is not None:
             page.get_by_role("button", name=f"Passage {gold + 1} is the gold one").click()
-        for setting in page.get_by_label("length").all():
+        for setting in page.get_by_label("length", exact=True).all():
             if setting.is_visible():
                 setting.fill(str(length))
-        for setting in page.get_by_label("steps").all():
+        for setting in page.get_by_label("steps", exact=True).all():
             if setting.is_visible():
                 setting.fill(str(length))
 

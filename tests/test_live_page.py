@@ -266,14 +266,14 @@ def test_the_keyboard_does_it_all(browser, address):
         keys = tab.page.keyboard
         keys.press("Tab")
         assert tab.page.evaluate("document.activeElement.id") == "skip"
-        tab.page.get_by_label("length").first.fill("6")
-        tab.page.get_by_label("steps").first.fill("6")
+        tab.page.get_by_label("length", exact=True).first.fill("6")
+        tab.page.get_by_label("steps", exact=True).first.fill("6")
         keys.press("/")  # typed, not obeyed, in a field; obeyed outside
         tab.page.get_by_role("button", name="Keys").focus()
         keys.press("Enter")
         assert tab.page.locator("#keys-list").is_visible()
         keys.press("/")
-        tab.page.get_by_label("steps").first.fill("6")
+        tab.page.get_by_label("steps", exact=True).first.fill("6")
         tab.page.get_by_label("Question", exact=True).focus()
         keys.press("Control+a")
         keys.type("Which animal does Ada keep?")

@@ -66,7 +66,7 @@ class Setting {
     const [near, far] = [[], []];
     for (const field of fields) {
       const value = values[field.name] === undefined ? field.default : values[field.name];
-      const input = inputFor(field, value);
+      const input = inputFor(field, value, this.page.limits[field.name]);
       this.inputs.set(field.name, { field, input });
       (FIRST.includes(field.name) ? near : far).push(this.labelled(field.name.replace(/_/g, " "), input));
     }
@@ -99,7 +99,7 @@ class Setting {
   }
 }
 
-function inputFor(field, value) {
+function inputFor(field, value, most) {
   if (field.kind === "choice") {
     const select = make("select", {});
     fillSelect(select, [...(field.optional ? [["", "–"]] : []), ...field.choices.map((c) => [c, c])]);
@@ -111,6 +111,7 @@ function inputFor(field, value) {
   const input = make("input", { type: number ? "number" : "text", autocomplete: "off" });
   if (number) input.step = field.kind === "int" ? 1 : "any";
   if (FIRST.includes(field.name)) input.min = 1;
+  if (most) input.max = most;
   input.required = !field.optional && number;
   input.value = value === null || value === undefined ? "" : String(value);
   if (field.optional) input.placeholder = "–";

@@ -61,21 +61,19 @@ function candidatesOf(app, view, run, key) {
     return box;
   }
   const { candidates, layers, why } = answer.value;
-  const masked = view.scene.isMasked(view.step, key);
   const force = ({ id, text }) => app.touch(view, { kind: "force", position: key, token: id }, `${quoted(text)}`);
   const list = make("ol", { className: "fsl-ranked" });
-  for (const one of candidates) list.append(make("li", {}, candidate(one, key, masked || view.scene.causal, force)));
+  for (const one of candidates) list.append(make("li", {}, candidate(one, key, force)));
   box.append(list);
   if (layers) box.append(byLens(app, layers, candidates));
   else if (why) box.append(make("p", { className: "fsv-note" }, why));
   return box;
 }
 
-function candidate(one, key, can, force) {
+function candidate(one, key, force) {
   const bar = make("i", { className: "fsl-p" });
   bar.style.width = `${100 * one.p}%`;
   const inside = [make("span", { className: "fsl-word" }, shown(one.text) || "␣"), make("span", { className: "fsl-track" }, bar), make("b", {}, probability(one.p))];
-  if (!can) return make("span", { className: "fsl-candidate" }, ...inside);
   const pick = make("button", { type: "button", className: "fsl-candidate", title: "Force this token and branch from here",
     "aria-label": `Force ${quoted(one.text)} at position ${key}, probability ${probability(one.p)}` }, ...inside);
   pick.addEventListener("click", () => force(one));

@@ -8,7 +8,7 @@ class LiveViewer extends Viewer {
     this.following = true;
     this.asked = new Map();  // questions to the server, with what came of them
     this.scope = "all";
-    for (const control of [this.pickExample.parentNode, this.pickModel.parentNode]) control.hidden = true;
+    for (const control of [this.pickExample.parentNode, this.pickModel.parentNode]) control.remove();  // lanes take their place
     root.hidden = true;
   }
 

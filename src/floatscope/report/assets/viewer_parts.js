@@ -142,9 +142,10 @@ function hoverStrip(app, view, cells, event) {
 function fixWidths(view, app) {
   const pen = document.createElement("canvas").getContext("2d");
   const style = getComputedStyle(view.cells[0]);
-  pen.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+  const font = (weight) => `${weight} ${style.fontSize} ${style.fontFamily}`;
   let changed = false;
   view.cells.forEach((cell, key) => {
+    pen.font = font(key < view.scene.json.prompt_length ? style.fontWeight : 600);  // bold when revealed
     const widest = Math.max(...view.scene.wordsOf(key).map((w) => pen.measureText(shown(w)).width));
     const width = `${Math.ceil(Math.max(widest, 8)) + 6}px`;
     if (cell.style.width === width) return;

@@ -6,7 +6,6 @@ again and puts them into docs/live/.
 
 import io
 import os
-import sys
 from pathlib import Path
 
 from live_browsing import Tab, served
@@ -24,6 +23,7 @@ def tour(tab):
     page.get_by_label("steps", exact=True).first.fill(LENGTH)
     yield "start"
     tab.run()
+    plain = tab.state("lanes[0].id")
     yield "run"
     page.keyboard.press("Home")
     first = tab.first_answer()
@@ -34,7 +34,7 @@ def tour(tab):
     tab.branch(lambda: page.locator(".fsl-candidate").nth(1).click())
     page.mouse.move(1, 1)
     yield "force"
-    page.get_by_role("button", name="Show run r1", exact=True).click()
+    page.get_by_role("button", name=f"Show run {plain}", exact=True).click()
     tab.until(lambda: tab.look("page.lanes.length === 1"), "the first run alone")
     page.locator("#viewer").focus()
     page.keyboard.press("Home")
@@ -75,7 +75,6 @@ def picture(tab, name):
 
 
 def main():
-    import multiprocessing.forkserver  # noqa: F401
     from browsing import opened
     from PIL import Image
 
@@ -83,8 +82,10 @@ def main():
     with served() as address, opened() as browser, Tab(browser, address, **WINDOW) as tab:
         for name in tour(tab):
             image = Image.open(io.BytesIO(picture(tab, name))).convert("RGB")
-            image.quantize(160, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
-            print(name, os.path.getsize(FOLDER / f"{name}.png"), file=sys.stderr)
+            file = FOLDER / f"{name}.webp"
+            few = image.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+            few.convert("RGB").save(file, lossless=True, method=6)
+            print(f"{file}: {os.path.getsize(file)} bytes")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The live page in a browser, a real server and the real pair behind it: typed, watched, touched, kept."""
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import axe_playwright_python
 import numpy as np
 import pytest
 from live_browsing import PASSAGES, Tab, got, served
+from live_tour import FOLDER, WINDOW, picture, tour
+from pictures import assert_drawn
 from waiting import until
 
 import floatscope as fs
@@ -373,6 +376,27 @@ def test_hostile_text_is_text_in_every_field(browser, address):
         assert "cannot be read" in page.locator("#notice").inner_text()
         assert page.locator("img, [onerror]").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+# The tour of the documentation
+
+
+def test_the_tour_can_be_walked_and_its_pictures_are_there(browser, address, tmp_path):
+    page = (FOLDER.parent / "live-tour.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\]\(live/(\w+)\.webp\)", page)
+    with Tab(browser, address, **WINDOW) as tab:
+        walked = []
+        for name in tour(tab):
+            (tmp_path / f"{name}.png").write_bytes(picture(tab, name))
+            assert_drawn(tmp_path / f"{name}.png")
+            walked.append(name)
+            if name == "force":  # what the page says of its stops
+                assert "crimson mouse" in page and tab.answer() == "crimson mouse"
+                assert tab.answer(1) in page and tab.answer(1).endswith(" mouse")
+            if name == "cut":
+                assert tab.answer(1) == "black horse" and "black horse" in page
+    assert walked == shown
+    assert sorted(file.stem for file in FOLDER.glob("*.webp")) == sorted(shown)
 
 
 # When something goes wrong

@@ -25,8 +25,10 @@ function tokenChanges(a, b, stepA, stepB) {
     .filter(({ before, after }) => before !== undefined && after !== undefined && before !== after);
 }
 
-// [{ key, before, after }]: the steps at which a position was last revealed, where they differ.
+// [{ key, before, after }]: the steps at which a position was last revealed, where they differ. Between a model
+// that writes from left to right and one that does not, that says nothing.
 function orderChanges(a, b) {
+  if (a.causal !== b.causal) return [];
   return answerKeys(a).map((key) => ({ key, before: a.lastReveal[key], after: b.lastReveal[key] }))
     .filter(({ before, after }) => before >= 0 && after >= 0 && before !== after);
 }
@@ -105,6 +107,7 @@ function tokenLines(app, view, a, b) {
 
 function orderLine(app, view, a, b) {
   const found = orderChanges(a, b);
+  if (a.causal !== b.causal) return make("div", {});
   const box = make("div", {}, make("h4", {}, "Order"));
   if (!found.length) { box.append(make("p", { className: "fsv-note" }, "revealed in the same order so far")); return box; }
   const first = found[0];

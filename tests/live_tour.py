@@ -1,6 +1,6 @@
-"""The guided tour of docs/live-tour.md, walked in a browser: each stop is a picture of the page as it then is.
+"""The tour of docs/live-tour.md, walked in a browser: each stop is a picture of the page as it then is.
 
-The tests walk it and compare the stops with the page's pictures; `python tests/live_tour.py` takes the pictures
+The tests walk it and compare the stops with the page's pictures; `python tests/live_tour.py` takes them
 again and puts them into docs/live/.
 """
 

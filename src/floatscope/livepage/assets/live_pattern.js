@@ -54,7 +54,7 @@ class Pattern {
       const matrix = unpackArray(pattern);
       const first = !this.at;
       this.at = { run, step, layer, head, matrix };
-      this.note.textContent = "Queries downwards, keys to the right; each row sums to 100 %. Arrow keys move, Enter keeps a row.";
+      this.note.textContent = "Queries downwards, keys to the right; each row sums to 100 %. Arrow keys move, Enter goes to the row.";
       const size = Math.min(matrix.shape[0], run.scene.keys);
       if (query !== undefined) this.cursor.query = query;
       else if (first) this.cursor = { query: Math.min(run.scene.json.prompt_length, size - 1), key: 0 };

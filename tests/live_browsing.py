@@ -45,6 +45,10 @@ class Tab(browsing.Tab):
         super().__init__(browser, address, shows=shows, **context)
         self.origin = address.split("#")[0]
 
+    def open(self, address, shows="body:not([data-state=loading])"):
+        self.page.goto(address)
+        self.page.wait_for_selector(shows)
+
     def __exit__(self, kind, error, trace):
         super().__exit__(kind, error, trace)
         assert kind is not None or [u for u in self.asked_for() if not self.ours(u)] == []
@@ -59,6 +63,9 @@ class Tab(browsing.Tab):
         """An expression over `page`, the page's own state; typed arrays become lists."""
         plain = "value => ArrayBuffer.isView(value) ? [...value] : value"
         return self.page.evaluate(f"(page => ({plain})({what}))(floatscopeLive)")
+
+    def until(self, happened, what):
+        until(lambda: happened() or self.page.wait_for_timeout(40), what)
 
     def write(self, question=QUESTION, passages=PASSAGES, gold=1, length=6):
         """A question with passages into the fields, and a short decoding."""
@@ -90,7 +97,7 @@ class Tab(browsing.Tab):
 
     def done(self, lane=0):
         """Until a lane's run has ended well."""
-        ended = f"page.lanes[{lane}] && !page.busy()"
+        ended = f"Boolean(page.lanes[{lane}]) && !page.busy()"
         self.until(lambda: self.look(ended), "the end of the run")
         assert self.page.locator("#notice").inner_text() == ""
 
@@ -101,6 +108,14 @@ class Tab(browsing.Tab):
         other = f"page.lanes[1] && page.lanes[1].id !== '{before}' && page.lanes[1].finished"
         self.until(lambda: self.look(other), "a branch")
         return self.state("lanes[1].state")
+
+    def tab_to(self, what, key="Tab", most=150):
+        """Whether the tab key, pressed again and again, comes to such an element."""
+        for _ in range(most):
+            self.page.keyboard.press(key)
+            if self.page.evaluate("what => document.activeElement.matches(what)", what):
+                return True
+        return False
 
     def touched(self):
         return self.page.locator(".fsv-under").all_inner_texts()

@@ -27,8 +27,9 @@ function decodeState(address) {
 function viewState(page) {
   const { viewer, pattern } = page, first = viewer.views[0];
   if (!first) return {};
-  return { step: first.scene.json.steps[first.step], layer: viewer.layer, head: viewer.head, colour: viewer.mode, grid: viewer.grid,
-    key: viewer.selected ? viewer.selectedIn(first) : null, end: viewer.atEnd(),
+  const end = viewer.atEnd();  // so that the address stays as it is while steps come
+  return { step: end ? null : first.scene.json.steps[first.step], layer: viewer.layer, head: viewer.head, colour: viewer.mode, grid: viewer.grid,
+    key: viewer.selected ? viewer.selectedIn(first) : null, end,
     pattern: pattern.at ? pattern.at.run === page.lanes[1] ? 1 : 0 : null, row: pattern.at ? pattern.cursor.query : null };
 }
 

@@ -221,7 +221,7 @@ class Viewer {
   grown(view) {
     view.slider.max = view.scene.span - 1;
     fillTicks(view);
-    if (fixWidths(view, this)) measure(view);
+    if (fixWidths(view, this, view.scene.json.prompt_length)) measure(view);
   }
 
   // The view with most steps leads; the other follows by its fraction of progress.

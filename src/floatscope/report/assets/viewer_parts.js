@@ -138,14 +138,15 @@ function hoverStrip(app, view, cells, event) {
 }
 
 // Cells get the width of the widest text they will hold, so that nothing moves while it plays. True where
-// one has another width than before.
-function fixWidths(view, app) {
+// one has another width than before. `from`: the first that may have changed.
+function fixWidths(view, app, from = 0) {
   const pen = document.createElement("canvas").getContext("2d");
-  const style = getComputedStyle(view.cells[0]);
-  const font = (weight) => `${weight} ${style.fontSize} ${style.fontFamily}`;
+  const style = getComputedStyle(view.cells[0]), answer = view.scene.json.prompt_length;
   let changed = false;
   view.cells.forEach((cell, key) => {
-    pen.font = font(key < view.scene.json.prompt_length ? style.fontWeight : 600);  // bold when revealed
+    if (key < from) return;
+    // What is revealed is bold.
+    if (key === from || key === answer) pen.font = `${key < answer ? style.fontWeight : 600} ${style.fontSize} ${style.fontFamily}`;
     const widest = Math.max(...view.scene.wordsOf(key).map((w) => pen.measureText(shown(w)).width));
     const width = `${Math.ceil(Math.max(widest, 8)) + 6}px`;
     if (cell.style.width === width) return;
@@ -196,25 +197,36 @@ function updateCells(app, view) {
   });
 }
 
-function paintStrips(app, view) {
-  const { scene, step } = view, height = app.rowHeight(scene), ratio = window.devicePixelRatio || 1;
-  const rows = Array.from({ length: scene.layers }, (_, l) => scene.valueRow(app.mode, step, l, -1));
-  const chosen = app.layerOf(scene);
-  for (const band of view.bands) {
-    const wide = band.cells.clientWidth, tall = band.cells.clientHeight;
-    band.heat.width = wide * ratio;
-    band.heat.height = tall * ratio;
-    const pen = band.heat.getContext("2d");
-    pen.scale(ratio, ratio);
-    for (const { key, left, top, width } of view.places.get(band.cells)) {
-      for (let l = 0; l < scene.layers; l++) {
-        if (!Number.isFinite(rows[l][key])) continue;
-        pen.globalAlpha = chosen < 0 || chosen === l ? 1 : 0.35;  // a chosen layer stands out
-        pen.fillStyle = css(app.scale.rgb(rows[l][key]));
-        pen.fillRect(left, top + l * height, width, height);
-      }
+// Layer × position of a step, a pixel each; a chosen layer stands out.
+function stripImage(app, { scene, step }) {
+  const chosen = app.layerOf(scene), image = new ImageData(scene.keys, scene.layers);
+  for (let l = 0; l < scene.layers; l++) {
+    const row = scene.valueRow(app.mode, step, l, -1), alpha = chosen < 0 || chosen === l ? 255 : 89;
+    for (let k = 0; k < scene.keys; k++) {
+      if (!Number.isFinite(row[k])) continue;
+      const [r, g, b] = app.scale.rgb(row[k]);
+      image.data.set([r, g, b, alpha], 4 * (l * scene.keys + k));
     }
   }
+  const made = make("canvas", { width: scene.keys, height: scene.layers });
+  made.getContext("2d").putImageData(image, 0, 0);
+  return made;
+}
+
+// Each cell's column of that image, enlarged, under the cell.
+function paintStrips(app, view) {
+  const { scene } = view, tall = app.rowHeight(scene) * scene.layers, ratio = window.devicePixelRatio || 1;
+  const image = stripImage(app, view), sizes = view.bands.map(({ cells }) => [cells.clientWidth, cells.clientHeight]);
+  view.bands.forEach((band, i) => {
+    band.heat.width = sizes[i][0] * ratio;
+    band.heat.height = sizes[i][1] * ratio;
+    const pen = band.heat.getContext("2d");
+    pen.scale(ratio, ratio);
+    pen.imageSmoothingEnabled = false;
+    for (const { key, left, top, width } of view.places.get(band.cells)) {
+      pen.drawImage(image, key, 0, 1, scene.layers, left, top, width, tall);
+    }
+  });
 }
 
 // ---- Transport: the slider, the reveal order above it as ticks, play and single steps.

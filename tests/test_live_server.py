@@ -1,4 +1,4 @@
-"""The server of the live page: who may ask, who waits, what it says of a model that dies, hangs or is too big."""
+"""The server of the live page: who may ask, who waits, what it says of a model that dies or hangs."""
 
 import os
 import signal

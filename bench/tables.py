@@ -125,7 +125,11 @@ def live() -> str:
         for row in found["rows"]
     ]
     head = ["run", "positions × steps", "begun", "first step", "between steps, median"]
-    return table([*head, "longest", "end, saved"], rows)
+    load, cores = found["load"][0], found["cores"]
+    beside = (
+        f"Load of the machine during that: {load:.1f}, on {cores} cores (idle otherwise: about 2)."
+    )
+    return table([*head, "longest", "end, saved"], rows) + f"\n\n{beside}"
 
 
 def before() -> str:

@@ -87,7 +87,7 @@ def test_the_stream_is_the_trace(first, models, name):
             unpack(part["anchors"])[0], unpack(scene["anchors"])[t], err_msg="anchors"
         )
         np.testing.assert_allclose(
-            unpack(part["single_heads"]["share"])[0][..., :size], mass[t], rtol=0.05
+            unpack(part["single_heads"]["share"])[0][..., :size], mass[t], rtol=0.05, atol=1e-5
         )
         moved = {(key, kind) for key, kind, _, _ in step["changes"]}
         expected = trace.change.values[t]

@@ -54,7 +54,7 @@ NOWHERE = """scene/r999 scene/r1/heads/99 scene/r1/heads/-1 scene/r1/head/9/9 sc
 scene/..%2f assets/../app.py assets/..%2fapp.py assets/__init__.py assets/ assets/.. assets/%2e%2e trace/..
 trace/r1/zarr.json compare/r1 compare/r1/r999 run tokens state favicon.ico RUN setup/ //setup scene/r1%00
 scene/%72%31""".split()
-VALUES = [
+VALUES = [  # that cannot be, and, at the end, some that can
     *(
         None,
         True,
@@ -96,6 +96,26 @@ VALUES = [
     *({"name": "confidence", "settings": {"length": 10**9}}, {"name": "os.system", "settings": {}}),
     {"name": "position-calibrated", "settings": {"frequencies": "/etc/passwd"}},
     {"name": "confidence", "settings": {"length": 2, "steps": 9}},
+    *(
+        1,
+        2,
+        3,
+        7,
+        12,
+        13,
+        65,
+        258,
+        259,
+        0.5,
+        "answer",
+        "gold",
+        "prompt",
+        "mean",
+        "world",
+        "r1",
+        [12],
+        [0, 1],
+    ),
     {"text": " "},
     {"text": "a b " * 400},
 ]

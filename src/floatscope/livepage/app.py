@@ -5,7 +5,7 @@ Every answer that is not a file is JSON; an error has a kind, a message and a re
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -69,9 +69,8 @@ class LivePage:
         self.asgi.router.redirect_slashes = False
 
     @asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, app: Starlette) -> AsyncGenerator[None, None]:
         for host in self.hosts.values():
-            await asyncio.to_thread(lambda: None)  # the first one starts the pool of threads
             host.start()
         try:
             yield
@@ -224,7 +223,7 @@ class LivePage:
             raise Refused(400 if last["error"]["kind"] == "usage" else 503, **last["error"])
         return JSONResponse({k: v for k, v in last.items() if k not in ("event", "job")})
 
-    async def _events(self, host: ModelHost, job: dict[str, Any]) -> AsyncIterator[Any]:
+    async def _events(self, host: ModelHost, job: dict[str, Any]) -> AsyncGenerator[Any, None]:
         if "prompt" in job and host.state == "ready":
             job = {**job, "prompt": prompts.settled(job["prompt"], host.facts["layout"])}
         elif "prompt" in job:
@@ -264,7 +263,7 @@ class LivePage:
                 raise Refused(400, "limit", "too many touches", "Begin a new run.", "touches")
         return _Stream(self._run(self._host(wanted["model"]), wanted))
 
-    async def _run(self, host: ModelHost, wanted: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def _run(self, host: ModelHost, wanted: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         run, path = self.runs.new()
         layout = host.facts.get("layout") or prompts.layout_of(host.spec)
         prompt = prompts.settled(wanted["prompt"], layout)
@@ -337,7 +336,7 @@ class _Stream(Response):
 
     media_type = "application/x-ndjson"
 
-    def __init__(self, lines: AsyncIterator[bytes]) -> None:
+    def __init__(self, lines: AsyncGenerator[bytes, None]) -> None:
         super().__init__()
         self.lines = lines
         del self.headers["content-length"]
@@ -355,7 +354,7 @@ class _Stream(Response):
     async def _send(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        async with aclosing(self.lines) as lines:  # type: ignore[type-var]
+        async with aclosing(self.lines) as lines:
             async for line in lines:
                 await send({"type": "http.response.body", "body": line, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

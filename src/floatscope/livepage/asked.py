@@ -60,10 +60,16 @@ def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
 _WORDS = {"int": "whole number", "float": "number", "bool": "true or false", "text": "word"}
 
 
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "text": (str,),
+}
+
+
 def _fits(value: Any, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "bool"
-    return isinstance(value, {"int": int, "float": (int, float), "bool": bool, "text": str}[kind])
+    return kind == "bool" if isinstance(value, bool) else isinstance(value, _TYPES[kind])
 
 
 class Asked:

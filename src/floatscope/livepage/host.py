@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from itertools import count
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
@@ -111,6 +111,9 @@ class ModelHost:
             threading.Thread(target=target, args=(self._pipe, what), daemon=True).start()
 
     def _launch(self) -> Connection:
+        # Threads of a matrix product that wait for one another sleep soon. As libgomp has it they spin for
+        # milliseconds, so that beside other work on the machine a step took ten times as long.
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         kind = "forkserver" if sys.platform == "linux" and not _NVIDIA.exists() else "spawn"
         context: Any = get_context(kind)
         if kind == "forkserver":
@@ -180,7 +183,7 @@ class ModelHost:
             return None
         self._process.kill()
         self._process.join(_DYING)
-        return self._process.exitcode  # type: ignore[no-any-return]
+        return int(self._process.exitcode or 0)
 
     def close(self) -> None:
         self._generation += 1
@@ -195,7 +198,7 @@ class ModelHost:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def events(self, job: dict[str, Any]) -> AsyncIterator[Event]:
+    async def events(self, job: dict[str, Any]) -> AsyncGenerator[Event, None]:
         """A job from its place in line to its last event. Closing this ends the job."""
         if len(self._line) > LIMITS["queue"]:
             raise Refused(
@@ -235,7 +238,7 @@ class ModelHost:
             else:
                 self._leave(ticket)
 
-    async def _heard_of(self, number: int) -> AsyncIterator[Event]:
+    async def _heard_of(self, number: int) -> AsyncGenerator[Event, None]:
         while True:
             try:
                 data = await asyncio.wait_for(self._inbox.get(), self.stall)

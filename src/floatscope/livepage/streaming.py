@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -19,9 +18,9 @@ from ..decode.state import State
 from ..instrument import Model
 from ..recording.options import TraceOptions
 from ..recording.recorder import Recorder
-from ..report.codec import pack_index, pack_linear, pack_log
+from ..report.codec import pack_index, pack_linear
 from ..report.pack import FORMAT
-from ..report.parts import attention, name_of, single_heads
+from ..report.parts import name_of
 from ..report.words import example_name, short_title
 from ..sequences.decoding import ABSENT, change_of
 from ..sequences.direction import current_block
@@ -29,10 +28,9 @@ from ..sequences.prompt import Encoded
 from ..sequences.token_classes import classify
 from ..stats import uniform
 from ..stats.anchors import ZScore
-from ..trace import Trace
 from .messages import KEEP
+from .one_step import attention_of
 
-_HEAVY = 500_000  # characters of all heads at one step: beyond, they are asked for
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -162,42 +160,14 @@ class Telling(Recorder):
         recorded, at = self.recorded[0], len(self.recorded[0].steps) - 1
         there = int((ids >= 0).sum())
         chance, visible = self._uniform(state, there)
-        rows = recorded.arrays["rows_counted"][at][None]
-        data = xr.Dataset(
-            {
-                "column_sum": (
-                    ("step", "group", "layer", "head", "key"),
-                    recorded.arrays["column_sum"][at][None],
-                ),
-                "rows_counted": (("step", "group"), rows),
-                "visible": (("step", "key"), visible[None]),
-            },
-            {
-                "step": [state.step],
-                "group": list(self._group_names(0)),
-                "layer": list(self.layers),
-                "head": list(self.heads),
-            },
+        return attention_of(
+            recorded.arrays["column_sum"][at],
+            recorded.arrays["rows_counted"][at],
+            visible,
+            chance,
+            list(self._group_names(0)),
+            self.rule,
         )
-        trace, steps = Trace(data), np.array([0])
-        seen = attention(trace, self.rule, steps)
-        share = seen["share"]
-        heads = single_heads(trace, self.rule, steps, _HEAVY, [], fetched=True)
-        scene: dict[str, Any] = {
-            "null": pack_log(chance[None]),
-            "reach": pack_log(visible[None] / rows.sum(-1, keepdims=True)),
-            "share": pack_log(share),
-            "anchors": pack_index(seen["anchors"]),
-            "anchor_count": pack_index(seen["anchor_count"]),
-            "peak": pack_log(seen["peak"]),
-            "peak_key": pack_index(seen["peak_key"]),
-            "single_heads": heads,
-            "range": {"share": float(np.nanmax(share)), "head": float(seen["peak"].max())},
-        }
-        if "from" in seen:
-            names = list(self._group_names(0))
-            scene["from"] = {"names": names, "share": pack_log(seen["from"], "uint8")}
-        return scene
 
     def _uniform(self, state: State, there: int) -> tuple[np.ndarray, np.ndarray]:
         """What even attention would give each key, and how many rows see it; NaN where none is yet."""

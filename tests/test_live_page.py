@@ -48,6 +48,26 @@ def ran(browser, address):
         yield tab
 
 
+@pytest.fixture(scope="module")
+def other(browser, ran):
+    """Another browser, in which a link to what `ran` shows was opened."""
+    link = chosen(ran)
+    with Tab(browser, link, shows="body[data-opened]", reduced_motion="reduce") as tab:
+        yield tab
+
+
+def chosen(ran):
+    """A step, a head, a colour and a token are chosen: the link to that."""
+    page = ran.page
+    page.get_by_role("button", name="layer 1 head 6:").click()
+    page.get_by_label("Colour").select_option("share")
+    ran.cell(5).click()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("body[data-address=written]")
+    return ran.state("link()")
+
+
 def history(address):
     return got(address + "history")["runs"]
 
@@ -167,28 +187,17 @@ def test_the_pattern_of_a_head_and_the_row_of_a_query(ran):
 # Keep
 
 
-def test_a_link_opens_the_same_view_in_another_browser(browser, address, ran):
-    page = ran.page
-    page.get_by_role("button", name="layer 1 head 6:").click()
-    page.get_by_label("Colour").select_option("share")
-    ran.cell(5).click()
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowRight")
-    link = ran.state("link()")
-    page.wait_for_selector("body[data-address=written]")
-    views = """(v => [v.layer, v.head, v.mode, v.selected.key,
+def test_a_link_opens_the_same_view_in_another_browser(address, ran, other):
+    view = """(v => [v.layer, v.head, v.mode, v.selected.key,
         v.views.map(one => [one.step, one.scene.json.answer])])(page.viewer)"""
-    runs = len(history(address))
-    with Tab(browser, link, shows="body[data-opened]") as other:
-        assert other.look(views) == ran.look(views)
-        other.until(
-            lambda: other.state("prompt.value().question") == ran.state("prompt.value().question"),
-            "prompt",
-        )
-        assert len(history(address)) == runs  # the run was there; it was not run again
-        cells = "all => all.map(e => e.textContent + e.style.getPropertyValue('--fsv-fill'))"
-        shown = [t.page.locator(".fsv-cell").evaluate_all(cells) for t in (ran, other)]
-        assert shown[0] == shown[1]
+    assert other.look(view) == ran.look(view)
+    assert other.look(view)[:4] == [1, 6, "share", 5]
+    assert other.state("prompt.value()") == ran.state("prompt.value()")
+    assert other.state("lanes[0].id") == ran.state("lanes[0].id")  # it was there, and not run again
+    texts = [t.page.locator(".fsv-cell").all_text_contents() for t in (ran, other)]
+    assert texts[0] == texts[1]
+    shares = "page.viewer.views[0].scene.shareRow(1, 1, 6)"
+    np.testing.assert_allclose(ran.look(shares), other.look(shares), rtol=0.05)
 
 
 def test_history_shows_runs_again_and_beside_each_other(tab, address, ran):
@@ -272,51 +281,48 @@ def test_the_keyboard_does_it_all(tab):
     assert tab.tab_to(".fsl-runs .fsl-button") and tab.tab_to("#skip")  # nothing holds the focus
 
 
-def test_a_narrow_dark_screen_and_paper(browser, address, ran, tmp_path):
-    link = ran.state("link()")
-    narrow = {
-        "viewport": {"width": 400, "height": 800},
-        "color_scheme": "dark",
-        "reduced_motion": "reduce",
-    }
-    with Tab(browser, link, shows="body[data-opened]", **narrow) as tab:
-        page = tab.page
-        wide = "document.documentElement.scrollWidth"
-        assert page.evaluate(wide) <= 400
-        page.locator(".fsl-compose summary").first.click()
-        page.get_by_label("Compare with a second model or setting").check()
-        page.get_by_text("More settings").first.click()
-        page.locator("#keys").click()
-        assert page.evaluate(wide) <= 400
-        ground = "getComputedStyle(document.body).backgroundColor"
-        assert page.evaluate(ground) != "rgb(255, 255, 255)"
-        page.get_by_role("button", name="Light").click()
-        assert page.evaluate(ground) == "rgb(255, 255, 255)"
-        page.get_by_role("button", name="Dark").click()
-        page.emulate_media(media="print")
-        assert page.evaluate(ground) == "rgb(255, 255, 255)"
-        assert (
-            not page.locator("#run").is_visible() and page.locator(".fsv-cell").first.is_visible()
-        )
-        page.pdf(path=tmp_path / "page.pdf")
-        assert b"/Type /Page\n" in (tmp_path / "page.pdf").read_bytes()
+def test_a_narrow_dark_screen_and_paper(other, tmp_path):
+    page = other.page
+    wide, ground = (
+        "document.documentElement.scrollWidth",
+        "getComputedStyle(document.body).backgroundColor",
+    )
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(wide) <= 400
+    other.unfold()
+    page.get_by_label("Compare with a second model or setting").check()
+    page.get_by_text("More settings").first.click()
+    page.locator("#keys").click()
+    assert page.evaluate(wide) <= 400
+    assert page.evaluate(ground) != "rgb(255, 255, 255)"
+    page.get_by_role("button", name="Light").click()
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    page.get_by_role("button", name="Dark").click()
+    page.emulate_media(media="print")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert not page.locator("#run").is_visible()
+    assert page.locator(".fsv-cell").first.is_visible()
+    page.pdf(path=tmp_path / "page.pdf")
+    assert b"/Type /Page\n" in (tmp_path / "page.pdf").read_bytes()
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
-def test_no_serious_finding_of_axe(browser, address, ran):
-    with Tab(browser, ran.state("link()"), shows="body[data-opened]") as tab:
-        page = tab.page
-        page.get_by_role("button", name="layer 2 head 5:").click()
-        tab.cell(tab.first_answer()).click()
-        page.get_by_role("button", name="Whole pattern").click()
-        page.wait_for_selector(".fsl-row h3")
-        page.locator(".fsl-compose summary").first.click()
-        page.evaluate(AXE + ";undefined")
-        assert serious(page.evaluate("axe.run({ resultTypes: ['violations'] })")) == []
-        page.emulate_media(color_scheme="dark")
-        assert serious(page.evaluate("axe.run({ runOnly: ['color-contrast'] })")) == []
+def test_no_serious_finding_of_axe(other):
+    page = other.page
+    page.get_by_role("button", name="layer 2 head 5:").click()
+    other.cell(other.first_answer()).click()
+    page.get_by_role("button", name="Whole pattern").click()
+    page.wait_for_selector(".fsl-row h3")
+    other.unfold()
+    page.evaluate(AXE + ";undefined")
+    for theme, rules in (("light", "{}"), ("dark", "{ runOnly: ['color-contrast'] }")):
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        assert serious(page.evaluate(f"axe.run({rules})")) == []
 
 
 def serious(found):
@@ -328,23 +334,24 @@ def serious(found):
     ]
 
 
-def test_hostile_text_is_text_in_every_field(browser, address):
-    with Tab(browser, address, viewport={"width": 400, "height": 800}) as tab:
-        page = tab.page
-        tab.write(question=HOSTILE, passages=[HOSTILE, PASSAGES[0]], gold=0, length=3)
-        tab.run()
-        rows = page.locator(".fsl-runs tbody")
-        tab.until(lambda: "<img src=x" in rows.inner_text(), "its row")
-        tab.unfold()
-        page.get_by_role("radio", name="Plain text").click()
-        page.get_by_label("Prompt", exact=True).fill(HOSTILE)
-        tab.run()
-        tab.page.get_by_label("Open a link from elsewhere").fill(HOSTILE + "#s=" + HOSTILE)
-        page.get_by_role("button", name="Open", exact=True).click()
-        page.wait_for_selector("#notice:not([hidden])")
-        assert "cannot be read" in page.locator("#notice").inner_text()
-        assert page.locator("img, [onerror]").count() == 0
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+def test_hostile_text_is_text_in_every_field(tab):
+    page = tab.page
+    page.set_viewport_size({"width": 400, "height": 800})
+    tab.write(question=HOSTILE, passages=[HOSTILE, PASSAGES[0]], gold=0, length=3)
+    tab.run()
+    rows = page.locator(".fsl-runs tbody")
+    tab.until(lambda: "<img src=x" in rows.inner_text(), "its row")
+    tab.unfold()
+    page.get_by_role("radio", name="Plain text").click()
+    page.get_by_label("Prompt", exact=True).fill(HOSTILE)
+    tab.run()
+    tab.page.get_by_label("Open a link from elsewhere").fill(HOSTILE + "#s=" + HOSTILE)
+    page.get_by_role("button", name="Open", exact=True).click()
+    page.wait_for_selector("#notice:not([hidden])")
+    assert "cannot be read" in page.locator("#notice").inner_text()
+    assert page.locator("img, [onerror]").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 # The tour of the documentation
@@ -412,41 +419,34 @@ def test_a_reload_in_the_middle_runs_it_again(tab):
     assert tab.state("lanes[0].scene.steps") == 12
 
 
-def test_a_second_tab_waits_for_its_turn_and_says_so(browser, address):
-    with Tab(browser, address) as one, Tab(browser, address) as two:
-        one.write(length=200)
+def test_a_second_tab_waits_for_its_turn_and_says_so(browser, address, tab):
+    with Tab(browser, address) as two:
+        tab.write(length=200)
         two.write(length=3)
-        said = []
-        for tab in (one, two):
-            tab.page.get_by_role("button", name="Run", exact=True).click()
-            tab.until(lambda tab=tab: tab.state("lanes[0].phase") != "asked", "an answer")
-            said.append(tab.page.locator(".fsl-status").inner_text())
-        assert "waits for its turn" in said[1]
-        one.page.get_by_role("button", name="Stop").click()
+        for one in (tab, two):
+            one.page.get_by_role("button", name="Run", exact=True).click()
+            one.until(lambda one=one: one.state("lanes[0].phase") != "asked", "an answer")
+        assert "waits for its turn" in two.page.locator(".fsl-status").inner_text()
+        tab.page.get_by_role("button", name="Stop").click()
         two.done()
         assert two.answer()
 
 
-def test_errors_are_said_in_words_with_a_remedy(browser, address):
-    with Tab(browser, address) as tab:
-        page, notice = tab.page, tab.page.locator("#notice")
-        page.get_by_role("radio", name="Plain text").click()
-        page.get_by_label("Prompt", exact=True).fill(" ")
-        page.get_by_role("button", name="Run", exact=True).click()
-        assert "empty" in notice.inner_text()
-        page.get_by_label("Prompt", exact=True).fill("many words " * 1000)
-        page.get_by_role("button", name="Run", exact=True).click()
-        tab.until(lambda: "1024" in notice.inner_text(), "the context's size")
-        page.get_by_role("button", name="Dismiss").click()
-        assert not notice.is_visible()
-        page.get_by_label("Prompt", exact=True).fill("Once")
-        tab.context.set_offline(True)
-        page.get_by_role("button", name="Run", exact=True).click()
-        tab.until(
-            lambda: "Start floatscope live again" in notice.inner_text(), "the server is gone"
-        )
-        tab.context.set_offline(False)
-        tab.errors = [
-            e for e in tab.errors if "ERR_INTERNET_DISCONNECTED" not in e and "400" not in e
-        ]
+def test_errors_are_said_in_words_with_a_remedy(tab, address):
+    page, notice = tab.page, tab.page.locator("#notice")
+    page.get_by_role("radio", name="Plain text").click()
+    page.get_by_label("Prompt", exact=True).fill(" ")
+    page.get_by_role("button", name="Run", exact=True).click()
+    assert "empty" in notice.inner_text()
+    page.get_by_label("Prompt", exact=True).fill("many words " * 1000)
+    page.get_by_role("button", name="Run", exact=True).click()
+    tab.until(lambda: "1024" in notice.inner_text(), "the context's size")
+    page.get_by_role("button", name="Dismiss").click()
+    assert not notice.is_visible()
+    page.get_by_label("Prompt", exact=True).fill("Once")
+    tab.context.set_offline(True)
+    page.get_by_role("button", name="Run", exact=True).click()
+    tab.until(lambda: "Start floatscope live again" in notice.inner_text(), "the server is gone")
+    tab.context.set_offline(False)
+    tab.errors = [e for e in tab.errors if "ERR_INTERNET_DISCONNECTED" not in e and "400" not in e]
     until(lambda: got(address + "models")["models"][0]["queue"] == 0, "no run is left")

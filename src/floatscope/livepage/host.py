@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from . import worker
-from .messages import LIMITS
+from .limits import LIMITS
 
 STALL = 600.0  # seconds without a word, while a job runs
 _DYING = 10.0  # seconds for a process that was ended

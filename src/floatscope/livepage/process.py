@@ -36,22 +36,28 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self._launch, self._heard, self._ended = launch, heard, ended
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
-        self._pipe: Connection | None = None
         self.process: Any = None
         self._over = False
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         try:
-            self._pipe, self.process = self._launch()
-            if self._over:  # meanwhile
-                self._kill()
-                return
-            threading.Thread(target=self._write, args=(self._pipe,), daemon=True).start()
+            pipe, self.process = self._launch()
+        except Exception:  # no memory or no room for another process: as one that died at once
+            self._tell(partial(self._ended, self))
+            return
+        if self._over:  # meanwhile
+            self._kill()
+        writing = threading.Thread(target=self._write, args=(pipe,), daemon=True)
+        writing.start()
+        try:
             while True:
-                self._tell(partial(self._heard, self, self._pipe.recv_bytes()))
+                self._tell(partial(self._heard, self, pipe.recv_bytes()))
         except (EOFError, OSError):
             self._tell(partial(self._ended, self))
+        self._outbox.put(None)
+        writing.join()
+        pipe.close()
 
     def _tell(self, act: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the server has ended
@@ -68,9 +74,8 @@ class Running:
     def end(self) -> int | None:
         """Make sure that it is gone; its exit code."""
         self._over = True
+        self.send({worker.END: True})  # a thread ends by itself
         self._outbox.put(None)
-        if self._pipe is not None:
-            self._pipe.close()
         return self._kill()
 
     def _kill(self) -> int | None:

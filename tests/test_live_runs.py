@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import floatscope as fs
-from floatscope.livepage.messages import KEEP
+from floatscope.livepage.limits import KEEP
 from floatscope.report.codec import unpack
 from floatscope.report.pack import scene_of
 

@@ -203,7 +203,7 @@ def test_a_bug_in_a_forward_is_said_and_the_page_goes_on(page, llada):
 
 
 def children(server):
-    return {host.id: host._process for host in server.page.hosts.values()}
+    return {host.id: host._worker.process for host in server.page.hosts.values()}
 
 
 def test_a_killed_worker_is_answered_and_replaced(checkpoints, tmp_path):

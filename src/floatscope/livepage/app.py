@@ -25,7 +25,8 @@ from . import messages, prompts
 from .changed import changed
 from .export import exported, zipped
 from .host import ModelHost, Refused
-from .messages import LIMITS, Message, plain
+from .limits import LIMITS
+from .messages import Message, plain
 from .python_code import code_of
 from .runs import Kept, Runs, without_text
 

@@ -15,7 +15,7 @@ from ..decode.presets import default_name
 from ..decode.state import check_fits
 from ..errors import UsageError
 from ..instrument import Model
-from .messages import LIMITS
+from .limits import LIMITS
 from .prompts import prompt_of
 from .touches import Touched, together, touched
 

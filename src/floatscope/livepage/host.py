@@ -7,24 +7,17 @@ long, is replaced, and its job is answered with an error.
 
 import asyncio
 import json
-import os
-import sys
-import threading
 from collections import deque
 from collections.abc import AsyncGenerator
+from functools import partial
 from itertools import count
-from multiprocessing import Pipe, get_context
-from multiprocessing.connection import Connection
-from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from . import worker
-from .messages import LIMITS
+from .limits import LIMITS
+from .process import Launch, Running, in_process
 
 STALL = 600.0  # seconds without a word, while a job runs
-_DYING = 10.0  # seconds for a process that was ended
-_NVIDIA = Path("/dev/nvidiactl")
 _FINAL = {"done", "error", "cancelled", "answer"}
 Event = dict[str, Any] | bytes  # a step goes through as it came
 
@@ -67,7 +60,7 @@ class _Ticket:
 
 
 class ModelHost:
-    """One model in a process of its own. Everything but `_read` runs in the server's loop."""
+    """One model: in a process of its own, unless `launch` starts another kind of worker."""
 
     def __init__(
         self,
@@ -76,6 +69,7 @@ class ModelHost:
         options: dict[str, Any],
         *,
         crew: Crew | None = None,
+        launch: Launch | None = None,
         stall: float = STALL,
     ) -> None:
         self.crew = crew or Crew()
@@ -87,11 +81,9 @@ class ModelHost:
         self._numbers = count(1)
         self._job = 0
         self._inbox: asyncio.Queue[bytes] = asyncio.Queue()
-        self._generation = 0
         self._draining: set[asyncio.Task[None]] = set()
-        self._process: Any = None
-        self._pipe: Connection | None = None
-        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
+        self._launch = launch or partial(in_process, spec, options)
+        self._worker: Running | None = None
 
     def about(self) -> dict[str, Any]:
         """What the page is told of it."""
@@ -101,47 +93,10 @@ class ModelHost:
     # The process
 
     def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._generation += 1
-        self._pipe = self._launch()
-        self._outbox.put(None)  # the thread of the one before ends
-        self._outbox = SimpleQueue()
-        # Each way has a thread: a pipe may be full, and a message stop halfway.
-        for target, what in ((self._read, self._generation), (_write, self._outbox)):
-            threading.Thread(target=target, args=(self._pipe, what), daemon=True).start()
+        self._worker = Running(self._launch, self._heard, self._ended)
 
-    def _launch(self) -> Connection:
-        # Threads of a matrix product that wait for one another sleep soon. As libgomp has it they spin for
-        # milliseconds, so that beside other work on the machine a step took ten times as long.
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-        kind = "forkserver" if sys.platform == "linux" and not _NVIDIA.exists() else "spawn"
-        context: Any = get_context(kind)
-        if kind == "forkserver":
-            context.set_forkserver_preload([f"{__package__}.jobs"])
-        ours, theirs = context.Pipe()
-        self._process = context.Process(
-            target=worker.begin,
-            args=(theirs, self.spec, self.options, dict(os.environ)),
-            daemon=True,
-        )
-        self._process.start()
-        theirs.close()  # so that the pipe ends when the child does
-        return ours
-
-    def _read(self, pipe: Connection, generation: int) -> None:
-        try:
-            while True:
-                self._loop.call_soon_threadsafe(self._heard, generation, pipe.recv_bytes())
-        except (EOFError, OSError):
-            try:
-                self._loop.call_soon_threadsafe(self._ended, generation)
-            except RuntimeError:  # the server has ended too
-                return
-        except RuntimeError:
-            return
-
-    def _heard(self, generation: int, data: bytes) -> None:
-        if generation != self._generation:
+    def _heard(self, who: Running, data: bytes) -> None:
+        if who is not self._worker:
             return
         if self.state == "ready":
             self._inbox.put_nowait(data)
@@ -153,11 +108,11 @@ class ModelHost:
             self.state, self.error = "failed", message["error"]
         self._notify()
 
-    def _ended(self, generation: int) -> None:
+    def _ended(self, who: Running) -> None:
         """The pipe has ended: the process is dead, or about to be."""
-        if generation != self._generation or self.state == "failed":
+        if who is not self._worker or self.state == "failed":
             return
-        code = self._end()
+        code = who.end()
         why = f"the process of {self.spec} ended ({_named(code)})"
         if self.state != "ready":  # it would die again
             self.state, self.error = "failed", {**worker.memory_error(why), "kind": "worker"}
@@ -177,20 +132,10 @@ class ModelHost:
         self.start()
         self._notify()
 
-    def _end(self) -> int | None:
-        """Make sure that the process is gone; its exit code."""
-        if self._process is None:
-            return None
-        self._process.kill()
-        self._process.join(_DYING)
-        return int(self._process.exitcode or 0)
-
     def close(self) -> None:
-        self._generation += 1
-        self._outbox.put(None)
-        if self._pipe is not None:
-            self._pipe.close()
-        self._end()
+        ending, self._worker = self._worker, None
+        if ending is not None:
+            ending.end()
 
     # Jobs
 
@@ -243,8 +188,7 @@ class ModelHost:
             try:
                 data = await asyncio.wait_for(self._inbox.get(), self.stall)
             except TimeoutError:
-                self._generation += 1  # what it still says is not heard
-                self._end()
+                self.close()  # what it still says is not heard
                 self._lost(f"no word from {self.spec} for {self.stall:g} seconds, and it was ended")
                 continue
             if data.startswith(b'{"event":"step"'):
@@ -265,36 +209,14 @@ class ModelHost:
             self._leave(ticket)
 
     def send(self, message: dict[str, Any]) -> None:
-        self._outbox.put(worker.encoded(message))
+        if self._worker is not None:
+            self._worker.send(message)
 
     def _leave(self, ticket: _Ticket) -> None:
         if self._line[0] is ticket:
             self.crew.ends(self)
         self._line.remove(ticket)
         self._notify()
-
-
-class ThreadHost(ModelHost):
-    """A model that is loaded already, in this process: in a notebook. What hangs cannot be ended."""
-
-    def __init__(self, model_id: str, model: Any, layout: str, crew: Crew) -> None:
-        super().__init__(model_id, str(model.name), {}, crew=crew)
-        self._model, self._layout = model, layout
-
-    def _launch(self) -> Connection:
-        ours, theirs = Pipe()
-        self._theirs = theirs
-        args = (theirs, lambda: self._model, self._layout)
-        threading.Thread(target=worker.work, args=args, daemon=True).start()
-        return ours
-
-
-def _write(pipe: Connection, outbox: "SimpleQueue[bytes | None]") -> None:
-    try:
-        while (message := outbox.get()) is not None:
-            pipe.send_bytes(message)
-    except OSError:  # it has died: whoever reads the pipe will say so
-        return
 
 
 def _named(code: int | None) -> str:

@@ -17,20 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-KEEP = ("mass", "groups", "rows")  # of a run's trace: what the viewer shows
-LIMITS = {
-    "body": 1_000_000,  # bytes
-    "prompt_chars": 400_000,
-    "passages": 128,
-    "steps": 1024,
-    "length": 1024,
-    "queue": 32,  # jobs that wait for one model
-    "touches": 64,
-    "positions": 1024,  # of one touch
-    "state_chars": 100_000,
-    "state_runs": 8,
-    "export_runs": 8,
-}
+from .limits import LIMITS
 
 _RUN = Annotated[str, Field(pattern=r"^r[0-9]{1,9}$")]
 _MODEL = Annotated[str, Field(pattern=r"^m[0-9]{1,4}$")]

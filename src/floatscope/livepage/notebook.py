@@ -6,12 +6,14 @@ the notebook. Calls of the model in other cells wait while the page uses it, and
 
 import html
 import threading
+from functools import partial
 from typing import Any
 
 from ..errors import UsageError
 from ..models.pair import PAIR
 from .app import LivePage
-from .host import Crew, ThreadHost
+from .host import Crew, ModelHost
+from .process import in_thread
 from .prompts import PLAIN, WORLD
 from .runs import Runs
 from .serve import LiveServer
@@ -68,9 +70,13 @@ def live(*models: Any, port: int = 0, height: int = 900) -> Live:
             "Give one or more: fs.live(fs.load(…)).",
         )
     crew = Crew()
-    hosts = [
-        ThreadHost(f"m{i}", model, WORLD if model.name in PAIR else PLAIN, crew)
-        for i, model in enumerate(models)
-    ]
-    page = LivePage(list(hosts), Runs("Floatscope live"), notebook=True)
+    hosts = [loaded(f"m{i}", model, crew) for i, model in enumerate(models)]
+    page = LivePage(hosts, Runs("Floatscope live"), notebook=True)
     return Live(LiveServer(page, port), height)
+
+
+def loaded(model_id: str, model: Any, crew: Crew) -> ModelHost:
+    """A model of this process behind a page."""
+    layout = WORLD if model.name in PAIR else PLAIN
+    launch = partial(in_thread, model, layout)
+    return ModelHost(model_id, str(model.name), {}, crew=crew, launch=launch)

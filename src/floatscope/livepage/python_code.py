@@ -1,7 +1,7 @@
 """A run as the lines of Python that repeat it: prompt, sampler and touches, as they were."""
 
 from . import prompts
-from .messages import KEEP
+from .limits import KEEP
 from .runs import Kept
 
 

@@ -77,13 +77,15 @@ def without_text(touch: Mapping[str, Any]) -> dict[str, Any]:
 class Runs:
     def __init__(self, title: str, most: int = MOST_RUNS, most_bytes: int = MOST_BYTES) -> None:
         self.most, self.most_bytes, self.dropped = most, most_bytes, 0
-        self._folder = Path(tempfile.mkdtemp(prefix="floatscope-live-"))
+        self._folder: Path | None = None
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._numbers = count(1)
         self.catalogue = Catalogue(title, [], self.trace)
 
     def new(self) -> tuple[str, Path]:
         """A name for a run, and where its trace goes."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="floatscope-live-"))
         run = f"r{next(self._numbers)}"
         return run, self._folder / f"{run}.zarr"
 
@@ -125,4 +127,5 @@ class Runs:
         return {"runs": rows, "dropped": self.dropped, "kept": kept}
 
     def close(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

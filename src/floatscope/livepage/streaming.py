@@ -28,7 +28,7 @@ from ..sequences.prompt import Encoded
 from ..sequences.token_classes import classify
 from ..stats import uniform
 from ..stats.anchors import ZScore
-from .messages import KEEP
+from .limits import KEEP
 from .one_step import attention_of
 
 Tell = Callable[[dict[str, Any]], None]

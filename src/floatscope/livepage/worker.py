@@ -10,7 +10,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -19,11 +19,16 @@ from .prompts import layout_of
 
 Job = dict[str, Any]
 CANCEL = "cancel"  # the number of a job
+END = "end"  # nobody listens any more
 SHARE = "share"  # how many models are at work on this machine
 
 
 class Cancelled(Exception):
     """The job is not wanted any more."""
+
+
+class _Ended(Exception):
+    """None is."""
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
@@ -63,7 +68,7 @@ def _die_with_parent() -> None:
 
 def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
     """The same in a thread of a notebook, whose model is there already."""
-    with suppress(EOFError, OSError, BrokenPipeError):  # nobody listens any more
+    with suppress(EOFError, OSError, _Ended), closing(pipe):  # nobody listens any more
         try:
             from . import jobs
 
@@ -75,6 +80,8 @@ def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
         pipe.send_bytes(encoded({"event": "ready", "facts": facts}))
         while True:
             job: Job = json.loads(pipe.recv_bytes())
+            if END in job:
+                return
             if "kind" in job:  # what else there may be is for a job that has ended meanwhile
                 _do(pipe, model, job)
 
@@ -91,12 +98,16 @@ def _do(pipe: Connection, model: Any, job: Job) -> None:
             jobs.share_cores(heard.get(SHARE))
             if heard.get(CANCEL) == number:
                 raise Cancelled
+            if END in heard:
+                raise _Ended
 
     jobs.share_cores(job.get(SHARE))
     try:
         answer = jobs.JOBS[job["kind"]](model, job, tell)
     except Cancelled:
         answer = {"event": "cancelled"}
+    except _Ended:
+        raise
     except BaseException as error:
         answer = {"event": "error", **said(error)}
         if not isinstance(error, Exception):

@@ -117,6 +117,7 @@ class Page {
     this.notify("");
     this.told = false;
     this.lanes = lanes;
+    document.title = `${this.prompt.summary()} · Floatscope live`;
     this.viewer.following = true;
     this.pattern.root.hidden = true;
     Object.assign(this.pattern, { at: null, wanted: null });

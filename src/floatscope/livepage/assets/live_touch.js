@@ -64,10 +64,41 @@ function candidatesOf(app, view, run, key) {
   const force = ({ id, text }) => app.touch(view, { kind: "force", position: key, token: id }, `${quoted(text)}`);
   const list = make("ol", { className: "fsl-ranked" });
   for (const one of candidates) list.append(make("li", {}, candidate(one, key, force)));
-  box.append(list);
+  box.append(list, anyToken(app, view, run, key));
   if (layers) box.append(byLens(app, layers, candidates));
   else if (why) box.append(make("p", { className: "fsv-note" }, why));
   return box;
+}
+
+// Any other word: it must be one token of the model's, with the space that begins a word or without.
+function anyToken(app, view, run, key) {
+  const field = make("input", { type: "text", id: `fsl-any-${app.views.indexOf(view)}`, autocomplete: "off", spellcheck: false, maxLength: 60, value: app.anyWord || "" });
+  const force = async () => {
+    app.anyWord = field.value;
+    if (!field.value.trim()) return;
+    try {
+      const found = await oneToken(app.page.client, run.model.id, field.value);
+      app.anyWord = "";
+      app.touch(view, { kind: "force", position: key, token: found });
+    } catch (error) { app.page.notify(inWords(error)); }
+  };
+  field.addEventListener("input", () => { app.anyWord = field.value; });
+  field.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.ctrlKey) { event.preventDefault(); force(); } });
+  return make("div", { className: "fsl-scope" }, make("label", { className: "fsv-label", htmlFor: field.id }, "another"), field,
+    button("Force", force, `Force this token at position ${key}`));
+}
+
+async function oneToken(client, model, word) {
+  let pieces = [];
+  for (const text of word.startsWith(" ") ? [word] : [` ${word}`, word]) {
+    const { tokens, ids } = await client.tokens(model, { text });
+    // What the model puts before every text is not part of the word.
+    const own = tokens.map((token, i) => ({ token, id: ids[i] })).filter(({ token }) => !/^<[^<>]*>$/.test(token) || token === word);
+    if (own.length === 1) return own[0].id;
+    pieces = own.map(({ token }) => quoted(token));
+  }
+  throw new LiveError({ kind: "usage", message: `“${word}” is ${pieces.length} tokens of this model: ${pieces.join(", ")}.`,
+    remedy: "Force them one after the other, each at its own position." });
 }
 
 function candidate(one, key, force) {

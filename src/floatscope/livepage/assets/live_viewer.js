@@ -3,7 +3,7 @@
 
 class LiveViewer extends Viewer {
   constructor(root, page) {
-    super(root, { examples: [], keys: true, toggle: false });
+    super(root, { examples: [], keys: true, toggle: false, heads: true });
     this.page = page;
     this.following = true;
     this.asked = new Map();  // questions to the server, with what came of them

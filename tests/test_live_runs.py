@@ -320,6 +320,13 @@ def test_runs_are_kept_shown_and_taken_away(page, first, models):
     assert {s["id"] for e in index["examples"] for s in e["scenes"]} >= {run}
     row = next(r for r in page.get("history")["runs"] if r["run"] == run)
     assert row["answer"] == trace.text and row["sampler"]["text"] == samplers()["LLaDA"].describe()
+    alike = page.get(f"compare/{run}/{run}")
+    assert alike["tokens"] == alike["order"] == [] and alike["first"] is None
+    assert alike["answer"]["same"] and set(alike["attention"]["distance"]) == {0.0}
+    short = {"name": "confidence", "settings": {"length": 1}}
+    other = page.run({"model": "m0", "prompt": {"text": "Hi"}, "sampler": short})[0]["run"]
+    status, refused = page.ask("GET", f"compare/{run}/{other}")
+    assert status == 400 and "different prompts" in refused["error"]["message"]
     archive = zipfile.ZipFile(io.BytesIO(page.get(f"trace/{run}")))
     assert f"{run}.zarr/zarr.json" in archive.namelist()
     html = page.ask("POST", "export", {"runs": [run, first["Llama"][0]["run"]]})[1].decode()

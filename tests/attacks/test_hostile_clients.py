@@ -151,6 +151,16 @@ def test_a_client_that_goes_away_is_no_error(server, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_client_that_does_not_read_is_cut(server):
+    server.patience = 0.3
+    with connected(server) as connection:
+        host = f"127.0.0.1:{server.server_port}"
+        connection.sendall(f"GET /{server.key}/scene/t0 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        until(lambda: server.connections == 1, "it is answered")
+        until(lambda: not server.connections, "the server hangs up")
+        assert len(rest_of(connection)) < 20_000_000
+
+
 def test_a_body_is_not_the_next_request(server):
     host = f"Host: 127.0.0.1:{server.server_port}\r\n"
     smuggled = f"GET /{server.key}/ HTTP/1.1\r\n{host}\r\n"

@@ -71,14 +71,20 @@ class LivePage:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None, None]:
-        for host in self.hosts.values():
-            host.start()
+        loading = asyncio.ensure_future(self._load())
         try:
             yield
         finally:
+            loading.cancel()
             for host in self.hosts.values():
                 host.close()
             self.runs.close()
+
+    async def _load(self) -> None:
+        """One model after the other: the first can be used while the others are on their way."""
+        for host in self.hosts.values():
+            host.start()
+            await host.settled()
 
     # The page
 

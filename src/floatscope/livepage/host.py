@@ -95,6 +95,11 @@ class ModelHost:
     def start(self) -> None:
         self._worker = Running(self._launch, self._heard, self._ended)
 
+    async def settled(self) -> None:
+        """Until the model is there, or it is known that it will not be."""
+        while self.state not in ("ready", "failed"):
+            await self._changed.wait()
+
     def _heard(self, who: Running, data: bytes) -> None:
         if who is not self._worker:
             return

@@ -84,6 +84,7 @@ class Page {
   refreshModels() {
     this.first.refresh();
     this.second.refresh();
+    this.prompt.refresh();
     const failed = this.models.find((model) => model.state === "failed");
     if (failed) this.notify(`${failed.spec}: ${failed.message} ${failed.remedy || ""}`);
     this.relabel();

@@ -9,7 +9,7 @@ class PromptBox {
     this.limits = limits;
     this.kind = "rag";
     this.gold = null;
-    this.rest = {};  // what a prompt may hold besides: its instruction, whether it is a chat
+    this.rest = {};  // what a prompt may hold besides: its instruction
     this.buildHead(examples);
     this.text = make("textarea", { id: "prompt-text", rows: 7, spellcheck: false, maxLength: limits.prompt_chars || 100000 });
     this.question = make("input", { id: "prompt-question", type: "text", spellcheck: false, autocomplete: "off", maxLength: limits.prompt_chars || 100000 });
@@ -20,8 +20,12 @@ class PromptBox {
       make("label", { className: "fsv-label", htmlFor: "prompt-question" }, "Question"), this.question,
       make("div", { className: "fsl-line" }, make("span", { className: "fsv-label" }, "Passages; ★ marks the gold one"), add), this.passages);
     this.textPart = make("div", { className: "fsl-plain" }, make("label", { className: "fsv-label", htmlFor: "prompt-text" }, "Prompt"), this.text);
+    this.chat = make("select", { id: "prompt-chat" });
+    fillSelect(this.chat, [["", "where the model has one"], ["yes", "yes"], ["no", "no"]]);
+    this.chatPart = make("div", { className: "fsl-scope" }, make("label", { className: "fsv-label", htmlFor: "prompt-chat" }, "Chat template"), this.chat);
     this.count = make("p", { className: "fsv-note fsl-count", role: "status" });
-    this.root = make("div", { className: "fsl-prompt" }, this.head, this.ragPart, this.textPart, this.count);
+    this.root = make("div", { className: "fsl-prompt" }, this.head, this.ragPart, this.textPart, make("div", { className: "fsl-line" }, this.count, this.chatPart));
+    this.refresh();
     this.root.addEventListener("input", (event) => { if (event.target !== this.examples) { this.examples.value = ""; this.typed(); } });
     this.show("rag");
   }
@@ -41,6 +45,9 @@ class PromptBox {
     const pick = make("div", { className: "fsv-control" }, make("label", { className: "fsv-label", htmlFor: "prompt-example" }, "Example"), this.examples);
     this.head = make("div", { className: "fsl-line" }, this.tabs, pick);
   }
+
+  // Models without a chat template need no choice of it.
+  refresh() { this.chatPart.hidden = !this.page.models.some((model) => model.chat); }
 
   show(kind) {
     this.kind = kind;
@@ -87,8 +94,9 @@ class PromptBox {
   }
 
   set(prompt) {
-    const { text, question, passages, gold, layout, ...rest } = prompt;  // each model has a layout of its own
+    const { text, question, passages, gold, chat, layout, ...rest } = prompt;  // each model has a layout of its own
     this.rest = rest;
+    this.chat.value = chat === true ? "yes" : chat === false && !this.chatPart.hidden ? "no" : "";
     this.gold = null;
     this.examples.value = "";
     if (text !== undefined) this.text.value = text;
@@ -105,7 +113,7 @@ class PromptBox {
   fit() { for (const area of this.passages.querySelectorAll("textarea")) fitted(area); }
 
   value() {
-    const { instruction, ...rest } = this.rest;
+    const { instruction } = this.rest, rest = this.chat.value ? { chat: this.chat.value === "yes" } : {};
     if (this.kind === "text") return { text: this.text.value, ...rest };
     const rows = [...this.passages.children].filter((row) => row.children[1].value.trim());
     const gold = this.gold ? rows.indexOf(this.gold) : -1;

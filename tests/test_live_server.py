@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from live_client import Client, serving
-from waiting import until
+from waiting import LIMIT, until
 
 import floatscope as fs
 from floatscope.livepage.notebook import live
@@ -40,7 +40,7 @@ class Held:
     def _wait(self, module, args):
         self.calls += 1
         self.begun.set()
-        self.go.wait()
+        assert self.go.wait(LIMIT)
 
     def __enter__(self):
         return self
@@ -111,14 +111,17 @@ def test_the_setup_says_what_a_page_needs(page, llada):
 # Who waits
 
 
-def test_twenty_clients_at_once_all_get_their_run(page):
-    with ThreadPoolExecutor(20) as clients:
-        short = {**ASK, "sampler": {"name": "confidence", "settings": {"length": 2, "steps": 1}}}
-        every = list(clients.map(page.run, [short] * 20))
+def test_twenty_clients_at_once_all_get_their_run(page, llada):
+    short = {**ASK, "sampler": {"name": "confidence", "settings": {"length": 2, "steps": 1}}}
+    with ThreadPoolExecutor(20) as clients, Held(llada) as held:
+        runs = [clients.submit(page.run, short) for _ in range(20)]
+        until(lambda: page.get("models")["models"][0]["queue"] == 20, "all have asked")
+        held.go.set()
+        every = [run.result() for run in runs]
     answers = {tuple(events[-1]["result_ids"]) for events in every}
     assert len(answers) == 1 and len({events[-1]["run"] for events in every}) == 20
-    places = [e["place"] for events in every for e in events if e["event"] == "queued"]
-    assert 0 < max(places) < 20
+    firsts = sorted(events[0].get("place", 0) for events in every)
+    assert firsts == list(range(20))
 
 
 def test_whoever_waits_is_told_the_place(page, llada):
@@ -138,16 +141,18 @@ def test_whoever_waits_is_told_the_place(page, llada):
         until(lambda: page.get("models")["models"][0]["queue"] == 0, "nobody waits")
 
 
-def test_a_closed_connection_ends_the_run_between_steps(page, llada):
+def test_a_closed_connection_ends_the_run_between_steps(shown, page, llada):
     """A reload in mid-run: the model is free again, and what nobody saw is not kept."""
-    long = {**ASK, "sampler": {"name": "confidence", "settings": {"length": 64}}}
+    long = {**ASK, "sampler": {"name": "confidence", "settings": {"length": 400}}}
+    (host,) = shown._server.page.hosts.values()
     with Held(llada) as held:
         with page.stream(long) as events:
             assert next(events)["event"] == "started"
-            assert held.begun.wait()
+            assert held.begun.wait(LIMIT)
+        until(lambda: host._draining, "the server has noticed")
         held.go.set()
         assert page.run(ASK)[-1]["event"] == "done"
-    assert held.calls < 64 and [row["steps"] for row in page.get("history")["runs"]] == [4]
+    assert held.calls < 400 and [row["steps"] for row in page.get("history")["runs"]] == [4]
 
 
 def test_too_many_that_wait_are_turned_away(page, llada, monkeypatch):

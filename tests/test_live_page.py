@@ -165,6 +165,15 @@ def test_tokens_heads_and_keys_can_be_touched(tab):
     # Hidden or without its value: two branches of one run, whose token stayed chosen.
     assert [t["kind"] for t in state["touches"]] == ["remask", "ablate", "value"]
     assert len(tab.touched()) == 2 + 3 and first > 4
+    # On a narrow screen one of the two at a time.
+    names = page.locator(".fsv-model b")
+    assert [names.nth(i).is_visible() for i in (0, 1)] == [True, True]
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert [names.nth(i).is_visible() for i in (0, 1)] == [False, True]
+    page.get_by_role("radio", name="A · pair/mdm").click()
+    assert [names.nth(i).is_visible() for i in (0, 1)] == [True, False]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_the_pattern_of_a_head_and_the_row_of_a_query(ran):

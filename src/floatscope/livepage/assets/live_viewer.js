@@ -47,6 +47,7 @@ class LiveViewer extends Viewer {
     const again = place && this.views.find((view) => view.scene === place.scene);
     if (held && !this.root.contains(document.activeElement)) (again ? again.cells[place.focusKey] : this.root).focus({ preventScroll: true });
     this.views.forEach((view) => this.attend(view));
+    dressLanes(this);
     if (!this.views.some((view) => view.scene === this.active)) this.active = this.views.at(-1).scene;
     for (const option of this.pickMode.options) {
       if (option.value === "difference") option.disabled = !(scenes.length === 2 && comparable(...scenes));

@@ -11,6 +11,7 @@ from live_client import Client, serving
 from waiting import LIMIT, until
 
 import floatscope as fs
+from floatscope.livepage.limits import LIMITS
 from floatscope.livepage.notebook import live
 from floatscope.livepage.serve import default_models, forwarding, make_server
 
@@ -156,9 +157,7 @@ def test_a_closed_connection_ends_the_run_between_steps(shown, page, llada):
 
 
 def test_too_many_that_wait_are_turned_away(page, llada, monkeypatch):
-    from floatscope.livepage import host
-
-    monkeypatch.setitem(host.LIMITS, "queue", 1)
+    monkeypatch.setitem(LIMITS, "queue", 1)
     with Held(llada), page.stream(ASK) as first, page.stream(ASK) as second:
         assert next(first)["event"] == "started" and next(second)["event"] == "queued"
         (refused,) = page.run(ASK)
@@ -168,7 +167,7 @@ def test_too_many_that_wait_are_turned_away(page, llada, monkeypatch):
 # What does not work
 
 
-def test_what_does_not_fit_says_what_to_lower(page, llada):
+def test_what_does_not_fit_says_what_to_lower(page, llada, monkeypatch):
     (long,) = page.run({**ASK, "prompt": {"text": "word " * 300}})
     assert (
         long["error"]["kind"] == "usage" and "exceed the context of 512" in long["error"]["message"]
@@ -176,6 +175,10 @@ def test_what_does_not_fit_says_what_to_lower(page, llada):
     assert "passages" in long["error"]["remedy"]
     (many,) = page.run({**ASK, "sampler": {"name": "confidence", "settings": {"length": 9999}}})
     assert "at most" in many["error"]["message"]
+    with monkeypatch.context() as low:
+        low.setitem(LIMITS, "trace_bytes", 1000)
+        (large,) = page.run(ASK)
+        assert "4 steps of" in large["error"]["message"] and "steps" in large["error"]["remedy"]
     for error in (
         MemoryError(),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),

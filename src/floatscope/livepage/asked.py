@@ -15,9 +15,12 @@ from ..decode.presets import default_name
 from ..decode.state import check_fits
 from ..errors import UsageError
 from ..instrument import Model
+from ..trace import readable
 from .limits import LIMITS
 from .prompts import prompt_of
 from .touches import Touched, together, touched
+
+_GROUPS = 3  # of queries: masked, revealed, prompt
 
 KINDS: dict[Any, tuple[str, bool]] = {  # what a page can offer a box for: kind, may be nothing
     bool: ("bool", False),
@@ -84,6 +87,7 @@ class Asked:
             remedy="Use fewer or shorter passages, or a shorter length.",
         )
         total = most_steps(model, self.sampler)
+        _check_size(model, total, len(self.encoded.ids) + self.sampler.length)
         for touch in job.get("touches", ()):
             if touch["step"] >= total:
                 raise UsageError(
@@ -97,3 +101,15 @@ class Asked:
 
     def under(self, model: Model) -> Any:
         return nullcontext() if self.intervention is None else self.intervention(model)
+
+
+def _check_size(model: Model, steps: int, size: int) -> None:
+    """Refuses a run whose trace would not fit: it is in memory until it is saved."""
+    takes = 4 * steps * _GROUPS * model.n_layers * model.n_heads * size
+    if takes > LIMITS["trace_bytes"]:
+        raise UsageError(
+            f"{steps} steps of {size} positions take {readable(takes)} in {model.name}, and a run of the "
+            f"page {readable(LIMITS['trace_bytes'])} at most",
+            "Choose fewer steps or tokens, or shorter passages; or use trace(..., to=PATH), which writes "
+            "each step as it is done.",
+        )

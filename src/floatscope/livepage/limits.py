@@ -7,6 +7,7 @@ LIMITS = {
     "passages": 128,
     "steps": 1024,
     "length": 1024,
+    "trace_bytes": 2_000_000_000,  # of one run, in its model's process
     "queue": 32,  # jobs that wait for one model
     "touches": 64,
     "positions": 1024,  # of one touch

@@ -7,6 +7,7 @@ worker that made it.
 import shutil
 import tempfile
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -86,6 +87,8 @@ class Runs:
         """A name for a run, and where its trace goes."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="floatscope-live-"))
+            # Also where nobody closes it: a notebook that is restarted.
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         run = f"r{next(self._numbers)}"
         return run, self._folder / f"{run}.zarr"
 

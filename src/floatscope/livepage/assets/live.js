@@ -211,6 +211,7 @@ class Page {
   changed() {
     if (this.pauseButton) this.refreshBar();
     const shown = this.pattern && this.pattern.at;
+    if (shown && this.pattern.dark !== this.viewer.isDark()) this.pattern.scaled();
     if (shown && !this.viewer.playing) this.followPattern(shown);
     clearTimeout(this.addressing);
     if (!this.opening && this.lanes.some((run) => run && run.state)) this.addressing = setTimeout(() => this.writeAddress(), 150);

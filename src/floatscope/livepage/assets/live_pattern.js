@@ -70,7 +70,8 @@ class Pattern {
     const { values } = this.at.matrix;
     let most = 0;
     for (const v of values) if (v > most) most = v;
-    const scale = makeScale("share", { share: most }, this.page.viewer.isDark());
+    this.dark = this.page.viewer.isDark();
+    const scale = makeScale("share", { share: most }, this.dark);
     this.scale = { ...scale, label: "attention of one query to one key (square-root scale from zero)" };
     this.legend.replaceChildren(makeRamp(this.scale), make("span", {}, this.scale.label));
     this.draw();

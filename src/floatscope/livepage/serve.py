@@ -15,7 +15,8 @@ from ..models import twin
 from ..models.spec import ModelSpec
 from ..report.guard import Guard, own_page
 from ..report.loopback import LoopbackServer
-from .app import LivePage, error_response
+from .answers import error_response
+from .app import LivePage
 from .host import Crew, ModelHost
 from .runs import Runs
 

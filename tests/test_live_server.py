@@ -106,7 +106,8 @@ def test_the_setup_says_what_a_page_needs(page, llada):
     fields = {f["name"]: f for s in model["samplers"] for f in s["fields"]}
     assert "frequencies" not in fields and fields["steps"]["optional"]
     for example in setup["examples"]:
-        assert page.post("tokens", {"model": "m0", "prompt": example["prompt"]})["length"] > 0
+        tokens = page.post("tokens", {"model": "m0", "prompt": example["prompt"]})
+        assert 0 < tokens["length"] == len(tokens["tokens"]) == len(tokens["ids"])
 
 
 # Who waits

@@ -175,6 +175,7 @@ def tokens(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
     return {
         "event": "answer",
         "tokens": model.token_texts(encoded.ids),
+        "ids": list(encoded.ids),
         "regions": list(encoded.regions),
         "length": size,
         "context": model.context,

@@ -72,6 +72,9 @@ async def streamed(
         yield line_of({"event": "error", "run": run, "error": refused.error})
     except FloatscopeError as error:
         yield line_of({"event": "error", "run": run, "error": told_of(error)})
+    except Exception as error:  # a bug of ours: said, so that the page does not wait
+        told = {"kind": "internal", "message": type(error).__name__, "remedy": "Run it again."}
+        yield line_of({"event": "error", "run": run, "error": told})
 
 
 async def _kept(

@@ -20,6 +20,13 @@ from ..interventions.library.mask_values import MaskValues
 from ..interventions.library.remasked import Remasked
 from ..sequences.prompt import Encoded
 
+_SAID = {  # regions that are no names of a prompt's parts
+    "predicting": "the rows that predict",
+    "masked": "the masked positions",
+    "revealed": "the revealed positions",
+    "answer": "the answer's positions",
+    "gold": "the gold passage",
+}
 _MEAN = "reference=fs.HeadMeans.of(model, [prompt])"
 
 
@@ -79,9 +86,10 @@ class _Reader:
         part.check(self.model)
         if touch.get("to") == "mean":
             part = replace(part, to="mean", reference=HeadMeans.of(self.model, [self.prompt]))
-        named = ", ".join(f"{layer}.{head}" for layer, head in heads)
+        named = ", ".join(f"layer {layer} head {head}" for layer, head in heads[:12])
+        named += " …" if len(heads) > 12 else ""
         what = "says its mean over the prompt" if part.to == "mean" else "says nothing"
-        return [part], f"from step {step}, head {named} {what}"
+        return [part], f"from step {step}, {named} {what}"
 
     def _hide(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
         parts = [MaskTokens(**where) for where in self._keys(touch, step)]
@@ -104,7 +112,8 @@ class _Reader:
         part = CutEdges(
             **_chosen(touch), steps=slice(step, None), queries=queries, keys=keys, control=None
         )
-        said = f"{' and '.join(queries)} do not see {' and '.join(keys)}"
+        rows = (_SAID.get(name, name) for name in queries)
+        said = f"{' and '.join(rows)} do not see {' and '.join(_SAID.get(k, k) for k in keys)}"
         return [part], f"from step {step}, {said}{_where(touch)}"
 
     # Positions

@@ -45,9 +45,12 @@ def begin(
     warnings.simplefilter("ignore")
 
     def load() -> Any:
+        from transformers.utils import logging
+
         from ..instrument import load
         from ..registry import load_plugin
 
+        logging.set_verbosity_error()  # what matters is said on the page
         rest = dict(options)
         for plugin in rest.pop("plugins", ()):
             load_plugin(plugin)

@@ -97,16 +97,20 @@ class Tab(browsing.Tab):
 
     def done(self, lane=0):
         """Until a lane's run has ended well."""
-        ended = f"Boolean(page.lanes[{lane}]) && !page.busy()"
-        self.until(lambda: self.look(ended), "the end of the run")
+        self.ended(lane)
         assert self.page.locator("#notice").inner_text() == ""
+
+    def ended(self, lane=0):
+        """Until nothing runs, and what came last is drawn."""
+        over = f"Boolean(page.lanes[{lane}]) && !page.busy() && !page.viewer.frame"
+        self.until(lambda: self.look(over), "the end of the run")
 
     def branch(self, act):
         """The run that an act leaves the first lane with."""
         before = self.state("lanes.at(-1).id")
         act()
         other = f"page.lanes[1] && page.lanes[1].id !== '{before}' && page.lanes[1].finished"
-        self.until(lambda: self.look(other), "a branch")
+        self.until(lambda: self.look(f"{other} && !page.viewer.frame"), "a branch")
         return self.state("lanes[1].state")
 
     def tab_to(self, what, key="Tab", most=150):

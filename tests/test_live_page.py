@@ -125,7 +125,7 @@ def test_pause_back_forward_and_stop(tab):
     tab.page.get_by_role("button", name="Follow").click()
     assert tab.step() > here
     tab.page.get_by_role("button", name="Stop").click()
-    tab.until(lambda: not tab.state("busy()"), "the stop")
+    tab.ended()
     assert tab.state("lanes[0].phase") == "stopped"
     assert tab.state("lanes[0].scene.steps") < 200
     assert "stopped" in tab.page.locator(".fsl-where").inner_text()

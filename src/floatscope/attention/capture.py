@@ -154,6 +154,7 @@ class Captured:
     partial: bool = False  # of some rows alone
     # Candidates of all layers, (b, l, h, w, _), in memory of their own.
     stacked: Candidates | None = None
+    together: dict[str, Tensor] | None = None  # statistics of all layers, where they are already
 
     def detached(self) -> "Captured":
         """The same for `rows`, as it will be when the next forward has overwritten the rest."""
@@ -168,6 +169,12 @@ class Captured:
             torch.stack([getattr(one, name).to(device) for one in kept], dim=1) for name in names
         )
         return replace(self, layers={}, stacked=Candidates(*every))
+
+    def copied(self) -> "Captured":
+        """With what is together in memory of its own."""
+        if self.together is None:
+            return self
+        return replace(self, together={name: one.clone() for name, one in self.together.items()})
 
     def rows(self, which: Sequence[Tensor]) -> list[Rows]:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
@@ -238,6 +245,8 @@ class Capture:
     _modules: list[nn.Module] = field(default_factory=list)
     _itself: object = field(default_factory=object)  # a name that no other has
     _beside: Beside | None = None  # while it is recorded, on a GPU
+    # With a cache of fixed size: `_states`, (b, k, r), in memory that stays where it is.
+    fixed: dict[int, Tensor] = field(default_factory=dict)
 
     branches: ClassVar[bool] = (
         True  # statistics are recorded beside the forward, not in line with it
@@ -293,7 +302,7 @@ class Capture:
         for name, reason in _LAUNCHED.items():
             if name in self.keep:
                 raise CannotReplay(reason)
-        if forward.cached:
+        if forward.cached and forward.visible.at is None:
             raise CannotReplay("a step with a cache has as many keys as there are tokens")
         weights: Hashable = None
         if "value_norm" in self.keep:  # its factors are in the graph, as the weights were
@@ -302,7 +311,7 @@ class Capture:
             *(frozenset(self.keep), tuple(self.layers), tuple(self.heads), self.top, weights),
             *(forward.labels.n_groups, forward.labels.n_regions),
             forward.rows if "rows" in self.keep else None,
-            self.branches,
+            *(forward.cached, forward.settled, self.branches),
         )
 
     def owns(self, handler: object) -> bool:
@@ -325,7 +334,9 @@ class Capture:
         if forward is None:
             yield None
             return
-        labels = replace(forward.labels, group=inputs["group"], region=inputs["region"])
+        labels = replace(
+            forward.labels, group=inputs["group"], region=inputs["region"], at=visible.at
+        )
         self._states = {}
         # An intervention may read what a branch has made before the branch ends.
         if self.model.device.type == "cuda" and not self.model.edits and self.branches:
@@ -344,6 +355,19 @@ class Capture:
         if self._forward is not None:
             self._layers.update({layer: replace(one) for layer, one in left.items()})
             self._calls = self.model.n_layers
+
+    def rollouts(self, prompts: Sequence[int]) -> dict[int, Float[Tensor, "b k r"]]:
+        """With a cache: the state of every earlier row, by layer; they may be put into `fixed`."""
+        return {
+            layer: state if who == list(prompts) else state[[who.index(p) for p in prompts]]
+            for layer, (who, state) in self._states.items()
+        }
+
+    def unfix(self, prompts: Sequence[int], columns: int) -> None:
+        """With a cache that grows from now on."""
+        for layer, state in self.fixed.items():
+            self._states[layer] = (list(prompts), state[:, :columns].clone())
+        self.fixed = {}
 
     def _branch(self, *read: Tensor | None) -> AbstractContextManager[None]:
         return nullcontext() if self._beside is None else self._beside.branch(*read)
@@ -474,7 +498,7 @@ class Capture:
             if sums.rolled is not None:
                 self._roll(call.layer, sums.rolled, forward)
                 assert self._state is not None
-                new = self._state[:, forward.visible.rows]
+                new = forward.visible.of_rows(self._state, 1)
                 layer.rollout_sum = from_region.mT @ new  # (b, f, r)
                 if n:
                     part.rollout_sum = from_region[:, :n].mT @ new[:, :n]
@@ -487,7 +511,7 @@ class Capture:
                 some = replace(view, labels=forward.settling)
                 part.columns = _pick_heads(backend.columns(some), pick)
         if "value_norm" in keep:
-            fresh = call.value[:, :, forward.visible.rows]
+            fresh = forward.visible.of_rows(call.value, 2)
             norm = backend.value_norms(call.module, fresh)
             complete = len(self.heads) == norm.shape[1]
             layer.value_norm = norm if complete else norm[:, constant(self.heads, norm.device)]
@@ -497,7 +521,11 @@ class Capture:
             shape, device = (len(call.query), call.query.shape[2]), call.query.device
             layer.key_drift = layer.value_drift = torch.full(shape, torch.nan, device=device)
         elif "kv_drift" in keep and forward.kept:
-            drift = self._before.drift(call.layer, forward.prompts, call.key, call.value)
+            key, value = call.key, call.value
+            if forward.visible.at is not None:  # which the next forward writes into
+                stop = forward.visible.rows.stop
+                key, value = key[:, :, :stop].clone(), value[:, :, :stop].clone()
+            drift = self._before.drift(call.layer, forward.prompts, key, value)
             layer.key_drift, layer.value_drift = drift
         if "rows" in keep and not at_once:
             kept = view if isinstance(pick, slice) else _of_heads(view, pick)
@@ -506,7 +534,10 @@ class Capture:
     def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> None:
         """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""
         assert self._state is not None
-        new = (rolled + self._state[:, forward.visible.rows]) / 2
+        new = (rolled + forward.visible.of_rows(self._state, 1)) / 2
+        if forward.visible.at is not None:
+            self._state = self.fixed[layer].index_copy_(1, forward.visible.at, new)
+            return
         if not forward.cached:
             self._state = self._renewed(layer, new, forward)
             return

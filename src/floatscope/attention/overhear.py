@@ -55,6 +55,10 @@ class Overhear(TorchDispatchMode):
         if heard is None or not isinstance(heard, torch.Tensor) or not heard.numel():
             return None
         heard = heard.squeeze(-1) if heard.ndim == 4 else heard
-        if heard.shape[-1] > query.shape[2]:  # one kernel rounds the number of rows up
-            heard = heard[..., : query.shape[2]]
+        b, h, q = query.shape[:3]
+        if heard.ndim == 3 and heard.shape[1] < h and not h % heard.shape[1]:  # heads that share keys, as further rows
+            rows = q * (h // heard.shape[1])
+            heard = heard[..., :rows].reshape(b, h, -1)
+        if heard.shape[-1] > q:  # one kernel rounds the number of rows up
+            heard = heard[..., :q]
         return heard.float() if heard.shape == query.shape[:3] else None

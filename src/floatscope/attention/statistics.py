@@ -43,6 +43,7 @@ class Labels:
     region: Int[Tensor, "b k"]
     n_regions: int
     first: int | None = None  # column of the first query; by default they are the last positions
+    at: Int[Tensor, " q"] | None = None  # the columns of all, where these are known on the device
 
     @cached_property
     def of_group(self) -> Float[Tensor, "b g q"]:
@@ -55,6 +56,8 @@ class Labels:
     @cached_property
     def from_region(self) -> Float[Tensor, "b q r"]:
         """The queries' own regions, of those that count."""
+        if self.at is not None:
+            return self.in_region.index_select(1, self.at) * (self.group >= 0)[..., None]
         n = self.group.shape[1]
         start = self.region.shape[1] - n if self.first is None else self.first
         own = self.in_region[:, start : start + n]

@@ -1,15 +1,16 @@
 """A causal model continues a text with a KV cache; a step is a generated token."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
-from ..models import Model
+from ..models import Model, Visibility
 from ..sequences.decoding import ABSENT, Change, Decoding, Progress
 from ..sequences.prompt import Encoded
+from .cached_forwards import CachedForwards
 from .draw import sample, stream
 from .samplers.autoregressive import Autoregressive
 from .state import State, Watcher, lay_out, notify_edits, overruled
@@ -24,14 +25,26 @@ def continue_text(
     progress: Progress,
 ) -> list[Decoding]:
     """Prompts that have ended stay in the batch, inert, until the last one ends."""
+    most = max(len(p.ids) for p in prompts) + sampler.length
+    with closing(CachedForwards(model, watcher, most)) as forwards:
+        return _continued(model, prompts, sampler, watcher, progress, forwards)
+
+
+def _continued(
+    model: Model,
+    prompts: Sequence[Encoded],
+    sampler: Autoregressive,
+    watcher: Watcher,
+    progress: Progress,
+    forwards: CachedForwards,
+) -> list[Decoding]:
     canvas = lay_out(model, prompts)
     prompt_end = canvas.shape[1]
     streams = [stream(sampler.seed, p.ids) for p in prompts]
-    cache = DynamicCache(config=model.net.config)
     taken = [0] * len(prompts)  # tokens generated for each prompt
     ended = [""] * len(prompts)
     sure: list[Tensor] = []
-    fresh, padding = canvas, None
+    fresh, state = canvas, None
     for step in range(sampler.length):
         size, new = canvas.shape[1], fresh.shape[1]
         last = torch.tensor([new - 1], device=canvas.device)
@@ -40,11 +53,11 @@ def continue_text(
             prompt_end=prompt_end,
             step=step,
             new=new,
-            visible=None if padding is None else model.visibility(new, size, padding),
+            visible=_next(model, state, forwards.room(size, state), size),
         )
-        padding = state.visible.padding
         with notify_edits(model, state), watcher.forward(state):
-            logits = model.forward(fresh, last, state.visible, cache)[:, 0].float()
+            logits = forwards.forward(fresh, last, state, sampler.length - step)[:, 0].float()
+        forwards.keep(size)
         token = torch.stack(
             [
                 sample(one[None], sampler.temperature, generator)[0]
@@ -80,6 +93,15 @@ def continue_text(
         )
         for b, prompt in enumerate(prompts)
     ]
+
+
+def _next(model: Model, before: State | None, room: int | None, size: int) -> Visibility | None:
+    """One row more than before; None for the first forward."""
+    if before is None:
+        return None
+    visible = model.visibility(1, size, before.visible.padding, room=room)
+    visible.__dict__["padded"] = before.visible.padded  # asking again would wait for the device
+    return visible
 
 
 def _finish(

@@ -7,7 +7,7 @@ no step reaches are never touched.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
 import numpy as np
@@ -15,11 +15,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ..attention import Captured, LayerStatistics, Rows
+from ..attention import Captured, Columns, LayerStatistics, Rows
 from ..models.devices import moved
 from .streaming import Stream
 from .transfer import Outbox, Part
 
+_OF_COLUMNS = {f.name for f in fields(Columns)}
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
 
 
@@ -105,14 +106,13 @@ def wholes(captured: Captured) -> Iterator[Whole]:
     labels = captured.labels
     layers = _together(list(captured.layers.values()), labels.region.device)
 
-    def stacked(name: str, axis: int = 1) -> Tensor | None:
-        """All layers of a statistic, as a further axis."""
-        parts = [getattr(one, name) for one in layers]
-        return None if parts[0] is None else torch.stack(parts, dim=axis)
+    def stacked(name: str) -> Tensor | None:
+        known = captured.together
+        return stack(layers, name) if known is None else known.get(name)
 
     # (b, r): positions so far in each region, all of which have rows; with a cache that approximates, some.
     of_region = (labels.from_region if captured.partial else labels.in_region).sum(1)
-    if (column := stacked("column_sum", 2)) is not None:  # (b, g, layer, h, k)
+    if (column := stacked("column_sum")) is not None:  # (b, g, layer, h, k)
         yield Whole("column_sum", column, Form.GROUPS)
         del column
         counted = _of_groups(of_region.long(), labels.n_groups)
@@ -134,13 +134,21 @@ def wholes(captured: Captured) -> Iterator[Whole]:
         yield Whole("flow", flow / some[:, None], Form.REGIONS)  # (b, layer, h, r, r)
     if (rollout := stacked("rollout_sum")) is not None:
         yield Whole("rollout", rollout / some, Form.REGIONS)  # (b, layer, r, r)
-    columns = [one.columns for one in layers if one.columns is not None]
-    if columns:
-        viewers = torch.stack([c.viewers for c in columns], dim=1)[:, :, None]  # (b, layer, 1, k)
+    if (viewers := stacked("viewers")) is not None:  # (b, layer, k)
         for name in ("score", "cosine", "query_norm"):
-            whole = torch.stack([getattr(c, name) for c in columns], dim=1)  # (b, layer, h, k)
-            yield Whole(name, whole / viewers)
-        yield Whole("key_norm", torch.stack([c.key_norm for c in columns], dim=1))
+            if (whole := stacked(name)) is not None:  # (b, layer, h, k)
+                yield Whole(name, whole / viewers[:, :, None])
+        if (norms := stacked("key_norm")) is not None:
+            yield Whole("key_norm", norms)
+
+
+def stack(layers: Sequence[LayerStatistics], name: str) -> Tensor | None:
+    """All layers of a statistic, as a further axis: behind the prompts, and the groups if there are any."""
+    if name in _OF_COLUMNS:
+        parts = [getattr(one.columns, name) for one in layers if one.columns is not None]
+    else:
+        parts = [getattr(one, name) for one in layers if getattr(one, name) is not None]
+    return torch.stack(parts, dim=2 if name == "column_sum" else 1) if parts else None
 
 
 Places = Sequence[tuple[PromptRecord, slice]]  # where a prompt goes, and which columns are its own

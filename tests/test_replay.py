@@ -66,7 +66,7 @@ def replaying(monkeypatch):
     monkeypatch.setattr(graphs, "reserved", lambda: 0)
     monkeypatch.setattr(graphs, "free_memory", lambda: 1)
     monkeypatch.setattr(graphs, "_stores", weakref.WeakKeyDictionary())
-    replay._notice.cache_clear()
+    replay.notice.cache_clear()
 
 
 def launched(model, run):

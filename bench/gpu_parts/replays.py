@@ -82,9 +82,9 @@ class Bench:
         from floatscope.recording.recorder import Recorder
 
         if keep is None:
-            return decode(self.model, prompts, sampler, progress=progress), []
+            return decode(self.model, prompts, sampler, progress=progress, cache="auto"), []
         with Recorder(self.model, prompts, sampler, TraceOptions(keep=keep)) as recorder:
-            found = decode(self.model, prompts, sampler, recorder, progress)
+            found = decode(self.model, prompts, sampler, recorder, progress, "auto")
         arrays = []
         for one in recorder.recorded:
             events = {name: np.concatenate(rows) for name, rows in one.event_arrays.items()}

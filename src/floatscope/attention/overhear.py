@@ -56,9 +56,9 @@ class Overhear(TorchDispatchMode):
             return None
         heard = heard.squeeze(-1) if heard.ndim == 4 else heard
         b, h, q = query.shape[:3]
-        if heard.ndim == 3 and heard.shape[1] < h and not h % heard.shape[1]:  # heads that share keys, as further rows
-            rows = q * (h // heard.shape[1])
-            heard = heard[..., :rows].reshape(b, h, -1)
+        heads = heard.shape[1]
+        if heard.ndim == 3 and heads < h and not h % heads:  # those that share keys, as further rows
+            heard = heard[..., : q * (h // heads)].reshape(b, h, -1)
         if heard.shape[-1] > q:  # one kernel rounds the number of rows up
             heard = heard[..., :q]
         return heard.float() if heard.shape == query.shape[:3] else None

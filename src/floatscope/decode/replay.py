@@ -119,9 +119,7 @@ class Forwards:
         result: Tensor = logits
         return result
 
-    def _inputs(
-        self, asked: "_Asked", state: State, parts: Sequence[Part]
-    ) -> dict[str, Tensor]:
+    def _inputs(self, asked: "_Asked", state: State, parts: Sequence[Part]) -> dict[str, Tensor]:
         inputs = dict(asked.inputs)
         inputs |= {f"visible.{name}": one for name, one in _tensors(state.visible).items()}
         for n, part in enumerate(parts):

@@ -1,8 +1,9 @@
 """Running sums of a decoding with a KV cache of fixed size, in memory that stays where it is.
 
 As `cache.RunningSums`, which has another tensor at every step: here a forward that is recorded and replayed
-adds to the same ones. They hold all layers of a statistic together and have the cache's columns, of which those
-not yet filled are nobody's. What they begin with is taken over from `RunningSums`, and can be given back.
+adds to the same ones. They hold all layers of a statistic together and have the cache's columns, of which
+those not yet filled are nobody's. What they begin with is taken over from `RunningSums`, and can be given
+back.
 """
 
 from collections.abc import Hashable

@@ -28,8 +28,8 @@ from ..trace import Trace, readable
 from ..trace.trace import SCHEMA
 from ..trace.unfinished import CANVAS, Unfinished
 from .cache import RunningSums, placed
-from .fixed_sums import FixedSums, beginning
 from .dataset import DIMS, assemble, before
+from .fixed_sums import FixedSums, beginning
 from .options import TraceOptions
 from .packing import Packing
 from .steps import Places, PromptRecord, record

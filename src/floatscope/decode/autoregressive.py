@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..models import Model, Visibility
+from ..models.placing import constant
 from ..sequences.decoding import ABSENT, Change, Decoding, Progress
 from ..sequences.prompt import Encoded
 from .cached_forwards import CachedForwards
@@ -47,7 +48,7 @@ def _continued(
     fresh, state = canvas, None
     for step in range(sampler.length):
         size, new = canvas.shape[1], fresh.shape[1]
-        last = torch.tensor([new - 1], device=canvas.device)
+        last = constant([new - 1], canvas.device)
         state = State.of(
             *(model, prompts, canvas, (size, size + 1)),
             prompt_end=prompt_end,
@@ -66,7 +67,7 @@ def _continued(
         )
         token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
         sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
-        alive = torch.tensor([not e for e in ended], device=canvas.device)
+        alive = constant([not e for e in ended], canvas.device).bool()
         watcher.committed(state, alive[:, None], token[:, None])
         canvas = torch.cat([canvas, token[:, None]], dim=1)
         fresh = token[:, None]

@@ -53,19 +53,21 @@ class FixedSums:
     def enter(self, begun: dict[str, Tensor], states: dict[int, Tensor]) -> None:
         for name, mine in self.totals.items():
             mine.zero_()
-            mine[..., : begun[name].shape[-1]] = begun[name]
+            both = min(mine.shape[-1], begun[name].shape[-1])  # who had come further may have ended
+            mine[..., :both] = begun[name][..., :both]
         for layer, state in self.states.items():
             state.zero_()
             state[:, : states[layer].shape[1]] = states[layer]
 
     def leave(self, layers: list[int], columns: int) -> dict[int, LayerStatistics]:
-        """As `RunningSums` has it: layer by layer, and no more columns than are filled."""
+        """As `RunningSums` has it: layer by layer, and no more rows than there are. (A row of a finished
+        block may see keys that not every prompt has finished.)"""
         found = {layer: LayerStatistics() for layer in layers}
         for place, one in enumerate(found.values()):
             parts = {}
             for name, total in self.totals.items():
                 part = total.select(2 if name == "column_sum" else 1, place)
-                parts[name] = (part[..., :columns] if _wide(name) else part).clone()
+                parts[name] = (part[..., :columns] if name in BY_ROW else part).clone()
             columns_of = {name: parts.pop(name) for name in _COLUMNS if name in parts}
             for name, part in parts.items():
                 setattr(one, name, part)

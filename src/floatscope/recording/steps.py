@@ -43,6 +43,15 @@ class PromptRecord:
         self, name: str, shape: tuple[int, ...], kind: np.dtype, by_key: bool, start: int = 0
     ) -> np.ndarray:
         """Where the present step's values go, from position `start`. Others are NaN, numbers −1."""
+        here, *around = self.places(name, shape, kind, by_key, start)
+        for other in around:
+            other[...] = nothing(kind)
+        return here
+
+    def places(
+        self, name: str, shape: tuple[int, ...], kind: np.dtype, by_key: bool, start: int = 0
+    ) -> list[np.ndarray]:
+        """The same, and the places of the others, which nothing is written to yet."""
         whole = (*shape[:-1], self.size) if by_key else shape
         if self.stream is not None:
             here = self.stream.room(name, whole, kind)
@@ -51,10 +60,10 @@ class PromptRecord:
                 self.arrays[name] = np.empty((self.room, *whole), kind)
             here = self.arrays[name][len(self.steps) - 1]
         if not by_key:
-            return here
+            return [here]
         stop = start + shape[-1]
-        here[..., :start] = here[..., stop:] = np.nan if kind.kind == "f" else -1
-        return here[..., start:stop]
+        around = [part for part in (here[..., :start], here[..., stop:]) if part.size]
+        return [here[..., start:stop], *around]
 
     def reveal(
         self,
@@ -172,8 +181,16 @@ def parts_of(
         part = pick(np.broadcast_to(np.float32(0), shape)).shape
         by_key = whole.form in (Form.KEYS, Form.GROUPS, Form.PREDICTED)
         start = first_predicted - own.start if whole.form is Form.PREDICTED else 0
-        found.append((pick, recorded.place(whole.name, part, kind, by_key, start)))
+        here, *around = recorded.places(whole.name, part, kind, by_key, start)
+        found.append((pick, here))
+        # Left to whoever moves the values: memory that is written to for the first time is slow.
+        found += [(lambda _, empty=nothing(kind): empty, other) for other in around]
     return found
+
+
+def nothing(kind: np.dtype) -> np.ndarray:
+    """What stands where no value is."""
+    return np.array(np.nan if kind.kind == "f" else -1, kind)
 
 
 def _pick(

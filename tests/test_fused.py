@@ -18,13 +18,18 @@ from tiny_models import sampler_for
 # Kernels are read as source by Triton: the shape checker must not wrap them.
 hooks = [finder for finder in sys.meta_path if type(finder).__module__.startswith("jaxtyping")]
 sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in hooks]
-from floatscope.attention.gpu import kernels, strongest_kernels, vector_kernels  # noqa: F401
+from floatscope.attention.gpu import (  # noqa: F401
+    few_kernels,
+    kernels,
+    strongest_kernels,
+    vector_kernels,
+)
 
 sys.meta_path[:0] = hooks
 
 from floatscope.attention import backend, reference, rows
 from floatscope.attention.cpu import blocked, norms
-from floatscope.attention.gpu import fused, vectors
+from floatscope.attention.gpu import few, fused, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.attention.gpu.overlapped import _matrix
 from floatscope.attention.overhear import Overhear
@@ -153,7 +158,7 @@ def test_the_strongest_keys_of_rows(view, top, scarce, data):
     start = data.draw(st.integers(0, n - 1))
     stop = data.draw(st.integers(start + 1, min(n, start + 20)))  # more than a tile holds
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peaks, "_BLOCK", 16)
+        patch.setattr(peaks, "BLOCK", 16)
         if scarce:
             patch.setattr(peaks, "_SCRATCH", 1)
         key, weight = peaks.strongest(fused.Launch(view), start, stop, top)
@@ -178,7 +183,7 @@ def test_the_strongest_keys_of_rows(view, top, scarce, data):
 @given(views(with_lse=True), st.booleans())
 def test_a_log_sum_exp_of_our_own(view, scarce):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peaks, "_BLOCK", 16)
+        patch.setattr(peaks, "BLOCK", 16)
         if scarce:
             patch.setattr(peaks, "_SCRATCH", 1)
         found = peaks.log_sum_exp(replace(view, lse=None))
@@ -241,8 +246,8 @@ def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
     sampler = sampler_for(model, length=3, steps=3)
     prompts = ["Hello there, how are you?", "Hi, and goodbye"]
     used = []
-    kernels_alone = fused.sums
-    monkeypatch.setattr(fused, "sums", lambda *a, **k: used.append(1) or kernels_alone(*a, **k))
+    kernels_alone = few.measured
+    monkeypatch.setattr(few, "measured", lambda view: used.append(1) or kernels_alone(view))
     with fs.MaskColumns(k=2)(model):
         plain = [d.answer_ids for d in model.generate(prompts, sampler)]
         assert not used
@@ -299,6 +304,7 @@ def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
     model = models["Llama"]
     monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
     monkeypatch.setattr(fused, "sums", refuse)
+    monkeypatch.setattr(few, "measured", refuse)
     with pytest.warns(UserWarning, match="does not fit this GPU"):
         traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
     monkeypatch.setattr(peaks, "strongest", refuse)
@@ -372,3 +378,29 @@ def test_attention_is_told_to_keep_its_log_sum_exp():
         q = torch.randn(1, 2, 5, 8)
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
     torch.testing.assert_close(ear.lse(q), (q @ q.mT / 8**0.5).logsumexp(-1))
+
+
+@settings(max_examples=3, deadline=None)
+@given(views(with_lse=True), st.integers(1, 9), st.booleans(), st.data())
+def test_few_rows_are_the_reference(view, top, half_seen, data):
+    """All sums and the strongest keys from logarithms that are written once, also under a mask."""
+    if half_seen:
+        mask = reference.may_look(view).clone()
+        mask[..., ::2] = False
+        mask[..., -1] |= ~mask.any(-1)
+        view = replace(view, mask=mask, causal=False)
+    start = data.draw(st.integers(0, view.query.shape[2] - 1))
+    stop = data.draw(st.integers(start + 1, view.query.shape[2]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peaks, "BLOCK", 16)
+        patch.setattr(few, "_NUMBERS", 512)
+        patch.setattr(few, "_COLUMNS", 32)
+        found = few.measured(replace(view, lse=None))
+        same(backend.sums(found), reference.sums(view), view)
+        key, weight = found.few.strongest(start, stop, top)
+    whole = reference.attention(view)[:, :, start:stop].float()
+    _, expected = rows.strongest(whole, top)
+    counted = (view.labels.group >= 0)[:, None, start:stop, None]
+    close(weight * counted, expected * counted)
+    picked = whole.gather(-1, key.long().clamp(min=0)) * (key >= 0)
+    close(picked * counted, expected * counted)

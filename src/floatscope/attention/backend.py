@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .cpu import blocked, norms
-from .gpu import fused, vectors
+from .gpu import few, fused, vectors
 from .gpu import strongest as peaks
 from .overhear import FEW, Overhear
 from .statistics import Columns, Sums, View
@@ -30,6 +30,8 @@ def on_gpu(tensor: Tensor) -> bool:
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
+    if view.few is not None and view.few.labels is view.labels:
+        return view.few.sums
     result = _by_kernels(view, lambda: fused.sums(view, entropy=entropy, regions=regions))
     return blocked.sums(view, entropy=entropy, regions=regions) if result is None else result
 
@@ -38,17 +40,24 @@ def strongest(
     view: View, rows: tuple[int, int], top: int
 ) -> tuple[Int[Tensor, "b h w t"], Float[Tensor, "b h w t"]] | None:
     """Keys and weights of some rows, the strongest first; None where the rows must be held instead."""
+    if view.few is not None:
+        return view.few.strongest(*rows, top)
     return _by_kernels(view, lambda: peaks.strongest(fused.Launch(view), *rows, top))
 
 
 def with_lse(view: View, attend: Callable[[], object] | None = None) -> View:
     """The view with its log-sum-exp, if kernels want one that attention's forward did not give.
 
-    For few queries it is computed; for many it comes with attention itself, if `attend` runs that.
+    For few queries it is computed, and the sums with it; for many it comes with attention itself, if `attend` runs that.
     """
     if view.lse is not None or not on_gpu(view.query) or fused.unfit(view, without_lse=True):
         return view
     if view.query.shape[2] < FEW:
+        found = None
+        if peaks.fits(view):
+            found = _by_kernels(view, lambda: few.measured(view), without_lse=True)
+        if found is not None:
+            return found
         lse = _by_kernels(view, lambda: peaks.log_sum_exp(view), without_lse=True)
         return replace(view, lse=lse)
     if attend is None:

@@ -448,11 +448,10 @@ class Capture:
                 self._state = forward.labels.in_region
             state = self._state = self._state.to(call.query.device)
         labels = forward.apart if forward.settled else forward.labels
-        whole = View.of(call, forward.visible, labels, lse=lse, state=state)
-        if _WEIGHED & set(self.keep):
-            whole = backend.with_lse(whole)
-        every = len(chosen) == call.query.shape[1]
-        return whole if every else _of_heads(whole, constant(chosen, call.query.device))
+        view = View.of(call, forward.visible, labels, lse=lse, state=state)
+        if len(chosen) < call.query.shape[1]:
+            view = _of_heads(view, constant(chosen, call.query.device))
+        return backend.with_lse(view) if _WEIGHED & set(self.keep) else view
 
     def _measure(
         self, call: seam.Call, view: View, forward: Forward, wanted: bool, chosen: Sequence[int]

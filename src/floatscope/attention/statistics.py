@@ -7,12 +7,16 @@ padding and never counts.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..models import Visibility, seam
+
+if TYPE_CHECKING:
+    from .gpu.few import Few
 
 # What a trace can keep, and what a person reads about it.
 STATISTICS = {
@@ -102,6 +106,7 @@ class View:
     lse: Float[Tensor, "b h q"] | None = None  # log-sum-exp of the scaled scores, where known
     state: Float[Tensor, "b k r"] | None = None  # the rollout of the layers below
     bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores (an intervention's)
+    few: "Few | None" = None  # on a GPU, of few rows: what was summed when the log-sum-exp was
 
     @classmethod
     def of(

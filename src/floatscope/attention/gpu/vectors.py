@@ -35,13 +35,19 @@ def columns(view: View) -> Columns:
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=view.query.device)
 
-    parts = empty(b, h, tiles, 2 * wide + 1)
     sizes = {"DIM": dim, "WIDE": wide, "TILE": _TILE}
-    kernels.query_totals[(tiles, b * h)](
-        view.query, plan.group, parts, h, n_query, tiles, *view.query.stride(), **sizes, num_warps=1
-    )
     directed = view.visible.direction is not Direction.BIDIRECTIONAL
-    if directed:
+    few = directed and tiles == 1  # the one tile is read itself, and none comes after it
+    parts = empty(b, h, tiles, 2 * wide + 1)
+    if not few:
+        kernels.query_totals[(tiles, b * h)](
+            *(view.query, plan.group, parts, h, n_query, tiles, *view.query.stride()),
+            **sizes,
+            num_warps=1,
+        )
+    if few:
+        after = plan.nothing((b, h, 2, 2 * wide + 1))
+    elif directed:
         # Sums of all later tiles; few terms, but a running sum: in float64.
         after = parts.double().flip(2).cumsum(2).flip(2).float()
         after = torch.nn.functional.pad(after, (0, 0, 0, 1))  # (b, h, tiles + 1, 2 · wide + 1)

@@ -45,7 +45,20 @@ def _continued(
     taken = [0] * len(prompts)  # tokens generated for each prompt
     ended = [""] * len(prompts)
     sure: list[Tensor] = []
-    fresh, state = canvas, None
+    fresh, state, token = canvas, None, None
+    looks = sampler.stop_at_eos and bool(model.end_ids)
+
+    def note(token: Tensor) -> bool:
+        """Who has ended with this token; true where all have. It waits for the device only to see."""
+        for b, chosen in enumerate(token.tolist() if looks else [-1] * len(ended)):
+            if not ended[b]:
+                taken[b] += 1
+                if looks and chosen in model.end_ids:
+                    ended[b] = "eos"
+                elif taken[b] == sampler.length:
+                    ended[b] = "complete"
+        return all(ended)
+
     for step in range(sampler.length):
         size, new = canvas.shape[1], fresh.shape[1]
         last = constant([new - 1], canvas.device)
@@ -56,31 +69,27 @@ def _continued(
             new=new,
             visible=_next(model, state, forwards.room(size, state), size),
         )
+        # As late as can be: until here the device was busy with the step before.
+        if token is not None and note(token):
+            break
         with notify_edits(model, state), watcher.forward(state):
             logits = forwards.forward(fresh, last, state, sampler.length - step)[:, 0].float()
         forwards.keep(size)
-        token = torch.stack(
-            [
-                sample(one[None], sampler.temperature, generator)[0]
-                for one, generator in zip(logits, streams, strict=True)
-            ]
-        )
+        if sampler.temperature == 0:
+            token = logits.argmax(-1)
+        else:
+            each = zip(logits, streams, strict=True)
+            token = torch.cat([sample(one[None], sampler.temperature, s) for one, s in each])
         token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
         sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
         alive = constant([not e for e in ended], canvas.device).bool()
         watcher.committed(state, alive[:, None], token[:, None])
         canvas = torch.cat([canvas, token[:, None]], dim=1)
         fresh = token[:, None]
-        for b, chosen in enumerate(token.tolist()):
-            if not ended[b]:
-                taken[b] += 1
-                if sampler.stop_at_eos and chosen in model.end_ids:
-                    ended[b] = "eos"
-                elif taken[b] == sampler.length:
-                    ended[b] = "complete"
         progress(step + 1, sampler.length)
-        if all(ended):
-            break
+    else:
+        assert token is not None
+        note(token)
     confidence = torch.stack(sure, dim=1).cpu().numpy()  # (b, steps)
     whole = canvas.cpu().numpy()
     return [

@@ -90,7 +90,9 @@ def test_a_room_is_no_larger_than_the_end_needs():
 )
 def test_replayed_causal_traces_are_the_launched_ones(replaying, causal, options):
     """Every statistic of every step, of prompts of several lengths, from one room into the next."""
-    expected = launched(causal, lambda: causal.trace(PROMPTS, ONE_BY_ONE, keep=LOOKED_AT, **options))
+    expected = launched(
+        causal, lambda: causal.trace(PROMPTS, ONE_BY_ONE, keep=LOOKED_AT, **options)
+    )
     found = causal.trace(PROMPTS, ONE_BY_ONE, keep=LOOKED_AT, **options)
     assert Again.replays > 20 and Again.records == 2
     same_traces(found, expected)

@@ -31,7 +31,12 @@ def on_gpu(tensor: Tensor) -> bool:
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
     if view.few is not None and view.few.labels is view.labels:
-        return view.few.sums
+        known = view.few.sums
+        return replace(
+            known,
+            entropy=known.entropy if entropy else None,
+            region_sum=known.region_sum if regions else None,
+        )
     result = _by_kernels(view, lambda: fused.sums(view, entropy=entropy, regions=regions))
     return blocked.sums(view, entropy=entropy, regions=regions) if result is None else result
 
@@ -45,17 +50,17 @@ def strongest(
     return _by_kernels(view, lambda: peaks.strongest(fused.Launch(view), *rows, top))
 
 
-def with_lse(view: View, attend: Callable[[], object] | None = None) -> View:
+def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bool = False) -> View:
     """The view with its log-sum-exp, if kernels want one that attention's forward did not give.
 
-    For few queries it is computed, and the sums with it; for many it comes with attention itself, if `attend` runs that.
+    For few queries it is computed, and the sums with it, on request `columns` too; for many it comes with attention itself, if `attend` runs that.
     """
     if view.lse is not None or not on_gpu(view.query) or fused.unfit(view, without_lse=True):
         return view
     if view.query.shape[2] < FEW:
         found = None
-        if peaks.fits(view):
-            found = _by_kernels(view, lambda: few.measured(view), without_lse=True)
+        if few.fits(view):
+            found = _by_kernels(view, lambda: few.measured(view, columns), without_lse=True)
         if found is not None:
             return found
         lse = _by_kernels(view, lambda: peaks.log_sum_exp(view), without_lse=True)
@@ -69,6 +74,8 @@ def with_lse(view: View, attend: Callable[[], object] | None = None) -> View:
 
 def columns(view: View) -> Columns:
     """Score, cosine and norms of each key: what needs q and k alone."""
+    if view.few is not None and view.few.labels is view.labels and view.few.columns is not None:
+        return view.few.columns
     kernels = _kernels_at(view.query) and view.visible.reach is None  # these know no window
     return vectors.columns(view) if kernels else blocked.columns(view)
 

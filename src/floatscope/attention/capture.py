@@ -451,7 +451,9 @@ class Capture:
         view = View.of(call, forward.visible, labels, lse=lse, state=state)
         if len(chosen) < call.query.shape[1]:
             view = _of_heads(view, constant(chosen, call.query.device))
-        return backend.with_lse(view) if _WEIGHED & set(self.keep) else view
+        if _WEIGHED & set(self.keep):
+            view = backend.with_lse(view, columns="qk" in self.keep)
+        return view
 
     def _measure(
         self, call: seam.Call, view: View, forward: Forward, wanted: bool, chosen: Sequence[int]

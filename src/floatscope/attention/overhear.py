@@ -57,7 +57,9 @@ class Overhear(TorchDispatchMode):
         heard = heard.squeeze(-1) if heard.ndim == 4 else heard
         b, h, q = query.shape[:3]
         heads = heard.shape[1]
-        if heard.ndim == 3 and heads < h and not h % heads:  # those that share keys, as further rows
+        if (
+            heard.ndim == 3 and heads < h and not h % heads
+        ):  # those that share keys, as further rows
             heard = heard[..., : q * (h // heads)].reshape(b, h, -1)
         if heard.shape[-1] > q:  # one kernel rounds the number of rows up
             heard = heard[..., :q]

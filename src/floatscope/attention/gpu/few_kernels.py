@@ -1,12 +1,77 @@
 """Triton kernels for few rows, as a step with a KV cache has them: each sum from logarithms written once.
 
-`strongest_kernels.row_powers` has written log2 of every weight, but for the rows' log-sum-exp: `few_rows`
-finds it, subtracts it and takes what belongs to a row; `few_columns` takes what belongs to a key. `few`
-launches these. For many rows the logarithms would be the matrix that is never written.
+`few_scores` writes log2 of every weight, but for the rows' log-sum-exp, and what needs q and k alone;
+`few_rows` finds the log-sum-exp, subtracts it and takes what belongs to a row; `few_columns` takes what
+belongs to a key, `head_means` the rollout's step. `few` launches these. For many rows the logarithms would be
+the matrix that is never written.
 """
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def few_scores(
+    q_ptr, k_ptr, group_ptr, last_ptr, mask_ptr, padding_ptr, power_ptr, peak_ptr,
+    score_ptr, cosine_ptr, query_ptr, norm_ptr,
+    n_heads, heads_per_key, n_query, n_key, n_blocks,
+    q_batch, q_head, q_row, q_dim, k_batch, k_head, k_row, k_dim, m_batch, m_head, m_row, log2_scale,
+    DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, BLOCK: tl.constexpr,
+    MASKED: tl.constexpr, EXACT: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """power[·, i, j] = log2 e · s_ij, −∞ where row i may not look, and the highest of each block of keys;
+    of a key Σ q·k, Σ q·k/‖q‖‖k‖ and Σ ‖q‖ over the rows that count and see it, and its norm. A program takes
+    a block of keys and a head."""
+    block = tl.program_id(0)
+    head = tl.program_id(1).to(tl.int64)  # of (b, h)
+    b = head // n_heads
+    h = head % n_heads
+    key = block * BLOCK + tl.arange(0, BLOCK)
+    dim = tl.arange(0, WIDE)
+    there = key < n_key
+    q_ptr += b * q_batch + h * q_head
+    k_ptr += b * k_batch + (h // heads_per_key) * k_head
+    mask_ptr += b * m_batch + h * m_head
+    at = k_ptr + key[:, None] * k_row + dim[None, :] * k_dim
+    k = tl.load(at, mask=there[:, None] & (dim[None, :] < DIM), other=0.0)
+    padding = tl.load(padding_ptr + b)
+    score = tl.zeros([BLOCK], dtype=tl.float32)
+    cosine = tl.zeros([BLOCK], dtype=tl.float32)
+    norms = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n_query, TILE_Q):
+        row = start + tl.arange(0, TILE_Q)
+        inside = row < n_query
+        at = q_ptr + row[:, None] * q_row + dim[None, :] * q_dim
+        q = tl.load(at, mask=inside[:, None] & (dim[None, :] < DIM), other=0.0)
+        product = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
+        last = tl.load(last_ptr + b * n_query + row, mask=inside, other=-1)
+        seen = (key[None, :] >= padding) & (key[None, :] <= last[:, None])
+        if MASKED:
+            both = inside[:, None] & there[None, :]
+            at = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
+            seen = both & (tl.load(at, mask=both, other=0) != 0)
+        power = tl.where(seen, product * log2_scale, float("-inf"))
+        to = head * n_query + row
+        at = power_ptr + to[:, None] * (n_blocks * BLOCK) + key[None, :]
+        tl.store(at, power, mask=inside[:, None])
+        tl.store(peak_ptr + to * n_blocks + block, tl.max(power, axis=1), mask=inside)
+        if COLUMNS:
+            wide = q.to(tl.float32)
+            norm = tl.sqrt(tl.sum(wide * wide, axis=1))
+            counts = tl.load(group_ptr + b * n_query + row, mask=inside, other=-1) >= 0
+            sees = seen & counts[:, None]
+            score += tl.sum(tl.where(sees, product, 0.0), axis=0)
+            unit = product / tl.maximum(norm, 1e-30)[:, None]
+            cosine += tl.sum(tl.where(sees, unit, 0.0), axis=0)
+            norms += tl.sum(tl.where(sees, norm[:, None], 0.0), axis=0)
+    if COLUMNS:
+        wide_key = k.to(tl.float32)
+        own = tl.sqrt(tl.sum(wide_key * wide_key, axis=1))
+        to = head * n_key + key
+        tl.store(score_ptr + to, score, mask=there)
+        tl.store(cosine_ptr + to, cosine / tl.maximum(own, 1e-30), mask=there)
+        tl.store(query_ptr + to, norms, mask=there)
+        tl.store(norm_ptr + to, own, mask=there)
 
 
 @triton.jit
@@ -85,3 +150,20 @@ def few_columns(
             total += tl.exp2(power)
         to = out_ptr + ((b * n_groups + g) * n_heads + h) * n_key
         tl.store(to + key, tl.where(real, total, 0.0), mask=there)
+
+
+@triton.jit
+def head_means(
+    values_ptr, out_ptr, n_heads, n_query, first, n_out,
+    VALUES: tl.constexpr, HEADS: tl.constexpr,
+):  # fmt: skip
+    """out[b, i, v] = mean over heads of values[b, h, i, first + v]; a program takes a row."""
+    b = (tl.program_id(0) // n_query).to(tl.int64)
+    i = tl.program_id(0) % n_query
+    head = tl.arange(0, HEADS)
+    column = tl.arange(0, VALUES)
+    at = ((b * n_heads + head) * n_query + i)[:, None] * VALUES + column[None, :]
+    values = tl.load(values_ptr + at, mask=(head < n_heads)[:, None], other=0.0)
+    mean = tl.sum(values, axis=0) / n_heads
+    to = (b * n_query + i) * n_out + column - first
+    tl.store(out_ptr + to, mean, mask=(column >= first) & (column < first + n_out))

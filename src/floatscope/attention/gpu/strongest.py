@@ -62,21 +62,6 @@ def _find(power: Tensor, peak: Tensor, key: Tensor, weight: Tensor) -> None:
     )
 
 
-def powers(
-    launch: Launch,
-) -> tuple[Float[Tensor, "n q blocks size"], Float[Tensor, "n q blocks"]]:
-    """log2 of the weights of all rows, which are few, and the highest of each block of keys."""
-    made = list(_powers(launch, 0, launch.n_query, launch.b * launch.h))
-    ((_, power, peak),) = made
-    return power, peak
-
-
-def fits(view: View) -> bool:
-    """All its rows' logarithms may be in memory at once."""
-    b, h, n_query, _ = view.query.shape
-    return b * h * n_query * view.key.shape[2] * 4 <= _SCRATCH
-
-
 def log_sum_exp(view: View) -> Float[Tensor, "b h q"]:
     """Of every row, where attention's forward kept none; made for few rows."""
     b, h, n_query, _ = view.query.shape
@@ -92,7 +77,7 @@ def log_sum_exp(view: View) -> Float[Tensor, "b h q"]:
 
 
 def _powers(
-    launch: Launch, start: int, stop: int, at_once: int | None = None
+    launch: Launch, start: int, stop: int
 ) -> Iterator[tuple[int, Float[Tensor, "n w blocks size"], Float[Tensor, "n w blocks"]]]:
     """log2 of the weights of rows start … stop − 1, and the highest of each block of keys: for some
     heads of all batches at a time, counted from the first number on. The next turn overwrites them."""
@@ -100,9 +85,8 @@ def _powers(
     b, h, n_query, dim = view.query.shape
     n_key, n_rows, device = view.key.shape[2], stop - start, view.query.device
     n_blocks = -(-n_key // BLOCK)
-    if at_once is None:
-        each = n_rows * n_blocks * BLOCK * 4  # bytes per head
-        at_once = max(1, min(b * h, _SCRATCH // each))
+    each = n_rows * n_blocks * BLOCK * 4  # bytes per head
+    at_once = max(1, min(b * h, _SCRATCH // each))
     shape = (at_once, n_rows, n_blocks)
     power = torch.empty((*shape, BLOCK), dtype=torch.float32, device=device)
     peak = torch.empty(shape, dtype=torch.float32, device=device)

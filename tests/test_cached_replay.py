@@ -132,7 +132,7 @@ def test_replayed_traces_in_blocks_are_the_launched_ones(replaying, paths, rule)
 def test_prompts_that_end_early_leave_the_room_to_the_others(replaying, paths):
     model = fs.load(paths["Qwen3"], dtype="float64", check=False, **IN_BLOCKS)
     sampler = fs.Threshold(length=16, threshold=0.05, stop_at_eos=False)
-    options = {"keep": LOOKED_AT + ["kv_drift"], "cache": "exact"}
+    options = {"keep": [*LOOKED_AT, "kv_drift"], "cache": "exact"}
     expected = launched(model, lambda: model.trace(PROMPTS, sampler, **options))
     assert len({one.n_steps for one in expected}) > 1
     with pytest.warns(UserWarning, match="kv_drift"):

@@ -53,7 +53,8 @@ def strongest(
 def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bool = False) -> View:
     """The view with its log-sum-exp, if kernels want one that attention's forward did not give.
 
-    For few queries it is computed, and the sums with it, on request `columns` too; for many it comes with attention itself, if `attend` runs that.
+    For few queries it is computed, and the sums with it, on request `columns` too; for many it comes with
+    attention itself, if `attend` runs that.
     """
     if view.lse is not None or not on_gpu(view.query) or fused.unfit(view, without_lse=True):
         return view

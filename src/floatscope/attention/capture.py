@@ -135,7 +135,7 @@ class LayerStatistics:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Whole rows of one prompt, as their strongest keys and region sums."""
+    """Whole rows, one prompt's after another's, as their strongest keys and region sums."""
 
     key: Int[Tensor, "n l h t"]
     weight: Float[Tensor, "n l h t"]
@@ -176,7 +176,7 @@ class Captured:
             return self
         return replace(self, together={name: one.clone() for name, one in self.together.items()})
 
-    def rows(self, which: Sequence[Tensor]) -> list[Rows]:
+    def rows(self, which: Sequence[Tensor]) -> Rows:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
         each has; not all may have none). Once: what they are computed from is let go."""
         device = self.labels.region.device
@@ -192,8 +192,7 @@ class Captured:
             some = [self._rows_of(one, which, prompt, place) for one in self.layers.values()]
             here = moved(tuple(some), device)  # layers may lie on several
             tensors = [torch.stack(part, dim=1) for part in zip(*here, strict=True)]
-        split = (one.split(counts) for one in tensors)  # (n, l, h, _) each
-        return [Rows(*one) for one in zip(*split, strict=True)]
+        return Rows(*tensors)  # (n, l, h, _) each
 
     def _rows_of(
         self,
@@ -489,13 +488,10 @@ class Capture:
                 flow = sums.region_sum[:, pick, slice(*forward.rows)].clone()
                 layer.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
             if sums.region_sum is not None and "flow" in keep:
-                # As a broadcast product of matrices this takes ten times as long on a GPU.
                 by_row = sums.region_sum[:, pick]
-                layer.flow_sum = torch.einsum("bqf,bhqr->bhfr", from_region, by_row)
+                layer.flow_sum = _between(from_region, by_row)
                 if n:
-                    part.flow_sum = torch.einsum(
-                        "bqf,bhqr->bhfr", from_region[:, :n], by_row[:, :, :n]
-                    )
+                    part.flow_sum = _between(from_region[:, :n], by_row[:, :, :n])
             if sums.rolled is not None:
                 self._roll(call.layer, sums.rolled, forward)
                 assert self._state is not None
@@ -567,6 +563,16 @@ class Capture:
             new = whole
         self._states[layer] = (who, new)
         return new
+
+
+def _between(
+    from_region: Float[Tensor, "b q f"], by_row: Float[Tensor, "b h q r"]
+) -> Float[Tensor, "b h f r"]:
+    """Summed over the rows of each region."""
+    if by_row.shape[2] == 1:
+        return from_region[:, :, :, None] * by_row
+    # As a broadcast product of matrices this takes ten times as long on a GPU.
+    return torch.einsum("bqf,bhqr->bhfr", from_region, by_row)
 
 
 def _of_heads(view: View, at: Int[Tensor, " n"]) -> View:

@@ -9,6 +9,7 @@ are the same whether a forward is launched or replayed, watched or not.
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import DynamicCache
 
 from ..models import Model, seam
@@ -75,6 +76,9 @@ class FixedCache(DynamicCache):
         return 0  # positions are counted by whoever forwards
 
 
+_added = WeakTensorKeyDictionary()  # a mask as SDPA's kernels take it: once for all layers
+
+
 def attend(call: seam.Call, proceed: seam.Proceed) -> Float[Tensor, "b q h d"]:
     """Stands last at the seam. Heads that share keys are further rows of these: with a mask, transformers
     would copy the keys for each of them."""
@@ -82,8 +86,12 @@ def attend(call: seam.Call, proceed: seam.Proceed) -> Float[Tensor, "b q h d"]:
     if mask is None or mask.shape[1] != 1 or call.bias is not None or call.fills:
         return proceed(call)
     rows = call.query.reshape(b, kv, -1, d)  # (b, kv, h/kv · q, d)
-    seen = mask.expand(b, 1, q, -1).repeat(1, 1, h // kv, 1) if h > kv else mask
+    added = _added.get(mask)
+    if added is None or added.dtype != call.query.dtype or added.shape[2] != rows.shape[2]:
+        each = mask.expand(b, 1, q, -1).repeat(1, 1, h // kv, 1)
+        added = torch.zeros_like(each, dtype=call.query.dtype).masked_fill_(~each, -torch.inf)
+        _added[mask] = added
     out = torch.nn.functional.scaled_dot_product_attention(
-        rows, call.key, call.value, attn_mask=seen, scale=call.scale
+        rows, call.key, call.value, attn_mask=added, scale=call.scale
     )
     return out.reshape(b, h, q, d).transpose(1, 2).contiguous()

@@ -180,13 +180,21 @@ class Recorder(Watcher):
         which = [one.nonzero().squeeze(-1) for one in revealed]
         if not any(map(len, which)):
             return
-        every = captured.rows(which)
-        for place, (b, some, rows) in enumerate(zip(state.active, which, every, strict=True)):
+        every, begin = captured.rows(which), 0
+        parts = []
+        for place, (b, some) in enumerate(zip(state.active, which, strict=True)):
             if len(some):
                 padding, _ = self._own(b, state)
                 first = state.window[0] - padding
                 at = [(first + w, int(token[place, w])) for w in some.tolist()]
-                self.recorded[b].reveal(state.step, at, rows, padding, self.dtype, self.outbox)
+                mine = slice(begin, begin + len(some))
+                begin = mine.stop
+                parts.append(
+                    self.recorded[b].reveal(state.step, at, every, mine, padding, self.dtype)
+                )
+        tensors = (every.key, every.weight, every.flow)
+        for tensor, some_parts in zip(tensors, zip(*parts, strict=True), strict=True):
+            self.outbox.post_parts(tensor, some_parts)
 
     def _note_age(self, state: State, own: Sequence[slice]) -> None:
         """With an approximate cache: which keys this step did not compute."""

@@ -70,24 +70,29 @@ class PromptRecord:
         step: int,
         at: list[tuple[int, int]],
         rows: Rows,
+        mine: slice,
         padding: int,
         dtype: np.dtype,
-        outbox: Outbox,
-    ) -> None:
-        """The rows that predicted the (position, token) pairs revealed at one step."""
+    ) -> tuple[Part, Part, Part]:
+        """The rows that predicted the (position, token) pairs revealed at one step: this prompt's part of
+        `rows`, which are all prompts', as keys, weights and flow."""
         self.events += [(step, position, token) for position, token in at]
-        picks: dict[str, tuple[Tensor, np.dtype, Callable[[np.ndarray], np.ndarray]]] = {
-            "row_key": (rows.key, _INT, lambda key: np.where(key >= 0, key - padding, key)),
-            "row_weight": (rows.weight, dtype, lambda weight: weight),
-            "row_flow": (rows.flow, dtype, lambda flow: flow[..., self.regions]),
-        }
-        for name, (tensor, kind, pick) in picks.items():
-            shape = tuple(tensor.shape)
-            array = np.empty(
-                (*shape[:-1], len(self.regions)) if name == "row_flow" else shape, kind
-            )
+        heads = (len(at), *rows.key.shape[1:3])
+        key = np.empty((*heads, rows.key.shape[3]), _INT)
+        weight = np.empty((*heads, rows.weight.shape[3]), dtype)
+        flow = np.empty((*heads, len(self.regions)), dtype)
+        for name, array in (("row_key", key), ("row_weight", weight), ("row_flow", flow)):
             self.event_arrays.setdefault(name, []).append(array)
-            outbox.post_parts(tensor, [(pick, array)])
+
+        def keys(every: np.ndarray) -> np.ndarray:
+            own = every[mine]
+            return np.where(own >= 0, own - padding, own)
+
+        return (
+            (keys, key),
+            (lambda every: every[mine], weight),
+            (lambda every: every[mine][..., self.regions], flow),
+        )
 
 
 class Form(Enum):
@@ -178,13 +183,14 @@ def parts_of(
     kind, found = whole.kind or dtype, []
     for b, (recorded, own) in enumerate(places):
         pick = _pick(whole.form, b, recorded, own, first_predicted)
-        part = pick(np.broadcast_to(np.float32(0), shape)).shape
+        part = _shape(whole.form, shape, recorded, own, first_predicted)
         by_key = whole.form in (Form.KEYS, Form.GROUPS, Form.PREDICTED)
         start = first_predicted - own.start if whole.form is Form.PREDICTED else 0
         here, *around = recorded.places(whole.name, part, kind, by_key, start)
         found.append((pick, here))
         # Left to whoever moves the values: memory that is written to for the first time is slow.
-        found += [(lambda _, empty=nothing(kind): empty, other) for other in around]
+        empty = nothing(kind)
+        found += [(lambda _, empty=empty: empty, other) for other in around]
     return found
 
 
@@ -207,6 +213,23 @@ def _pick(
         n = max(own.stop - first_predicted, 1)  # the next one is not there yet
         return lambda values: values[b][..., :n]
     return lambda values: values[b][..., own]
+
+
+def _shape(
+    form: Form, shape: tuple[int, ...], recorded: PromptRecord, own: slice, first_predicted: int
+) -> tuple[int, ...]:
+    """Of what `_pick` picks from a statistic of this shape."""
+    groups, regions = min(shape[1], recorded.groups), len(recorded.regions)
+    width = min(shape[-1], own.stop) - own.start
+    if form is Form.GROUPS:
+        return (groups, *shape[2:-1], width)
+    if form is Form.COUNTS:
+        return (groups,)
+    if form is Form.REGIONS:
+        return (*shape[1:-2], regions, regions)
+    if form is Form.PREDICTED:
+        return (*shape[1:-1], min(shape[-1], max(own.stop - first_predicted, 1)))
+    return (*shape[1:-1], width)
 
 
 def record(step: int, captured: Captured, places: Places, dtype: np.dtype, outbox: Outbox) -> None:

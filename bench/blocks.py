@@ -30,7 +30,7 @@ def measured(args: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
     import torch
 
     import floatscope as fs
-    from floatscope.decode import block_cache
+    from floatscope.decode.cached_forwards import CachedForwards
     from floatscope.models import seam, tiny
 
     torch.set_num_threads(1)
@@ -43,7 +43,7 @@ def measured(args: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
         rows += call.query.shape[2] if call.layer == 0 else 0
         return proceed(call)
 
-    own = block_cache.BlockCache.keep
+    own = CachedForwards.keep
 
     def keep(self: Any, columns: int) -> None:
         nonlocal held
@@ -51,7 +51,7 @@ def measured(args: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
         width = sum(layer.keys.shape[1] * layer.keys.shape[3] for layer in self.kv.layers)
         held = max(held, 2 * columns * width * 4)
 
-    block_cache.BlockCache.keep = keep  # type: ignore[method-assign]
+    CachedForwards.keep = keep  # type: ignore[method-assign]
 
     def run(cache: str | None, kept: str, tokens: int, steps: int) -> Any:
         sampler = fs.Confidence(length=tokens, steps=steps, stop_at_eos=False)

@@ -134,7 +134,8 @@ def cached(
 
 
 def _row(bench: Bench, prompts: list[Any], sampler: Any, rounds: int) -> Row:
-    ways, row = ways_of(bench, prompts, sampler), {}
+    ways = ways_of(bench, prompts, sampler)
+    row: Row = {}
     for name, way in ways.items():
         bench.recordings.clear()
         way()

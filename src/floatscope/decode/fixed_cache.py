@@ -34,8 +34,8 @@ class FixedCache(DynamicCache):
         self.stored: list[tuple[Tensor, Tensor]] = []  # (b, kv, size, d), by layer
         for layer in like.layers:
             b, kv, _, d = layer.keys.shape
-            made = (one.new_zeros(b, kv, size, d) for one in (layer.keys, layer.values))
-            self.stored.append(tuple(made))  # type: ignore[arg-type]
+            key, value = (one.new_zeros(b, kv, size, d) for one in (layer.keys, layer.values))
+            self.stored.append((key, value))
 
     @staticmethod
     def kind(like: DynamicCache, size: int) -> tuple[object, ...]:

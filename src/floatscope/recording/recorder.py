@@ -70,6 +70,7 @@ class Recorder(Watcher):
         self.running = RunningSums()
         self.fixed: FixedSums | None = None  # instead, while the cache is of fixed size
         self._kind: Hashable = None
+        self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
         self.captured: Captured | None = None
         self._undecided: list[_Decision] = []  # whose rows are not taken yet
@@ -158,9 +159,10 @@ class Recorder(Watcher):
         self._take_rows()
         self._undecided.append(_Decision(state, self.captured.detached(), revealed, token))
         # What rows are computed from is a replay's own, and overwritten by the next.
-        overwritten = self.packing.left is not None and self.packing.left.held
+        overwritten = self.packing.left is not None and bool(self.packing.left.held)
         if state.visible.at is not None:  # as are the keys of a cache of fixed size
-            overwritten = overwritten or any(one.held for one in self.captured.layers.values())
+            held = [one.held for one in self.captured.layers.values()]
+            overwritten = overwritten or any(one is not None for one in held)
         if not revealed.is_cuda or overwritten:
             self._take_rows()
 

@@ -9,6 +9,7 @@ no step reaches are never touched.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import partial
 
 import numpy as np
 import torch
@@ -189,9 +190,12 @@ def parts_of(
         here, *around = recorded.places(whole.name, part, kind, by_key, start)
         found.append((pick, here))
         # Left to whoever moves the values: memory that is written to for the first time is slow.
-        empty = nothing(kind)
-        found += [(lambda _, empty=empty: empty, other) for other in around]
+        found += [(partial(_always, nothing(kind)), other) for other in around]
     return found
+
+
+def _always(value: np.ndarray, _: np.ndarray) -> np.ndarray:
+    return value
 
 
 def nothing(kind: np.dtype) -> np.ndarray:

@@ -69,10 +69,11 @@ def measured(view: View, columns: bool = False) -> View:
     n_blocks = -(-n_key // block)
     power, peak = empty(b * h, n_query, n_blocks, block), empty(b * h, n_query, n_blocks)
     shape = (b, h, n_key) if columns else (1,)
-    of_keys = [empty(*shape) for _ in range(4)]  # score, cosine, query norm, key norm
+    score, cosine, query_norm, key_norm = (empty(*shape) for _ in range(4))
     _kernels().few_scores[(n_blocks, b * h)](
         *(view.query, view.key, plan.group, plan.last, launch.mask, plan.padding, power, peak),
-        *(*of_keys, h, h // view.key.shape[1], n_query, n_key, n_blocks),
+        *(score, cosine, query_norm, key_norm),
+        *(h, h // view.key.shape[1], n_query, n_key, n_blocks),
         *view.query.stride(),
         *view.key.stride(),
         *launch.mask_strides,
@@ -112,5 +113,7 @@ def measured(view: View, columns: bool = False) -> View:
             HEADS=1 << (h - 1).bit_length(),
         )
     sums = Sums(column, entropy, weighted[..., :n], rolled)
-    found = Columns(*of_keys, plan.viewers) if columns else None
+    found = None
+    if columns:
+        found = Columns(score, cosine, query_norm, key_norm, plan.viewers)
     return replace(view, lse=lse, few=Few(labels, sums, found, power, peak))

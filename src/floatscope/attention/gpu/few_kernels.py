@@ -41,20 +41,20 @@ def few_scores(
     for start in range(0, n_query, TILE_Q):
         row = start + tl.arange(0, TILE_Q)
         inside = row < n_query
-        at = q_ptr + row[:, None] * q_row + dim[None, :] * q_dim
-        q = tl.load(at, mask=inside[:, None] & (dim[None, :] < DIM), other=0.0)
+        q_at = q_ptr + row[:, None] * q_row + dim[None, :] * q_dim
+        q = tl.load(q_at, mask=inside[:, None] & (dim[None, :] < DIM), other=0.0)
         product = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
         last = tl.load(last_ptr + b * n_query + row, mask=inside, other=-1)
         seen = (key[None, :] >= padding) & (key[None, :] <= last[:, None])
         if MASKED:
             both = inside[:, None] & there[None, :]
-            at = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
-            seen = both & (tl.load(at, mask=both, other=0) != 0)
+            mask_at = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
+            seen = both & (tl.load(mask_at, mask=both, other=0) != 0)
         power = tl.where(seen, product * log2_scale, float("-inf"))
-        to = head * n_query + row
-        at = power_ptr + to[:, None] * (n_blocks * BLOCK) + key[None, :]
-        tl.store(at, power, mask=inside[:, None])
-        tl.store(peak_ptr + to * n_blocks + block, tl.max(power, axis=1), mask=inside)
+        place = head * n_query + row
+        power_at = power_ptr + place[:, None] * (n_blocks * BLOCK) + key[None, :]
+        tl.store(power_at, power, mask=inside[:, None])
+        tl.store(peak_ptr + place * n_blocks + block, tl.max(power, axis=1), mask=inside)
         if COLUMNS:
             wide = q.to(tl.float32)
             norm = tl.sqrt(tl.sum(wide * wide, axis=1))

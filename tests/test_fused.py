@@ -397,7 +397,7 @@ def test_few_rows_are_the_reference(view, top, half_seen, data):
         patch.setattr(few, "_COLUMNS", 32)
         found = few.measured(replace(view, lse=None), not half_seen)
         same(backend.sums(found), reference.sums(view), view)
-        key, weight = found.few.strongest(start, stop, top)
+        key, weight = few.strongest(found.few, start, stop, top)
     if found.few.columns is not None:
         fast, slow = backend.columns(found), reference.columns(view)
         assert torch.equal(fast.viewers, slow.viewers)

@@ -46,7 +46,7 @@ def strongest(
 ) -> tuple[Int[Tensor, "b h w t"], Float[Tensor, "b h w t"]] | None:
     """Keys and weights of some rows, the strongest first; None where the rows must be held instead."""
     if view.few is not None:
-        return view.few.strongest(*rows, top)
+        return few.strongest(view.few, *rows, top)
     return _by_kernels(view, lambda: peaks.strongest(fused.Launch(view), *rows, top))
 
 

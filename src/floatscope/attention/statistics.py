@@ -7,16 +7,12 @@ padding and never counts.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..models import Visibility, seam
-
-if TYPE_CHECKING:
-    from .gpu.few import Few
 
 # What a trace can keep, and what a person reads about it.
 STATISTICS = {
@@ -150,3 +146,14 @@ class Columns:
     query_norm: Float[Tensor, "b h k"]
     key_norm: Float[Tensor, "b h k"]  # the norm itself: a key has one
     viewers: Int[Tensor, "b k"]  # how many queries that count see the key
+
+
+@dataclass(frozen=True, eq=False)
+class Few:
+    """What was taken from few rows at once, on a GPU; the strongest keys, last, use the logarithms up."""
+
+    labels: Labels  # for which it was
+    sums: Sums
+    columns: Columns | None
+    power: Float[Tensor, "bh q blocks size"]  # log2 of the weights
+    peak: Float[Tensor, "bh q blocks"]  # the highest of each block of keys

@@ -5,14 +5,14 @@ product. Here the logarithms of the weights are written once, (b, h, q, k) numbe
 from them: five launches in a layer.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType
 
 import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from ..statistics import Columns, Labels, Sums, View
+from ..statistics import Columns, Few, Sums, View
 from . import strongest as peaks
 from .fused import Launch
 from .plan import plan_of
@@ -28,24 +28,14 @@ def _kernels() -> ModuleType:
     return few_kernels
 
 
-@dataclass(frozen=True, eq=False)
-class Few:
-    """What was taken from the rows of one layer; the strongest keys, last, use the logarithms up."""
-
-    labels: Labels  # for which it was
-    sums: Sums
-    columns: Columns | None
-    power: Float[Tensor, "bh q blocks size"]
-    peak: Float[Tensor, "bh q blocks"]
-
-    def strongest(
-        self, start: int, stop: int, top: int
-    ) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
-        """As `strongest.strongest`, once."""
-        b, h = self.sums.column_sum.shape[0], self.sums.column_sum.shape[2]
-        power, peak = self.power[:, start:stop], self.peak[:, start:stop]
-        key, weight = peaks.find(power.contiguous(), peak.contiguous(), top)
-        return key.unflatten(0, (b, h)), weight.unflatten(0, (b, h))
+def strongest(
+    few: Few, start: int, stop: int, top: int
+) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
+    """As `strongest.strongest`, once."""
+    b, h = few.sums.column_sum.shape[0], few.sums.column_sum.shape[2]
+    power, peak = few.power[:, start:stop], few.peak[:, start:stop]
+    key, weight = peaks.find(power.contiguous(), peak.contiguous(), top)
+    return key.unflatten(0, (b, h)), weight.unflatten(0, (b, h))
 
 
 def fits(view: View) -> bool:

@@ -380,32 +380,38 @@ def test_attention_is_told_to_keep_its_log_sum_exp():
     torch.testing.assert_close(ear.lse(q), (q @ q.mT / 8**0.5).logsumexp(-1))
 
 
-@settings(max_examples=3, deadline=None)
-@given(views(with_lse=True), st.integers(1, 9), st.booleans(), st.data())
-def test_few_rows_are_the_reference(view, top, half_seen, data):
-    """All sums and the strongest keys from logarithms that are written once, also under a mask."""
-    if half_seen:
-        mask = reference.may_look(view).clone()
-        mask[..., ::2] = False
-        mask[..., -1] |= ~mask.any(-1)
-        view = replace(view, mask=mask, causal=False)
-    start = data.draw(st.integers(0, view.query.shape[2] - 1))
-    stop = data.draw(st.integers(start + 1, view.query.shape[2]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peaks, "BLOCK", 16)
-        patch.setattr(few, "_NUMBERS", 512)
-        patch.setattr(few, "_COLUMNS", 32)
-        found = few.measured(replace(view, lse=None), not half_seen)
-        same(backend.sums(found), reference.sums(view), view)
-        key, weight = few.strongest(found.few, start, stop, top)
-    if found.few.columns is not None:
-        fast, slow = backend.columns(found), reference.columns(view)
+@pytest.mark.parametrize("edited", [False, True])
+def test_few_rows_are_the_reference(edited, monkeypatch):
+    """All sums and the strongest keys from logarithms that are written once: of rows at the columns that a
+    cache of fixed size has for them, with padding and columns that are not filled; also under a mask."""
+    from floatscope.attention import Labels, View
+    from floatscope.models import Direction, Visibility
+
+    monkeypatch.setattr(peaks, "BLOCK", 16)
+    monkeypatch.setattr(few, "_NUMBERS", 128)
+    monkeypatch.setattr(few, "_COLUMNS", 32)
+    draw = torch.Generator().manual_seed(0)
+    at, room = torch.tensor([28, 29, 30]), 36  # of which 31 are filled
+    rule = (Direction.CAUSAL, None, torch.tensor([0, 5]), 3, room, None, None, None, 28, None)
+    visible = Visibility(*rule, at, torch.tensor(31))
+    region = torch.randint(0, 3, (2, room), generator=draw).masked_fill(~visible.key_is_real, -1)
+    labels = Labels(torch.tensor([[0, 1, 0], [1, -1, 1]]), 2, region, 3, 28, at)
+    query, key = torch.randn(2, 4, 3, 8, generator=draw), torch.randn(2, 2, room, 8, generator=draw)
+    mask = visible.mask
+    if edited:
+        mask = mask.expand(-1, 4, -1, -1).clone()
+        mask[:, 1:3, :, 3:9] = False
+    state = torch.rand(2, room, 3, generator=draw)
+    view = View(query, key, 0.4, mask, False, visible, labels, state=state)
+    found = few.measured(view, True)
+    same(backend.sums(found), reference.sums(view), view)
+    assert (found.few.columns is None) == edited  # a mask that was edited hides more than direction does
+    if not edited:
+        fast, slow = backend.columns(found), blocked.columns(view)
         assert torch.equal(fast.viewers, slow.viewers)
         for name in ("score", "cosine", "query_norm", "key_norm"):
-            close(getattr(fast, name) * view.labels.real, getattr(slow, name) * view.labels.real)
-    whole = reference.attention(view)[:, :, start:stop].float()
-    _, expected = rows.strongest(whole, top)
-    counted = (view.labels.group >= 0)[:, None, start:stop, None]
-    close(weight * counted, expected * counted)
-    picked = whole.gather(-1, key.long().clamp(min=0)) * (key >= 0)
-    close(picked * counted, expected * counted)
+            close(getattr(fast, name) * labels.real, getattr(slow, name) * labels.real)
+    number, weight = few.strongest(found.few, 1, 3, 4)
+    whole = reference.attention(view)[:, :, 1:].float()
+    close(weight, rows.strongest(whole, 4)[1])
+    close(whole.gather(-1, number.long()), weight)

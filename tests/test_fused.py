@@ -405,7 +405,9 @@ def test_few_rows_are_the_reference(edited, monkeypatch):
     view = View(query, key, 0.4, mask, False, visible, labels, state=state)
     found = few.measured(view, True)
     same(backend.sums(found), reference.sums(view), view)
-    assert (found.few.columns is None) == edited  # a mask that was edited hides more than direction does
+    assert (
+        found.few.columns is None
+    ) == edited  # a mask that was edited hides more than direction does
     if not edited:
         fast, slow = backend.columns(found), blocked.columns(view)
         assert torch.equal(fast.viewers, slow.viewers)
@@ -415,3 +417,22 @@ def test_few_rows_are_the_reference(edited, monkeypatch):
     whole = reference.attention(view)[:, :, 1:].float()
     close(weight, rows.strongest(whole, 4)[1])
     close(whole.gather(-1, number.long()), weight)
+
+
+def test_columns_that_nobody_sees_yet_get_nothing():
+    """A cache of fixed size has some, behind as many rows as fill their tiles: they must not be read past."""
+    from floatscope.attention import Labels, View
+    from floatscope.models import Direction, Visibility
+
+    at, room, none = torch.arange(16, 32), 64, None
+    rule = (Direction.BLOCK_CAUSAL, 8, torch.tensor([0, 3]), 16, room, none, none, none, 16, none)
+    visible = Visibility(*rule, at, torch.tensor(32))
+    region = torch.zeros(2, room, dtype=torch.long).masked_fill(~visible.key_is_real, -1)
+    labels = Labels(torch.zeros(2, 16, dtype=torch.long), 1, region, 1, 16, at)
+    query, key = torch.randn(2, 2, 16, 16), torch.randn(2, 1, room, 16)
+    view = View(query, key, 0.3, visible.mask, False, visible, labels)
+    fast, slow = vectors.columns(view), blocked.columns(view)
+    assert torch.equal(fast.viewers, slow.viewers)
+    for name in ("score", "cosine", "query_norm"):
+        close(getattr(fast, name), getattr(slow, name))
+        assert not getattr(fast, name)[..., 32:].any()

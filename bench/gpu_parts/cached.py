@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from transformers import DynamicCache
 from floatscope.models import Direction, Model, graphs, seam
 
 from .common import GIB, KEEPS, Row
-from .replays import Bench, _equal, alone_ms, batch_of, of, seconds
+from .replays import Bench, _equal, alone_ms, batch_of, of
 
 PROMPT, TOKENS, BLOCK = 512, 128, 32
 
@@ -30,6 +31,17 @@ def prompts_of(sizes: list[int], seed: int = 0) -> list[Any]:
     from .common import WINDOW
 
     return batch_of([size + WINDOW for size in sizes], seed)
+
+
+def seconds(way: Callable[[], Any]) -> float:
+    """Until the last number is there; what it gave is let go afterwards."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    kept = way()
+    torch.cuda.synchronize()
+    taken = time.perf_counter() - start
+    del kept
+    return taken
 
 
 @torch.inference_mode()
@@ -265,6 +277,12 @@ def _compare(
     return proceed(call)
 
 
+def resident() -> int:
+    """Bytes of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
 def cached_memory(tokens: int = 1000) -> list[Row]:
     """A thousand replayed steps: device memory after 100 and at the end; the host's beside its arrays."""
     from floatscope.decode import Autoregressive
@@ -277,14 +295,16 @@ def cached_memory(tokens: int = 1000) -> list[Row]:
         def tick(done: int, of: int, seen: dict[int, tuple[int, int]] = seen) -> None:
             if done in (100, tokens - PROMPT, tokens):
                 torch.cuda.synchronize()
-                host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-                seen[done] = torch.cuda.memory_allocated(), host
+                seen[done] = torch.cuda.memory_allocated(), resident()
 
         with bench.graphs("always"):
             taken = seconds(lambda keep=keep, tick=tick: bench.run(prompts, sampler, keep, tick))  # type: ignore[misc]
         row: Row = {"way": way, "steps": tokens, "prompt": PROMPT, "s": taken}
         row["device_MB"] = {n: round(device / 1e6, 1) for n, (device, _) in seen.items()}
         row["host_MB"] = {n: round(host / 1e6, 1) for n, (_, host) in seen.items()}
+        if keep is not None:  # the trace itself: as many columns as there are in the end
+            cells = bench.model.n_layers * bench.model.n_heads * (PROMPT + tokens)
+            row["trace_MB_a_step"] = round(cells * 4 / 1e6, 3)
         rows.append(row)
         print(json.dumps(row), flush=True)
     return rows

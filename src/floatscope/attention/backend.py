@@ -56,7 +56,7 @@ def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bo
     For few queries it is computed, and the sums with it, on request `columns` too; for many it comes with
     attention itself, if `attend` runs that.
     """
-    if view.lse is not None or not on_gpu(view.query) or fused.unfit(view, without_lse=True):
+    if not on_gpu(view.query) or fused.unfit(view, without_lse=True):
         return view
     if view.query.shape[2] < FEW:
         found = None
@@ -64,6 +64,9 @@ def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bo
             found = _by_kernels(view, lambda: few.measured(view, columns), without_lse=True)
         if found is not None:
             return found
+    if view.lse is not None:
+        return view
+    if view.query.shape[2] < FEW:
         lse = _by_kernels(view, lambda: peaks.log_sum_exp(view), without_lse=True)
         return replace(view, lse=lse)
     if attend is None:

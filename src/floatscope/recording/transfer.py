@@ -20,8 +20,8 @@ from torch import Tensor
 _UNIT = 16 << 20
 _UNITS = 128
 # Memory fresh from the system is slow to write: measured on an H200's host, 2.5 GB/s by one thread, 7.5 by
-# four, 10.4 by eight, 12.6 by twelve.
-_THREADS = min(12, max(2, (os.cpu_count() or 4) - 4))
+# four, 10.4 by eight; more than eight gain nothing where a decoding runs beside them.
+_THREADS = min(8, max(2, (os.cpu_count() or 4) - 4))
 _WORTH = 1 << 20  # bytes from which several threads share a tensor's parts
 
 # A part of a tensor, as a function of the tensor's values, and its place.

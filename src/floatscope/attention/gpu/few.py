@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..statistics import Columns, Few, Sums, View
 from . import strongest as peaks
-from .fused import Launch
+from .fused import Launch, head_means
 from .plan import plan_of
 
 _NUMBERS = 8192  # that a program holds at once
@@ -96,12 +96,7 @@ def measured(view: View, columns: bool = False) -> View:
     )
     rolled = None
     if view.state is not None:
-        rolled = empty(b, n_query, view.state.shape[-1])
-        _kernels().head_means[(b * n_query,)](
-            *(weighted, rolled, h, n_query, n, rolled.shape[-1]),
-            VALUES=wide,
-            HEADS=1 << (h - 1).bit_length(),
-        )
+        rolled = head_means(weighted, n, view.state.shape[-1])
     sums = Sums(column, entropy, weighted[..., :n], rolled)
     found = None
     if columns:

@@ -2,8 +2,8 @@
 
 `few_scores` writes log2 of every weight, but for the rows' log-sum-exp, and what needs q and k alone;
 `few_rows` finds the log-sum-exp, subtracts it and takes what belongs to a row; `few_columns` takes what
-belongs to a key, `head_means` the rollout's step. `few` launches these. For many rows the logarithms would be
-the matrix that is never written.
+belongs to a key. `few` launches these. For many rows the logarithms would be the matrix that is never
+written.
 """
 
 import triton
@@ -150,20 +150,3 @@ def few_columns(
             total += tl.exp2(power)
         to = out_ptr + ((b * n_groups + g) * n_heads + h) * n_key
         tl.store(to + key, tl.where(real, total, 0.0), mask=there)
-
-
-@triton.jit
-def head_means(
-    values_ptr, out_ptr, n_heads, n_query, first, n_out,
-    VALUES: tl.constexpr, HEADS: tl.constexpr,
-):  # fmt: skip
-    """out[b, i, v] = mean over heads of values[b, h, i, first + v]; a program takes a row."""
-    b = (tl.program_id(0) // n_query).to(tl.int64)
-    i = tl.program_id(0) % n_query
-    head = tl.arange(0, HEADS)
-    column = tl.arange(0, VALUES)
-    at = ((b * n_heads + head) * n_query + i)[:, None] * VALUES + column[None, :]
-    values = tl.load(values_ptr + at, mask=(head < n_heads)[:, None], other=0.0)
-    mean = tl.sum(values, axis=0) / n_heads
-    to = (b * n_query + i) * n_out + column - first
-    tl.store(out_ptr + to, mean, mask=(column >= first) & (column < first + n_out))

@@ -9,6 +9,7 @@ import gc
 import json
 import resource
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

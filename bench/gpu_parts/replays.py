@@ -45,7 +45,8 @@ class Bench:
     def __init__(self, name: str) -> None:
         self.model: Model = build(name)
         self.model.end_ids = (END,)
-        self.recordings = recordings = []  # which does not lead back to the model
+        recordings: list[float] = []  # a name that does not lead back to the model
+        self.recordings = recordings
         record = graphs.Store.record
 
         def timed(store: graphs.Store, *rest: Any) -> Any:

@@ -323,6 +323,48 @@ def recordings() -> str:
     return table(head, rows)
 
 
+_KINDS = {"causal": "token by token", "blocks": "in blocks of 32"}
+
+
+def cached() -> str:
+    """Cached decodings by batch; a step in ms, and the whole over two ways without tracing."""
+    head = ["decoding", "batch", "base", "launched untraced", "replayed untraced", "mass", "all"]
+    head += ["eager", "mass over replayed", "all over replayed"]
+    rows = []
+    for row in raw("cached")["cached"]:
+        base = "stock" if "stock_s" in row else "launched"
+        named = "stock" if base == "stock" else "own, launched"
+        cells = [_KINDS[row["kind"]], str(row["batch"])]
+        cells.append(f"{named}, {row[f'{base}_s'] / row['steps'] * 1e3:.1f} ms a step")
+        for way in ("launched", "replayed", "mass", "all", "eager"):
+            known = f"{way}_s" in row and way != base
+            some = row.get(f"{way}_over_{base}"), row.get(f"{way}_over_{base}_range")
+            cells.append(between(*some) if known else "–")
+        for way in ("mass", "all"):
+            cells.append(between(row[f"{way}_over_replayed"], row[f"{way}_over_replayed_range"]))
+        rows.append(cells)
+    return table(head, rows)
+
+
+def cached_recordings() -> str:
+    """What recording a cached decoding takes, and from which token on it pays."""
+    ways = ("replayed", "mass", "all")
+    head = ["decoding", "batch", "recording: untraced", "mass", "all"]
+    head += ["pays from step: untraced", "mass", "all", "launched, a step: mass", "all"]
+    head += ["kernels alone: untraced", "mass", "all"]
+    rows = []
+    for row in raw("cached")["cached"]:
+        cells = [_KINDS[row["kind"]], str(row["batch"])]
+        cells += [f"{row[f'{way}_recording_s'] * 1e3:.0f} ms" for way in ways]
+        steps = [row[f"{way}_pays_from"] for way in ways]
+        cells += ["–" if n is None else str(math.ceil(n) + 1) for n in steps]
+        cells += [f"{row[f'{way} launched_s_a_step'] * 1e3:.0f} ms" for way in ways[1:]]
+        alone = [[ms for kind, ms in row["replay_alone_ms"] if kind == way] for way in ways]
+        cells += [" and ".join(f"{ms:.1f}" for ms in some) + " ms" for some in alone]
+        rows.append(cells)
+    return table(head, rows)
+
+
 def large_batch() -> str:
     rows = [
         [

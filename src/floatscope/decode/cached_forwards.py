@@ -52,7 +52,10 @@ class CachedForwards:
             self.fixed = store.take(self._kind, lambda: FixedCache(self.model, self.kv, size))
             self.fixed.enter(self.kv)
             for layer in self.kv.layers:  # one copy is enough
-                layer.keys, layer.values = layer.keys[:, :, :0], layer.values[:, :, :0]
+                b, kv, _, d = layer.keys.shape
+                layer.keys, layer.values = (
+                    one.new_empty(b, kv, 0, d) for one in (layer.keys, layer.values)
+                )
             self._open.enter_context(seam.attached(self.model.net, attend, innermost=True))
         return self.fixed.size
 

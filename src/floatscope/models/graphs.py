@@ -225,7 +225,8 @@ class Store:
 
     def take(self, key: Hashable, make: Callable[[], R]) -> R:
         """The room of this kind, for oneself until it is given back; what is in it is another's."""
-        room: R = self.rooms.pop(key, None) or make()
+        known: R | None = self.rooms.pop(key, None)
+        room = make() if known is None else known
         self.taken.append(room)
         return room
 

@@ -82,8 +82,8 @@ class Recorder(Watcher):
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._give_sums()  # while the network is still this thread's
         self.capture.__exit__(*exc)
-        self._give_sums()
         self._take_rows()
         self._settle()
 

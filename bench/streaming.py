@@ -8,7 +8,7 @@ make traces of an 8B model's size where there is no GPU. Weights are drawn. `--s
 longer is ended after so many, as by Ctrl-C; what it left is opened, and the size of all steps is worked out.
 
 Memory is what the process held without files (RssAnon; Linux alone) beyond what it held after a decoding of
-two steps: looked at every 20 ms, and its most in each eighth of the steps, which shows whether it grows.
+two steps: looked at every 20 ms, and its most in each 128th of the steps, which shows whether it grows.
 """
 
 import argparse
@@ -43,7 +43,7 @@ SHAPES: dict[str, dict[str, int]] = {
         "num_key_value_heads": 2, "intermediate_size": 16, "vocab_size": 512,
     },
 }  # fmt: skip
-PARTS = 8
+PARTS = 128
 
 
 def build(shape: str, device: str) -> fs.Model:

@@ -197,7 +197,7 @@ def cost() -> str:
             if way == "traced" and kind == "diffusion":  # instead of that, not besides
                 less = together()
                 saved = f"{hours * less / each[way]:.2f} instead"
-                rows.append([name, "`--trace-batch 8`", f"{n:,}", f"{less:.2f} s", saved])
+                rows.append([name, "`--batch 8`", f"{n:,}", f"{less:.2f} s", saved])
         rows.append([f"**{name}**", "all", f"{sum(one['decodings'].values()):,}", "–"])
         rows[-1].append(f"**{one['gpu_hours']:.1f}**")
     head = ["model", "decodings", "number", "one, 32 forwards", "GPU-hours"]

@@ -108,6 +108,6 @@ def test_what_was_asked_before_is_asked_in_the_same_words():
     assert asked(batch="3").together == 3
     assert asked(batch=1).together == 1
     assert asked(trace_batch=6).together == 6
-    for bad in ("some", 0, "0"):
-        with pytest.raises(UsageError, match="batch"):
+    for bad, why in (("some", "'auto', got 'some'"), (0, "greater"), ("-2", "'auto', got '-2'")):
+        with pytest.raises(UsageError, match=f"batch: .*{why}"):
             asked(batch=bad)

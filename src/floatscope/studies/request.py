@@ -114,6 +114,8 @@ class Request(BaseModel):
     @field_validator("batch", mode="before")
     @classmethod
     def _auto(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != AUTO and not value.isdigit():
+            raise ValueError(f"expected a number of examples or {AUTO!r}, got {value!r}")
         return None if value == AUTO else value
 
     @field_validator("models", mode="before")

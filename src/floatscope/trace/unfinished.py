@@ -147,7 +147,6 @@ def _variables(path: Path, about: Mapping[str, Any], lazy: bool) -> dict[str, xr
 
 def _steps_of(path: Path, about: Mapping[str, Any], lazy: bool) -> xr.Dataset:
     steps = about["steps"]
-    variables: dict[str, Any] = {}
     try:
         variables = _variables(path, about, lazy) if steps else {}
     except Exception as error:  # zarr's own for damaged metadata are of many kinds
@@ -174,9 +173,9 @@ def _steps_of(path: Path, about: Mapping[str, Any], lazy: bool) -> xr.Dataset:
     }
     if "entropy" in variables:
         coords["query"] = np.arange(canvas.shape[1])
-    variables["canvas"] = (("state", "key"), canvas.astype(np.int32))
-    variables["change"] = (("tick", "key"), np.zeros(canvas.shape, np.int8))
-    used = {dim for one in variables.values() for dim in getattr(one, "dims", one[0])}
+    variables["canvas"] = xr.Variable(("state", "key"), canvas.astype(np.int32))
+    variables["change"] = xr.Variable(("tick", "key"), np.zeros(canvas.shape, np.int8))
+    used = {dim for one in variables.values() for dim in one.dims}
     for name in ("group", "source", "target"):
         if name not in used:
             coords.pop(name)

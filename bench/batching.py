@@ -135,20 +135,21 @@ def compared(name: str, device: str, batch: int | None, rounds: int) -> dict[str
 
 
 def short_of_memory() -> dict[str, Any]:
-    """Torch may have about as much as three examples take, and is not asked how much that is."""
+    """Torch may have about as much as four examples take, and is not asked how much that is."""
     model = build("twin", False, "float32", "cuda")
     prompts = prompts_of(SHARD, (1500, 2000), SHAPES["twin"]["vocab_size"])
     sampler = fs.Confidence(length=16, steps=4, stop_at_eos=False)
     _, alone, _ = once(model, prompts, sampler, 1)
     first = Batching.of(model, None)
-    list(
-        first.traces(prompts[:1], 16, lambda some: model.trace(some, sampler, batch_size=len(some)))
-    )
+
+    def trace(some: list[Encoded]) -> list[fs.Trace]:
+        return model.trace(some, sampler, batch_size=len(some))
+
+    list(first.traces(prompts[:1], sampler.length, trace))
     assert first._per_position is not None
-    graphs.store_of(model.net).forget()
-    gc.collect()
-    torch.cuda.empty_cache()
-    room = torch.cuda.memory_reserved() + 3.5 * 2016 * first._per_position[0]
+    assert first.memory is not None
+    first.memory.release()
+    room = torch.cuda.memory_reserved() + 4.5 * 2016 * first._per_position[0]
     torch.cuda.set_per_process_memory_fraction(room / torch.cuda.mem_get_info()[1])
     try:
         _, together, sizes = once(model, prompts, sampler, SHARD)

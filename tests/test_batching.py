@@ -25,7 +25,11 @@ class Device(batching.Gpu):
 
     def __init__(self, size, each=10, host=10**9):
         self.size, self.each, self.on_host = size, each, host
-        self.peak = self.released = 0  # no model: nothing of a real device is asked
+        self.peak, self.released, self.anew = (
+            0,
+            0,
+            [],
+        )  # no model: nothing of a real device is asked
 
     def free(self):
         return self.size
@@ -33,8 +37,8 @@ class Device(batching.Gpu):
     def host(self):
         return self.on_host
 
-    def begin(self):
-        self.peak = 0
+    def begin(self, *, anew):
+        self.peak, self.anew = 0, [*self.anew, anew]
 
     def taken(self):
         return self.peak
@@ -68,6 +72,13 @@ def test_what_fits_is_known_from_the_first():
     made = Batching(memory=gpu)  # what it knows, it keeps for the next shard
     traced(made, prompts(90), gpu.trace)
     assert traced(made, prompts(90, 90, 90), gpu.trace) == [1, 3]
+    assert gpu.anew == [
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]  # of two; what is known is not measured again
 
 
 def test_half_as_many_where_memory_runs_out_all_the_same():

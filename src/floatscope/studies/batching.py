@@ -39,7 +39,10 @@ class Gpu:
     def host(self) -> int:
         return free_on_host()
 
-    def begin(self) -> None:
+    def begin(self, *, anew: bool) -> None:
+        """`anew`: what a recorded forward holds is to be counted too, and is recorded again."""
+        if anew:
+            self.release()
         torch.cuda.reset_peak_memory_stats(self._model.device)
         self._before = torch.cuda.memory_allocated(self._model.device)
 
@@ -102,7 +105,7 @@ class Batching:
     def _attempt(self, batch: list[Encoded], length: int, trace: Tracing) -> list[Trace] | None:
         if self.memory is None:
             return trace(batch)
-        self.memory.begin()
+        self.memory.begin(anew=self._per_position is None)
         try:
             found = trace(batch)
         except torch.OutOfMemoryError as error:

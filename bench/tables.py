@@ -350,7 +350,8 @@ def overhead() -> str:
         cells = [f"{size:,}", f"{plain['ms']:.0f} ms"]
         for way in ways:
             more = max(0.0, here[way]["peak_bytes"] - plain["peak_bytes"])
-            cells.append(f"{here[way]['time_ratio']:.2f}×, {more / 1e6:.0f} MB")
+            cost = between(here[way]["time_ratio"], here[way].get("time_ratio_range"), digits=2)
+            cells.append(f"{cost}, {more / 1e6:.0f} MB")
         rows.append(cells)
     return table(["S", "plain", *ways], rows)
 

@@ -39,7 +39,8 @@ def streamed() -> str:
     rows = []
     for row in raw("streaming"):
         done = row["steps_written"] == row["steps"]
-        size = f"{row['bytes_of_all'] / 1e9:.1f} GB"
+        of_all = row["bytes_of_all"]
+        size = f"{of_all / 1e9:.1f} GB" if of_all > 1e9 else megabytes(of_all)
         rows.append(
             [
                 f"{row['shape']}, {row['device']}",

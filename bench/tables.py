@@ -12,8 +12,13 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from table_parts import long as long_parts
+from table_parts import peers, scale
+from table_parts.markdown import between, raw, table, times
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
@@ -25,13 +30,10 @@ def gpu() -> dict[str, Any]:
     return found
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def times(ratio: float | None) -> str:
-    return "out of memory" if ratio is None else f"{ratio:.3f}×" if ratio < 2 else f"{ratio:.2f}×"
+def ratio(row: dict[str, Any], way: str) -> str:
+    """A way over plain; with its rounds, where the run kept them."""
+    edges = row.get(f"{way}_range")
+    return times(row[way]) if edges is None else between(row[way], edges)
 
 
 def forwards() -> str:
@@ -43,7 +45,7 @@ def forwards() -> str:
             eager = "–" if row["eager_GiB"] is None else f"{row['eager_GiB']:.1f} GiB"
             rows.append(
                 [name, f"{row['batch']} × {row['S']:,}", f"{row['plain_ms']:.1f} ms"]
-                + [times(row[way]) for way in ("mass", "groups", "all")]
+                + [ratio(row, way) for way in ("mass", "groups", "all")]
                 + [f"+{100 * (row['all_memory'] - 1):.1f} %", times(row["eager"]), eager]
             )
     return table(head, rows)
@@ -122,7 +124,7 @@ def before() -> str:
 
 def layers() -> str:
     rows = [
-        [f"{row['layers']} of 32", times(row["mass"]), times(row["all but rollout"])]
+        [f"{row['layers']} of 32", ratio(row, "mass"), ratio(row, "all but rollout")]
         for row in gpu()["growth"]
     ]
     return table(["layers traced", "mass", "all but rollout"], rows)
@@ -195,7 +197,7 @@ def cost() -> str:
             if way == "traced" and kind == "diffusion":  # instead of that, not besides
                 less = together()
                 saved = f"{hours * less / each[way]:.2f} instead"
-                rows.append([name, "`--trace-batch 8`", f"{n:,}", f"{less:.2f} s", saved])
+                rows.append([name, "`--batch 8`", f"{n:,}", f"{less:.2f} s", saved])
         rows.append([f"**{name}**", "all", f"{sum(one['decodings'].values()):,}", "–"])
         rows[-1].append(f"**{one['gpu_hours']:.1f}**")
     head = ["model", "decodings", "number", "one, 32 forwards", "GPU-hours"]
@@ -273,15 +275,6 @@ def causal_speed() -> str:
     times = [f"{row['alone_ms']:.1f} ms", f"{row['together_ms']:.2f} ms", f"{row['ratio']:.0f}×"]
     head = ["heads", "one by one, a head", "together", "times as fast"]
     return table(head, [[str(row["heads"]), *times]])
-
-
-def raw(name: str) -> Any:
-    return json.loads((HERE / f"{name}.json").read_text())
-
-
-def between(ratio: float, edges: list[float]) -> str:
-    """A median, and the lowest and highest of its rounds."""
-    return f"{ratio:.3f}× ({edges[0]:.2f}–{edges[1]:.2f})"
 
 
 def replayed() -> str:
@@ -382,7 +375,7 @@ def launched_again() -> str:
     """Single forwards, launched, in the run of the replays."""
     rows = [
         [f"{row['batch']} × {row['S']:,}", f"{row['plain_ms']:.1f} ms"]
-        + [times(row[way]) for way in ("mass", "groups", "all", "eager")]
+        + [ratio(row, way) for way in ("mass", "groups", "all", "eager")]
         for row in raw("replays")["LLaDA-8B"]
     ]
     return table(["batch × S", "plain", "mass", "with groups", "all", "eager"], rows)
@@ -399,7 +392,8 @@ def overhead() -> str:
         cells = [f"{size:,}", f"{plain['ms']:.0f} ms"]
         for way in ways:
             more = max(0.0, here[way]["peak_bytes"] - plain["peak_bytes"])
-            cells.append(f"{here[way]['time_ratio']:.2f}×, {more / 1e6:.0f} MB")
+            cost = between(here[way]["time_ratio"], here[way].get("time_ratio_range"), digits=2)
+            cells.append(f"{cost}, {more / 1e6:.0f} MB")
         rows.append(cells)
     return table(["S", "plain", *ways], rows)
 
@@ -444,6 +438,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "before": before, "layers": layers, "profile": profile, "cost": cost,
     "ablation": ablation, "causal": causal, "causal-speed": causal_speed,
     "blocks": blocks,
+    "peers-llada": partial(peers.of_family, "LLaDA"),
+    "peers-dream": partial(peers.of_family, "Dream"),
+    "peers-reuse": peers.reused, "peers-abilities": peers.abilities,
+    "scale-workers": scale.workers, "scale-ceiling": scale.ceiling, "scale-stored": scale.stored,
+    "scale-capacity": scale.capacity,
+    "long-decoding": long_parts.decoding, "streamed": long_parts.streamed,
+    "together": long_parts.together,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 
@@ -451,9 +452,9 @@ ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-ho
 def written(text: str, page: Path = PAGE) -> str:
     """The page with every table as the results give it."""
     for name, make in ON[page].items():
-        block = re.compile(rf"(<!-- {name} -->\n).*?(\n?<!-- end -->)", re.S)
+        block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.S)
         new = make().replace("\\", r"\\")
-        text, n = block.subn(rf"\g<1>{new}\g<2>", text)
+        text, n = block.subn(rf"\g<1>{new}\n\g<2>", text)
         assert n == 1, f"{page.name} has {n} places for the table {name!r}; it needs one"
     return text
 

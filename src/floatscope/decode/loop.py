@@ -31,6 +31,7 @@ from .samplers.autoregressive import Autoregressive
 from .samplers.base import Guess, Sampler
 from .stale_cache import StaleCache
 from .state import State, Watcher, check_fits, lay_out, notify_edits, overruled
+from .width import columns
 
 AnySampler = Sampler | Autoregressive
 
@@ -129,10 +130,14 @@ def _denoised(
     assert model.mask_id is not None
     stale = StaleCache(model, cache, len(prompts)) if cache not in (None, EXACT) else None
     length, total = sampler.length, most_steps(model, sampler)
-    prompt_end = max(len(p.ids) for p in prompts)
+    ahead = 1 - model.shift if sampler.causal_first else 0  # one more row, the one before a block
+    # With a cache, or in blocks, forwards that follow one another differ in shape.
+    alike = cache is None and model.block is None and not ahead
+    longest = max(len(p.ids) for p in prompts)
+    prompt_end = columns(model, prompts, length) if alike else longest
     size = prompt_end + length
     entries = [_Entry.of(model, p, sampler, prompt_end) for p in prompts]
-    canvas = lay_out(model, prompts, length, model.mask_id)
+    canvas = lay_out(model, prompts, length, model.mask_id, prompt_end)
     sure = torch.zeros(
         (len(entries), length), device=canvas.device
     )  # p of each token when revealed
@@ -140,10 +145,7 @@ def _denoised(
     state: State | None = None
     listens = sampler.listens_to(model.n_layers)
     looks = sampler.adaptive or (sampler.stop_at_eos and bool(model.end_ids))
-    ahead = 1 - model.shift if sampler.causal_first else 0  # one more row, the one before a block
     seen: object = None  # what `visible` was made for
-    # With a cache, or in blocks, forwards that follow one another differ in shape.
-    alike = cache is None and model.block is None and not ahead
     while active:
         here = [entries[b] for b in active]
         which = constant(active, canvas.device)

@@ -116,10 +116,17 @@ class State:
 
 
 def lay_out(
-    model: Model, prompts: Sequence[Encoded], more: int = 0, fill: int = 0
+    model: Model,
+    prompts: Sequence[Encoded],
+    more: int = 0,
+    fill: int = 0,
+    prompt_end: int | None = None,
 ) -> Int[Tensor, "b k"]:
-    """The prompts with `more` tokens of `fill` behind each; padding on the left, where any id will do."""
-    prompt_end = max(len(p.ids) for p in prompts)
+    """The prompts with `more` tokens of `fill` behind each; padding on the left, where any id will do.
+
+    They end before the column `prompt_end`; by default it is the length of the longest.
+    """
+    prompt_end = prompt_end or max(len(p.ids) for p in prompts)
     canvas = torch.full((len(prompts), prompt_end + more), fill)
     for b, prompt in enumerate(prompts):
         start = prompt_end - len(prompt.ids)

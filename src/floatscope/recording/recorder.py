@@ -246,7 +246,10 @@ class Recorder(Watcher):
     def _forward(self, state: State) -> Forward:
         answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
         at = constant(state.active, answer.device)
-        region = torch.cat([self.prompt_region[at], answer], dim=1)
+        prompt = self.prompt_region[at]
+        if (more := state.prompt_end - prompt.shape[1]) > 0:  # padded beyond the longest
+            prompt = torch.nn.functional.pad(prompt, (more, 0), value=-1)
+        region = torch.cat([prompt, answer], dim=1)
         if state.visible.at is not None:  # columns that are not filled yet
             region = torch.nn.functional.pad(
                 region, (0, state.visible.keys - region.shape[1]), value=-1

@@ -319,12 +319,12 @@ def recordings() -> str:
 _KINDS = {"causal": "token by token", "blocks": "in blocks of 32"}
 
 
-def cached() -> str:
+def cached(some: list[Any] | None = None) -> str:
     """Cached decodings by batch; a step in ms, and the whole over two ways without tracing."""
     head = ["decoding", "batch", "base", "launched untraced", "replayed untraced", "mass", "all"]
     head += ["eager", "mass over replayed", "all over replayed"]
     rows = []
-    for row in raw("cached")["cached"]:
+    for row in raw("cached")["cached"] if some is None else some:
         base = "stock" if "stock_s" in row else "launched"
         named = "stock" if base == "stock" else "own, launched"
         cells = [_KINDS[row["kind"]], str(row["batch"])]
@@ -337,6 +337,11 @@ def cached() -> str:
             cells.append(between(row[f"{way}_over_replayed"], row[f"{way}_over_replayed_range"]))
         rows.append(cells)
     return table(head, rows)
+
+
+def cached_before() -> str:
+    """The same of an earlier run, which had more ways and other kernels."""
+    return cached(raw("cached")["before"]["cached"])
 
 
 def cached_recordings() -> str:
@@ -437,7 +442,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
     "ablation": ablation, "causal": causal, "causal-speed": causal_speed,
-    "blocks": blocks,
+    "blocks": blocks, "cached": cached, "cached-recordings": cached_recordings,
+    "cached-before": cached_before,
     "peers-llada": partial(peers.of_family, "LLaDA"),
     "peers-dream": partial(peers.of_family, "Dream"),
     "peers-reuse": peers.reused, "peers-abilities": peers.abilities,

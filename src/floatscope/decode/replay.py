@@ -40,7 +40,7 @@ class Forwards:
         if self.store is not None:
             self.store.meet(model.net)
             self.modules = seam.attention_modules(model.net)
-            self.hooks = _hooks(model.net)
+            self.hooks = _hooks(model.net)  # until they are known to be our own
 
     def close(self) -> None:
         if self.store is not None:
@@ -142,6 +142,7 @@ class Forwards:
         for handler in (*seam.handlers(self.modules), *self.hooks):
             if handler is not attend and not any(part.owns(handler) for part in parts):
                 raise CannotReplay(f"{_name(handler)} takes part in the forward")
+        self.hooks = []  # they stay the same while one decodes
         if _get_current_dispatch_mode() is not None:
             raise CannotReplay("a dispatch mode listens")
         if any(reach is not None for reach in self.model.reaches):

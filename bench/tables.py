@@ -331,8 +331,8 @@ def cached(some: list[Any] | None = None) -> str:
         cells.append(f"{named}, {row[f'{base}_s'] / row['steps'] * 1e3:.1f} ms a step")
         for way in ("launched", "replayed", "mass", "all", "eager"):
             known = f"{way}_s" in row and way != base
-            some = row.get(f"{way}_over_{base}"), row.get(f"{way}_over_{base}_range")
-            cells.append(between(*some) if known else "–")
+            name = f"{way}_over_{base}"
+            cells.append(between(row[name], row[f"{name}_range"]) if known else "–")
         for way in ("mass", "all"):
             cells.append(between(row[f"{way}_over_replayed"], row[f"{way}_over_replayed_range"]))
         rows.append(cells)

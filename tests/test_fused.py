@@ -23,7 +23,7 @@ from floatscope.attention.gpu import kernels, strongest_kernels, vector_kernels 
 sys.meta_path[:0] = hooks
 
 from floatscope.attention import backend, reference, rows
-from floatscope.attention.cpu import blocked, norms
+from floatscope.attention.cpu import closed_form, norms
 from floatscope.attention.gpu import fused, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.attention.gpu.overlapped import _matrix
@@ -128,7 +128,7 @@ def test_kernels_give_only_what_is_asked_for(view, entropy, regions, rolling):
 @settings(max_examples=6, deadline=None)
 @given(views())
 def test_columns_equal_the_closed_form(view):
-    fast, slow = vectors.columns(view), blocked.columns(view)
+    fast, slow = vectors.columns(view), closed_form.columns(view)
     assert torch.equal(fast.viewers, slow.viewers)
     real = view.labels.real
     for name in ("score", "cosine", "query_norm", "key_norm"):

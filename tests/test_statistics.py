@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floatscope.attention import Labels, View, reference
-from floatscope.attention.cpu import blocked
+from floatscope.attention.cpu import blocked, closed_form
 from floatscope.models import Direction, Visibility
 
 
@@ -89,7 +89,7 @@ def test_blocked_sums_equal_the_reference(view, block_bytes):
 @settings(max_examples=150, deadline=None)
 @given(views())
 def test_closed_form_columns_equal_the_reference(view):
-    fast, slow = blocked.columns(view), reference.columns(view)
+    fast, slow = closed_form.columns(view), reference.columns(view)
     assert torch.equal(fast.viewers, slow.viewers)
     for name in ("score", "cosine", "query_norm"):
         count = slow.viewers[:, None].clamp(min=1)

@@ -101,7 +101,7 @@ class OverhearOnCPU(TorchFunctionMode):
     ) -> Any:
         """SDPA, line by line: which kernel, a mask of truths as numbers, the kernel."""
         how = (dropout_p, is_causal)
-        gqa = {"scale": scale, "enable_gqa": enable_gqa}
+        gqa: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
         if not query.is_cpu or _choice(query, key, value, attn_mask, *how, **gqa) != _FLASH:
             return _SDPA(query, key, value, attn_mask, *how, **gqa)
         if attn_mask is not None and attn_mask.dtype == torch.bool:

@@ -6,7 +6,7 @@ back, costs the keys that it sees, and little or nothing of a mask is ever looke
 tiles of rows and heads that fit a core's cache. Nothing is computed here.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -75,6 +75,7 @@ def strips(view: View, ruled: bool) -> list[Strip]:
 
 def _by_rule(view: View) -> list[Strip]:
     n_query, n_key = view.query.shape[2], view.key.shape[2]
+    last: Sequence[int]
     if view.causal:
         last = range(n_key - n_query, n_key)
     elif (common := _same_for_all(view.visible)) is not None:
@@ -99,7 +100,7 @@ def _same_for_all(visible: Visibility) -> list[int] | None:
     return [int(key) for key in last[0].tolist()]
 
 
-def _strip(start: int, stop: int, last: "range | list[int]", device: torch.device) -> Strip:
+def _strip(start: int, stop: int, last: Sequence[int], device: torch.device) -> Strip:
     seen, end = last[start] + 1, last[stop - 1] + 1
     if seen == end:
         return Strip(start, stop, seen, end)

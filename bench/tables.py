@@ -426,7 +426,8 @@ def blocks() -> str:
             "exact" if row["cache"] else "none",
             named[row["kept"]],
             f"{row['cpu_s']:.2f} s",
-            f"{row['cpu_s'] / plain[row['cache']]:.2f}×",
+            f"{row['cpu_s'] / plain[row['cache']]:.2f}×"
+            + (f" ({row['ratio_low']:.2f}–{row['ratio_high']:.2f})" if "ratio_low" in row else ""),
             f"{row['rows']:,}",
             f"{row['cache_bytes'] / 1e6:.1f} MB" if row["cache"] else "–",
             f"{row['trace_bytes'] / 1e6:.0f} MB" if row["trace_bytes"] else "–",

@@ -28,7 +28,7 @@ from floatscope.attention.gpu import (  # noqa: F401
 sys.meta_path[:0] = hooks
 
 from floatscope.attention import backend, reference, rows
-from floatscope.attention.cpu import blocked, norms
+from floatscope.attention.cpu import closed_form, norms
 from floatscope.attention.gpu import few, fused, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.attention.gpu.overlapped import _matrix
@@ -133,7 +133,7 @@ def test_kernels_give_only_what_is_asked_for(view, entropy, regions, rolling):
 @settings(max_examples=6, deadline=None)
 @given(views())
 def test_columns_equal_the_closed_form(view):
-    fast, slow = vectors.columns(view), blocked.columns(view)
+    fast, slow = vectors.columns(view), closed_form.columns(view)
     assert torch.equal(fast.viewers, slow.viewers)
     real = view.labels.real
     for name in ("score", "cosine", "query_norm", "key_norm"):
@@ -409,7 +409,7 @@ def test_few_rows_are_the_reference(edited, monkeypatch):
         found.few.columns is None
     ) == edited  # a mask that was edited hides more than direction does
     if not edited:
-        fast, slow = backend.columns(found), blocked.columns(view)
+        fast, slow = backend.columns(found), closed_form.columns(view)
         assert torch.equal(fast.viewers, slow.viewers)
         for name in ("score", "cosine", "query_norm", "key_norm"):
             close(getattr(fast, name) * labels.real, getattr(slow, name) * labels.real)
@@ -431,7 +431,7 @@ def test_columns_that_nobody_sees_yet_get_nothing():
     labels = Labels(torch.zeros(2, 16, dtype=torch.long), 1, region, 1, 16, at)
     query, key = torch.randn(2, 2, 16, 16), torch.randn(2, 1, room, 16)
     view = View(query, key, 0.3, visible.mask, False, visible, labels)
-    fast, slow = vectors.columns(view), blocked.columns(view)
+    fast, slow = vectors.columns(view), closed_form.columns(view)
     assert torch.equal(fast.viewers, slow.viewers)
     for name in ("score", "cosine", "query_norm"):
         close(getattr(fast, name), getattr(slow, name))

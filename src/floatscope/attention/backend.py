@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .cpu import blocked, norms
+from .cpu import blocked, closed_form, norms
 from .gpu import few, fused, vectors
 from .gpu import strongest as peaks
-from .overhear import FEW, Overhear
+from .overhear import FEW, Overhear, OverhearOnCPU
 from .statistics import Columns, Sums, View
 
 T = TypeVar("T")
@@ -26,6 +26,11 @@ T = TypeVar("T")
 def on_gpu(tensor: Tensor) -> bool:
     """The tensor is where kernels run."""
     return tensor.is_cuda
+
+
+def overhearing(query: Tensor) -> Overhear | OverhearOnCPU:
+    """To be entered around stock attention; then it has the log-sum-exp."""
+    return OverhearOnCPU() if query.is_cpu and not on_gpu(query) else Overhear()
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
@@ -81,7 +86,7 @@ def columns(view: View) -> Columns:
     if view.few is not None and view.few.labels is view.labels and view.few.columns is not None:
         return view.few.columns
     kernels = _kernels_at(view.query) and view.visible.reach is None  # these know no window
-    return vectors.columns(view) if kernels else blocked.columns(view)
+    return vectors.columns(view) if kernels else closed_form.columns(view)
 
 
 def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..attention import Capture, Captured, LayerStatistics
-from ..attention.capture import Candidates
+from ..attention.captured import Candidates
 from ..models import Visibility
 from .fixed_sums import FixedSums
 from .steps import Places, Whole, begin, parts_of, wholes

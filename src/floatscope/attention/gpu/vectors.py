@@ -1,4 +1,4 @@
-"""`blocked.columns` and `norms.value_norms` on a GPU: launches `vector_kernels`.
+"""`closed_form.columns` and `norms.value_norms` on a GPU: launches `vector_kernels`.
 
 Each tensor is read about once and never widened in memory.
 """
@@ -25,7 +25,7 @@ def _kernels() -> ModuleType:
 
 
 def columns(view: View) -> Columns:
-    """As in `blocked`: who sees a key is some query and all after it."""
+    """As in `closed_form`: who sees a key is some query and all after it."""
     kernels = _kernels()
     b, h, n_query, dim = view.query.shape
     n_key, wide = view.key.shape[2], max(16, 1 << (dim - 1).bit_length())

@@ -116,6 +116,24 @@ def decodings() -> str:
     return table(["decoding", "way", "time", "over plain", "peak memory", "kept"], rows)
 
 
+def live() -> str:
+    found = json.loads((HERE / "live.json").read_text())
+    rows = [
+        [
+            f"{row['model']}, {row['what']}",
+            f"{row['positions']} × {row['steps']}",
+            *(f"{row[name]:.0f} ms" for name in ("started", "first", "gap", "longest", "done")),
+        ]
+        for row in found["rows"]
+    ]
+    head = ["run", "positions × steps", "begun", "first step", "between steps, median"]
+    load, cores = found["load"][0], found["cores"]
+    beside = (
+        f"Load of the machine during that: {load:.1f}, on {cores} cores (idle otherwise: about 2)."
+    )
+    return table([*head, "longest", "end, saved"], rows) + f"\n\n{beside}"
+
+
 def before() -> str:
     runs = [{row["way"]: row["ratio"] for row in run} for run in gpu()["decode_before"]]
     rows = [[way, *[times(run[way]) for run in runs]] for way in ("mass", "all")]
@@ -452,6 +470,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-capacity": scale.capacity,
     "long-decoding": long_parts.decoding, "streamed": long_parts.streamed,
     "together": long_parts.together,
+    "live": live,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 

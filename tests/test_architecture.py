@@ -16,7 +16,7 @@ ROOT = Path(floatscope.__file__).parent
 # From left to right; a file imports from rooms before its own, and from its own.
 ROOMS = """
     errors _lazy registry sequences stats models decode attention interventions trace recording
-    instrument measures engine tasks studies report harness cli
+    instrument measures engine tasks studies report livepage harness cli
 """.split()
 # Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
 # one applies chat templates, and a registry has its library offer what it holds.
@@ -149,6 +149,7 @@ WITHOUT_TORCH = {
     "measures": "from floatscope.measures import MEASURES; [MEASURES[n] for n in MEASURES]",
     "studies": "from floatscope.studies import STUDIES; [STUDIES[n] for n in STUDIES]",
     "the report": "import floatscope.report.build, floatscope.report.serve",
+    "the live page's server": "import floatscope.livepage.serve",
     "the world": "from floatscope.tasks.world import World; World()",
 }
 

@@ -23,6 +23,7 @@ import sys
 import threading
 import tomllib
 import urllib.request
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +32,7 @@ import pytest
 from floatscope import cli
 from floatscope.decode import SAMPLERS
 from floatscope.interventions import INTERVENTIONS
+from floatscope.livepage import serve as livepage
 from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES, tiny
 from floatscope.report import serve
@@ -246,11 +248,10 @@ def folder(shelf, tmp_path, monkeypatch):
 
 @pytest.fixture
 def visited(monkeypatch):
-    """`view` is asked once for its page, then ended."""
+    """`view` and `live` are asked once for their page, then ended."""
     seen = []
-    make = serve.make_server
 
-    def watched(*args):
+    def watched(make, *args):
         server = make(*args)
 
         def visit():
@@ -263,7 +264,9 @@ def visited(monkeypatch):
         threading.Thread(target=visit).start()
         return server
 
-    monkeypatch.setattr(serve, "make_server", watched)
+    for module in (serve, livepage):
+        monkeypatch.setattr(module, "make_server", partial(watched, module.make_server))
+    monkeypatch.setattr(livepage.webbrowser, "open", lambda url: seen.append(url))
     return seen
 
 
@@ -330,3 +333,7 @@ def test_a_command_of_the_documentation(words, folder, visited, shallow_pair):
         ((status, page),) = visited
         assert status == 200
         assert b"floatscopeServed" in page
+    if words[0] == "live":
+        opened, visits = visited[:-1], visited[-1:]
+        assert [status for status, _ in visits] == [200] and b"Floatscope" in visits[0][1]
+        assert len(opened) == ("--open" in words)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .interventions.library import *
     from .interventions.patch_source import PatchSource
     from .interventions.swapping import Swap, patched_each
+    from .livepage.notebook import live
     from .measures.base import Measure
     from .measures.comparing import compare
     from .measures.library import *

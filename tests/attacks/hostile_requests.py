@@ -207,7 +207,7 @@ def attack(count: int, seed: int = 0, patience: float = 1.0) -> tuple[Counter[st
             (Path(place) / "secret.txt").write_bytes(SECRET)
         server = make_server(served)
         server.patience = patience
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
         failures = []
         try:

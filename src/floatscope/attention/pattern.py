@@ -29,7 +29,7 @@ def pattern(
     def look(call: seam.Call, proceed: seam.Proceed) -> Tensor:
         if call.layer in place:
             for i, head in enumerate(heads):
-                found[place[call.layer], i] = _weights(call, head).float().cpu().numpy()
+                found[place[call.layer], i] = weights(call, head).float().cpu().numpy()
         return proceed(call)
 
     last = torch.tensor([size - 1], device=model.device)
@@ -38,7 +38,8 @@ def pattern(
     return found
 
 
-def _weights(call: seam.Call, head: int) -> Float[Tensor, "s s"]:
+def weights(call: seam.Call, head: int) -> Float[Tensor, "q k"]:
+    """One head's matrix of a call; with a cache, of the rows that are new."""
     wide = torch.promote_types(call.query.dtype, torch.float32)
     group = call.query.shape[1] // call.key.shape[1]
     score = call.query[0, head].to(wide) @ call.key[0, head // group].to(wide).mT * call.scale

@@ -214,6 +214,8 @@ def demo(
     if left_out:
         err.print(escape(left_out), soft_wrap=True)
     _run(request, out_dir, engine, workers, None, resume=resume, overwrite=overwrite)
+    page = escape(str(out_dir / "report.html"))
+    out.print(f"Open {page}, and ask the models yourself: floatscope live --open", soft_wrap=True)
 
 
 def _run(request: "Request", directory: Path, *how: Any, **options: Any) -> None:

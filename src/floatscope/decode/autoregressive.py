@@ -85,6 +85,7 @@ def _continued(
         alive = constant([not e for e in ended], canvas.device).bool()
         watcher.committed(state, alive[:, None], token[:, None])
         canvas = torch.cat([canvas, token[:, None]], dim=1)
+        watcher.stepped(state, canvas, sure[-1][:, None])
         fresh = token[:, None]
         progress(step + 1, sampler.length)
     else:

@@ -225,6 +225,7 @@ def _denoised(
         canvas[which] = changed
         watcher.committed(state, reveal, token)
         offered = torch.where(guess.masked, guess.confidence, torch.nan)
+        watcher.stepped(state, changed, offered)
         # The one wait for the device in a step, where it matters what was revealed: who has finished?
         answers, moved = changed[:, prompt_end:], (changed[:, lo:hi] != was).any(-1)
         if looks:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..errors import UsageError
@@ -159,6 +159,12 @@ class Watcher:
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         """The step's decision over the window: which positions were revealed, and as what."""
+
+    def stepped(
+        self, state: State, canvas: Int[Tensor, "b _"], confidence: Float[Tensor, "b w"]
+    ) -> None:
+        """The canvas as the step leaves it, and p of what was proposed over the window. May raise: then
+        the decoding ends there."""
 
     def part(self) -> Part | None:
         """What of it is inside a forward, so that a recorded one can hold it; None: nothing is."""

@@ -49,6 +49,13 @@ class Catalogue:
         title = f"Floatscope: {directory.resolve().name}"
         return cls(title, list(paths), partial(_lazily, paths), paths=paths)
 
+    def show(self, ids: list[str]) -> None:
+        """Others than before, of what `load` knows."""
+        with self._lock:
+            self.ids, self._index = ids, None
+            for gone in self._scenes.keys() - set(ids):
+                del self._scenes[gone]
+
     def index(self) -> dict[str, Any]:
         """Read once: of each trace its labels and the ranges of its colours.
 

@@ -1,128 +1,167 @@
-"""An HTTP server for this machine alone that no client can hold up, fill up, or make noisy.
+"""An ASGI application served to this machine alone, by a server that no client can hold up or fill up.
 
-A request must be read within `patience` seconds of its beginning, however slowly it drips in; only so
-many connections are open at once; a client that goes away is no error. What is answered is in `serve`.
+A request must be read within `patience` seconds of its beginning, however slowly it drips in; an answer
+must be taken as it comes; only so many connections are open at once; a client that goes away is no error.
+uvicorn does the rest. Who may ask, and what is answered, is in `guard` and in the application.
 """
 
+import asyncio
 import socket
-import sys
 import threading
-import time
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
 PATIENCE = 30.0  # seconds
-_MOST = 100  # connections; a browser opens six
-_LINGER = 2.0  # seconds, for a client that still sends after its answer
-_PIECE = 1 << 16
+MOST = 100  # connections; a browser opens six
+_LONGEST = 1 << 16  # bytes of a request's line and headers
+_LINGER = 2.0  # seconds, for a client that still sends after its last answer
+_ENDING = 1  # seconds for answers that are under way when the server ends
 
 
-class LoopbackServer(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
+class LoopbackServer:
+    """Bound when it is made; `serve_forever` in one thread, `shutdown` from another."""
 
-    def __init__(self, port: int, handler: type["LoopbackHandler"]) -> None:
-        self.patience = PATIENCE
-        self._open: set[Any] = set()
-        self._waiting: dict[Any, float] = {}  # connection → since when a request is awaited
-        self._lock = threading.Lock()
-        super().__init__(("127.0.0.1", port), handler)
+    has_lifespan = False  # the application is told of beginning and end
+    answers_half_closed = True  # a client that has said all it wants to is still answered
 
-    def awaits(self, connection: Any) -> None:
-        with self._lock:
-            self._waiting[connection] = time.monotonic()
+    def __init__(self, port: int) -> None:
+        self.patience, self.most = PATIENCE, MOST
+        self._socket = socket.socket()
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(("127.0.0.1", port))
+            self._socket.listen(64)
+        except OSError:
+            self._socket.close()
+            raise
+        self.server_address: tuple[str, int] = self._socket.getsockname()
+        self.server_port = self.server_address[1]
+        self._server: uvicorn.Server | None = None
+        self._over, self._asked = threading.Event(), False
 
-    def has_read(self, connection: Any) -> None:
-        with self._lock:
-            self._waiting.pop(connection, None)
+    @property
+    def app(self) -> Any:
+        """The ASGI application."""
+        raise TypeError(f"{type(self).__name__} must define app")
 
-    def service_actions(self) -> None:
-        """Called by `serve_forever` twice a second: no thread waits for a half request for ever."""
-        super().service_actions()
-        last = time.monotonic() - self.patience
-        with self._lock:
-            late = [connection for connection, since in self._waiting.items() if since < last]
-            for connection in late:
-                del self._waiting[connection]
-        for connection in late:
-            with suppress(OSError):  # it may have gone by itself
-                connection.shutdown(socket.SHUT_RDWR)
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return 0 if self._server is None else len(self._server.server_state.connections)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            welcome = len(self._open) < _MOST
-            if welcome:
-                self._open.add(request)
-        if welcome:
-            super().process_request(request, client_address)
-        else:
-            super().shutdown_request(request)
+    def serve_forever(self) -> None:
+        """Until `shutdown`, or Ctrl-C in the main thread."""
+        config = uvicorn.Config(
+            self.app,
+            http=type("_Protocol", (_Protocol,), {"owner": self}),
+            ws="none",
+            lifespan="on" if self.has_lifespan else "off",
+            log_config=None,
+            log_level="critical",  # what a person wants to know stands on the page
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=int(PATIENCE),
+            timeout_graceful_shutdown=_ENDING,
+            h11_max_incomplete_event_size=_LONGEST,
+        )
+        self._server = uvicorn.Server(config)
+        self._server.should_exit = self._asked
+        try:
+            self._server.run([self._socket])
+        finally:
+            self._over.set()
 
-    def shutdown_request(self, request: Any) -> None:
-        """Close it, once what the client still sends was read: otherwise TCP drops the answer's end."""
-        self.has_read(request)
-        last = time.monotonic() + _LINGER
-        with suppress(OSError):
-            request.shutdown(socket.SHUT_WR)
-            request.settimeout(_LINGER)
-            while request.recv(_PIECE) and time.monotonic() < last:
-                pass
-        with self._lock:
-            self._open.discard(request)
-        super().shutdown_request(request)
+    def shutdown(self) -> None:
+        """End `serve_forever`, and wait until it has."""
+        self._asked = True
+        if self._server is not None:
+            self._server.should_exit = True
+            self._over.wait()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # a client that went away, or waits too long
-            super().handle_error(request, client_address)
+    def server_close(self) -> None:
+        self._socket.close()
 
 
-class LoopbackHandler(BaseHTTPRequestHandler):
-    """Reads a request within the server's patience, and answers in whole responses."""
+class _Protocol(H11Protocol):
+    """One connection, with an end to every wait."""
 
-    server: LoopbackServer
-    server_version = "floatscope"
-    sys_version = ""
-    protocol_version = "HTTP/1.1"
-    default_request_version = "HTTP/1.0"  # not 0.9, whose answers have no status
-    timeout = PATIENCE  # of one read or write
-    headers_of_all: tuple[tuple[str, str], ...] = ()
+    owner: LoopbackServer
 
-    def handle_one_request(self) -> None:
-        self.server.awaits(self.connection)
-        super().handle_one_request()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._reading: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._ended = False
+        if len(self.connections) > self.owner.most:
+            transport.abort()
+            return
+        self._awaits()
 
-    def parse_request(self) -> bool:
-        understood = super().parse_request()
-        self.server.has_read(self.connection)
-        if understood and not self.request_version.startswith("HTTP/1."):
-            self.request_version = self.default_request_version
-            self.send_error(505)
-            return False
-        if understood and {"content-length", "transfer-encoding"} & set(
-            map(str.lower, self.headers)
+    def _awaits(self) -> None:
+        self._has_read()
+        self._reading = self.loop.call_later(max(self.owner.patience, 0), self.transport.abort)
+
+    def _has_read(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
+            self._has_read()
+
+    def on_response_complete(self) -> None:
+        self._awaits()
+        super().on_response_complete()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if self.owner.answers_half_closed and busy and not self.cycle.more_body:
+            self.cycle.keep_alive = False
+            return True
+        return None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._writing = self.loop.call_later(max(self.owner.patience, 0), self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_read()
+        if self._writing is not None:
+            self._writing.cancel()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP: a whole answer to that, too."""
+        body = msg.encode("ascii")
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
         ):
-            self.close_connection = True  # a body is not read, and is no next request
-        return understood
+            self.transport.write(self.conn.send(event) or b"")
+        # What the client still sends is read and dropped for a while: TCP would drop the answer's end.
+        self._ended = True
+        self._has_read()
+        self._reading = self.loop.call_later(_LINGER, self.transport.abort)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the library refuses, such as an unknown method."""
-        self.close_connection = True
-        self.answer(int(code), "text/plain", message or self.responses[code][0])
-
-    def answer(self, status: int, kind: str, text: str) -> None:
-        body = text.encode("utf-8", "backslashreplace")
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in self.headers_of_all:
-            self.send_header(name, value)
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            for start in range(0, len(body), _PIECE):  # each in its own time: a tunnel may be slow
-                self.wfile.write(body[start : start + _PIECE])
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Silent: what a person wants to know stands on the page."""
+    def data_received(self, data: bytes) -> None:
+        if not self._ended:
+            super().data_received(data)

@@ -66,7 +66,7 @@ def attention(trace: Trace, rule: Rule, steps: np.ndarray) -> dict[str, np.ndarr
             "peak": values.max(-1),
             "peak_key": values.argmax(-1),
             "there": np.isfinite(mass.values[:, 0, 0]).sum(-1),
-            "anchors": _strongest(both.values, passed, TOP_ANCHORS),
+            "anchors": strongest(both.values, passed, TOP_ANCHORS),
             "anchor_count": passed.sum(-1),
         }
         if len(names) > 1:
@@ -91,7 +91,7 @@ def passing(rule: Rule, received: xr.DataArray) -> np.ndarray:
     return np.asarray(rule.of(received, warn=False).values, bool)
 
 
-def _strongest(received: np.ndarray, passed: np.ndarray, most: int) -> np.ndarray:
+def strongest(received: np.ndarray, passed: np.ndarray, most: int) -> np.ndarray:
     """Keys of the anchors that receive most, best first; −1 where there are fewer."""
     score = np.where(passed, received, -1.0)
     order = np.argsort(-score, axis=-1, kind="stable")[..., :most]
@@ -151,7 +151,7 @@ def single_heads(
     for part in blocks(trace, steps[kept]):
         share.append(part.mass.transpose("step", "layer", "head", "key").values)
         received = part.received.transpose("step", "layer", "head", "key")
-        anchors.append(_strongest(received.values, passing(rule, received), TOP_HEAD_ANCHORS))
+        anchors.append(strongest(received.values, passing(rule, received), TOP_HEAD_ANCHORS))
     return {
         "kept": [int(i) for i in kept],
         "share": pack_log(np.concatenate(share), dtype),

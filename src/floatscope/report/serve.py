@@ -1,11 +1,10 @@
 """The viewer on loopback, for traces too many or too large for one file: scenes are read when asked for.
 
-It answers this machine alone, and there only who has its address: it listens on 127.0.0.1, refuses any
-other Host, so that no page of another site can read it by renaming itself, and its paths begin with a
-random key, so that no other user of this machine can. It serves five kinds of paths and no files.
+It serves five kinds of paths and no files, to who has its address (`guard`), and no client can hold it up
+(`loopback`).
 """
 
-import hmac
+import asyncio
 import re
 import secrets
 import sys
@@ -13,20 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
 from ..errors import FloatscopeError, UsageError
 from .catalogue import Catalogue
 from .embed import as_json, assets, page
-from .loopback import LoopbackHandler, LoopbackServer
+from .guard import Guard, in_words, own_page
+from .loopback import LoopbackServer
 
-_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-)
-_ID = r"scene/([0-9a-z-]{1,64})"
+_POLICY = own_page("style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:")
+_ID = r"/scene/([0-9a-z-]{1,64})"
 _SCENE = re.compile(_ID)
 _HEADS = re.compile(_ID + r"/heads/([0-9]{1,6})")  # all heads at a step
 _HEAD = re.compile(_ID + r"/head/([0-9]{1,6})/([0-9]{1,6})")  # a layer's head at all steps
-_LOCAL = ("127.0.0.1", "localhost")
 
 
 @runtime_checkable
@@ -63,13 +63,55 @@ class Server(LoopbackServer):
     """A server with the source it shows and the key to it."""
 
     def __init__(self, source: Source, port: int) -> None:
+        super().__init__(port)
         self.source, self.key = source, secrets.token_hex(16)
-        super().__init__(port, _Handler)
+
+    @property
+    def app(self) -> Any:
+        return Guard(self._answer, self.key, self.server_port, _POLICY)
 
     @property
     def url(self) -> str:
         """The address of the page, with its key."""
         return f"http://127.0.0.1:{self.server_port}/{self.key}/"
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        if request.method not in ("GET", "HEAD"):
+            answer = in_words(405, "There is nothing here but to be read.")
+        else:
+            answer = await asyncio.to_thread(self._response, scope["path"])
+        await answer(scope, receive, send)
+
+    def _response(self, path: str) -> Response:
+        try:
+            kind, text = self._content(path)
+        except KeyError:
+            return in_words(404, "There is nothing here.")
+        except FloatscopeError as error:
+            return in_words(500, str(error))
+        except Exception as error:  # answered, not dropped
+            return in_words(500, f"{type(error).__name__}: {error}")
+        return Response(text.encode("utf-8", "backslashreplace"), media_type=kind)
+
+    def _content(self, path: str) -> tuple[str, str]:
+        source = self.source
+        if path == "/":
+            start = '<div id="viewer"></div><script>floatscopeServed("viewer");</script>'
+            return "text/html", page(source.title, assets() + start, policy=None)
+        if path == "/index":
+            return "application/json", as_json(source.index() | {"keys": True})
+        return "application/json", as_json(self._data(path))
+
+    def _data(self, path: str) -> dict[str, Any]:
+        source = self.source
+        if asked := _SCENE.fullmatch(path):
+            return source.scene(asked[1])
+        if asked := _HEADS.fullmatch(path):
+            return source.heads(asked[1], int(asked[2]))
+        if asked := _HEAD.fullmatch(path):
+            return source.head(asked[1], int(asked[2]), int(asked[3]))
+        raise KeyError(path)
 
 
 def make_server(source: str | Path | Source, port: int = 0) -> Server:
@@ -82,57 +124,3 @@ def make_server(source: str | Path | Source, port: int = 0) -> Server:
             f"port {port} is not available ({error.strerror})",
             "Choose another --port, or 0 for any.",
         ) from error
-
-
-class _Handler(LoopbackHandler):
-    server: Server
-    headers_of_all = (
-        ("Content-Security-Policy", _POLICY),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Cross-Origin-Resource-Policy", "same-origin"),
-        ("Referrer-Policy", "no-referrer"),
-        ("Cache-Control", "no-store"),
-    )
-
-    def do_GET(self) -> None:
-        if not self._is_local():
-            self.answer(403, "text/plain", "This address answers 127.0.0.1 and localhost alone.")
-            return
-        key, slash, path = self.path.partition("?")[0].removeprefix("/").partition("/")
-        if not slash or not hmac.compare_digest(key.encode(), self.server.key.encode()):
-            self.answer(403, "text/plain", "Open the whole address that was printed, with its key.")
-            return
-        try:
-            kind, text = self._content(path)
-        except KeyError:
-            self.answer(404, "text/plain", "There is nothing here.")
-        except FloatscopeError as error:
-            self.answer(500, "text/plain", str(error))
-        except Exception as error:  # answered, not dropped
-            self.answer(500, "text/plain", f"{type(error).__name__}: {error}")
-        else:
-            self.answer(200, kind, text)
-
-    def _content(self, path: str) -> tuple[str, str]:
-        source = self.server.source
-        if not path:
-            start = '<div id="viewer"></div><script>floatscopeServed("viewer");</script>'
-            return "text/html", page(source.title, assets() + start, policy=None)
-        if path == "index":
-            return "application/json", as_json(source.index() | {"keys": True})
-        return "application/json", as_json(self._data(source, path))
-
-    def _data(self, source: Source, path: str) -> dict[str, Any]:
-        if asked := _SCENE.fullmatch(path):
-            return source.scene(asked[1])
-        if asked := _HEADS.fullmatch(path):
-            return source.heads(asked[1], int(asked[2]))
-        if asked := _HEAD.fullmatch(path):
-            return source.head(asked[1], int(asked[2]), int(asked[3]))
-        raise KeyError(path)
-
-    def _is_local(self) -> bool:
-        """The Host a browser was told: another name that resolves to here is not us."""
-        hosts = self.headers.get_all("Host", [])
-        name, _, port = hosts[0].rpartition(":") if len(hosts) == 1 else ("", "", "")
-        return name in _LOCAL and port == str(self.server.server_port)

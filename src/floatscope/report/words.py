@@ -21,13 +21,21 @@ def title_of(trace: Trace) -> str:
     """The question, or else how the prompt begins."""
     tokens, regions = trace.data["final_token"].values, trace.data["region"].values
     question = "".join(str(t) for t, r in zip(tokens, regions, strict=True) if r == "question")
-    title = " ".join((question or prompt_text(trace)).split())
+    return short_title(question or prompt_text(trace))
+
+
+def short_title(text: str) -> str:
+    title = " ".join(text.split())
     return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
 
 
 def example_of(trace: Trace) -> str:
     """A name that two models' traces of one prompt share."""
-    return f"{zlib.crc32(prompt_text(trace).encode('utf-8', 'replace')):08x}"
+    return example_name(prompt_text(trace))
+
+
+def example_name(prompt: str) -> str:
+    return f"{zlib.crc32(prompt.encode('utf-8', 'replace')):08x}"
 
 
 def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:

@@ -1,0 +1,115 @@
+"""What is asked of a model, as the model takes it: a sampler that fits, a prompt that does, and touches.
+
+Whatever cannot work is refused here, before anything runs.
+"""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import fields
+from typing import Any
+
+from ..decode import SAMPLERS
+from ..decode.blocks import most_steps
+from ..decode.loop import AnySampler
+from ..decode.presets import default_name
+from ..decode.state import check_fits
+from ..errors import UsageError
+from ..instrument import Model
+from ..trace import readable
+from .limits import LIMITS
+from .prompts import prompt_of
+from .touches import Touched, together, touched
+
+_GROUPS = 3  # of queries: masked, revealed, prompt
+
+KINDS: dict[Any, tuple[str, bool]] = {  # what a page can offer a box for: kind, may be nothing
+    bool: ("bool", False),
+    int: ("int", False),
+    int | None: ("int", True),
+    float: ("float", False),
+    float | None: ("float", True),
+    str: ("text", False),
+}
+LENGTH = 16  # offered first: a page shows it well, and the pair answers in fewer
+
+
+def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
+    """A sampler that fits the model, within the page's limits."""
+    if message is None:
+        message = {"name": default_name(model), "settings": {"length": LENGTH}}
+    name = message["name"]
+    cls = SAMPLERS.named(name)
+    known = {f.name: f.type for f in fields(cls)}
+    settings = {}
+    for key, value in message.get("settings", {}).items():
+        kind, optional = KINDS.get(known.get(key), ("", False))
+        if not kind:
+            there = [n for n, t in known.items() if t in KINDS]
+            raise UsageError(f"{name} has no setting {key!r:.60}", f"It has: {', '.join(there)}.")
+        if not _fits(value, kind) and not (optional and value is None):
+            raise UsageError(f"{name}: {key} = {value!r:.60}", f"Give a {_WORDS[kind]}.")
+        settings[key] = float(value) if kind == "float" and value is not None else value
+    sampler: AnySampler = cls(**settings)
+    sampler.check(model)
+    for what, number in (("length", sampler.length), ("steps", most_steps(model, sampler))):
+        if number > LIMITS[what]:
+            raise UsageError(
+                f"{name}: {number} for {what}, and the page shows at most {LIMITS[what]}",
+                "Choose fewer, or use floatscope trace.",
+            )
+    return sampler
+
+
+_WORDS = {"int": "whole number", "float": "number", "bool": "true or false", "text": "word"}
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "text": (str,),
+}
+
+
+def _fits(value: Any, kind: str) -> bool:
+    return kind == "bool" if isinstance(value, bool) else isinstance(value, _TYPES[kind])
+
+
+class Asked:
+    """A run's prompt, sampler and touches, as the model takes them."""
+
+    def __init__(self, model: Model, job: Mapping[str, Any]) -> None:
+        self.prompt = prompt_of(job["prompt"])
+        self.encoded = model.encode(self.prompt)
+        self.sampler = sampler_of(model, job.get("sampler"))
+        check_fits(
+            *(model, len(self.encoded.ids), self.sampler.length),
+            remedy="Use fewer or shorter passages, or a shorter length.",
+        )
+        total = most_steps(model, self.sampler)
+        _check_size(model, total, len(self.encoded.ids) + self.sampler.length)
+        for touch in job.get("touches", ()):
+            if touch["step"] >= total:
+                raise UsageError(
+                    f"a touch at step {touch['step']} of {total}",
+                    f"Choose one from 0 to {total - 1}.",
+                )
+        self.touched: list[Touched] = touched(
+            *(model, self.encoded, job.get("touches", ()), self.sampler.length)
+        )
+        self.intervention = together(self.touched)
+
+    def under(self, model: Model) -> Any:
+        return nullcontext() if self.intervention is None else self.intervention(model)
+
+
+def _check_size(model: Model, steps: int, size: int) -> None:
+    """Refuses a run whose trace would not fit: it is in memory until it is saved."""
+    takes = 4 * steps * _GROUPS * model.n_layers * model.n_heads * size
+    if takes > LIMITS["trace_bytes"]:
+        raise UsageError(
+            f"{steps} steps of {size} positions take {readable(takes)} in {model.name}, and a run of the "
+            f"page {readable(LIMITS['trace_bytes'])} at most",
+            "Choose fewer steps or tokens, or shorter passages; or use trace(..., to=PATH), which writes "
+            "each step as it is done.",
+        )

@@ -1,0 +1,194 @@
+"""A closer look at one step of a run: what a position may become, layer by layer, and whole patterns.
+
+Nothing of it is in a trace. An untouched run's step is one forward over its canvas. Under touches the
+decoding is repeated up to that step, as it was, without recording: what an intervention did to earlier rows
+is in the cache of a causal model, and no single forward would know it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..attention.lens import output_of, proving
+from ..attention.pattern import weights
+from ..decode import decode
+from ..decode.state import State, Watcher
+from ..errors import UsageError
+from ..instrument import Model
+from ..models import parts, seam
+from ..recording.again import visibility_of
+from ..report.codec import pack_log
+from ..trace import Trace
+from .asked import Asked
+
+
+class _Enough(Exception):
+    """The step that was asked for has been seen."""
+
+
+class Step:
+    """One step of a finished run, about to be computed again."""
+
+    def __init__(self, model: Model, asked: Asked, path: str, step: int) -> None:
+        self.model, self.asked, self.step = model, asked, step
+        self.trace = Trace.load(path, lazy=True)
+        if step >= self.trace.n_steps:
+            raise UsageError(
+                f"no step {step}: there are {self.trace.n_steps}",
+                f"Choose from 0 to {self.trace.n_steps - 1}.",
+            )
+        canvas = self.trace.canvas.values[step]
+        self.ids = np.asarray(canvas[canvas >= 0], np.int64)
+        self.prompt_length = int(self.trace.info["prompt_length"])
+
+    @torch.inference_mode()
+    def again(self, around: "Callable[[State | None], Any]") -> None:
+        """Run its forward inside of `around(state)`; of a causal model with touches, also those before."""
+        model = self.model
+        if self.asked.intervention is None:
+            last = torch.tensor([len(self.ids) - 1], device=model.device)
+            ids = torch.from_numpy(self.ids)[None].to(model.device)
+            visible = visibility_of(model, self.trace, self.step)
+            with seam.alone(model.net), around(None):
+                model.forward(ids, last, visible)
+            return
+        watcher = _Until(self.step, around)
+        try:
+            with self.asked.under(model), seam.alone(model.net):
+                decode(model, [self.asked.encoded], self.asked.sampler, watcher, None, "auto")
+        except _Enough:
+            return
+        raise UsageError(f"the run has no step {self.step}", "Choose one of its own.")
+
+
+class _Until(Watcher):
+    def __init__(self, step: int, around: "Callable[[State | None], Any]") -> None:
+        self.step, self.around = step, around
+
+    @contextmanager
+    def forward(self, state: State) -> Iterator[None]:
+        if state.step == self.step or state.cached:
+            with self.around(state):
+                yield
+        else:
+            yield
+
+    def stepped(self, state: State, canvas: Tensor, confidence: Tensor) -> None:
+        if state.step == self.step:
+            raise _Enough
+
+
+# Candidates
+
+
+@torch.inference_mode()
+def candidates(step: Step, position: int, top: int) -> dict[str, Any]:
+    """The likeliest tokens of a position at a step, and how likely each layer's output makes them."""
+    model, size = step.model, len(step.ids)
+    last = size if model.is_diffusion else size + 1  # a causal model predicts the next one
+    if not step.prompt_length <= position < last:
+        raise UsageError(
+            f"position {position} is not one of the answer's at this step",
+            f"Choose from {step.prompt_length} to {last - 1}.",
+        )
+    row = max(0, position - model.shift)
+    by_layer = _readings(step, row)
+    order = by_layer[-1].topk(top).indices
+    ids = [int(i) for i in order]
+    texts = model.token_texts(ids)
+    best = [int(one.argmax()) for one in by_layer]
+    spelled = model.token_texts(best)
+    return {
+        "step": step.step,
+        "position": position,
+        "masked": bool(position >= size or step.ids[position] == model.mask_id),
+        "candidates": [
+            {"id": i, "text": text, "p": float(by_layer[-1][i])}
+            for i, text in zip(ids, texts, strict=True)
+        ],
+        "layers": [
+            {
+                "layer": layer,
+                "best": {"id": best[layer], "text": spelled[layer], "p": float(one[best[layer]])},
+                "p": [float(one[i]) for i in ids],
+            }
+            for layer, one in enumerate(by_layer)
+        ],
+    }
+
+
+def _readings(step: Step, row: int) -> list[Float[Tensor, " v"]]:
+    """What each layer's output predicts at a row; of the last one, what the model does."""
+    model = step.model
+    readout = parts.readout(model.net)
+    rows: list[Tensor] = []
+
+    @contextmanager
+    def around(state: State | None) -> Iterator[None]:
+        if state is not None and state.step != step.step:  # rows of earlier steps, in the cache
+            yield
+            return
+        # The first of the rows that this forward computes.
+        first = 0 if state is None else state.canvas.shape[1] - state.visible.queries
+
+        def hold(module: nn.Module, args: Any, output: Any) -> None:
+            rows.append(output_of(output)[0, row - first])
+
+        hooks = [block.register_forward_hook(hold) for block in parts.layers(model.net)]
+        try:
+            with proving(model):
+                yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    step.again(around)
+    assert readout is not None  # proven
+    chances = []
+    for one in rows:
+        logits = readout(one[None])[0]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if model.mask_id is not None:
+            logits[model.mask_id] = -torch.inf
+        chances.append(logits.softmax(-1).cpu())
+    return chances
+
+
+# Patterns
+
+
+def pattern(step: Step, layer: int, head: int, position: int | None) -> dict[str, Any]:
+    """The whole matrix of a head at a step, or the row that predicts a position."""
+    model, size = step.model, len(step.ids)
+    for what, number, there in (("layer", layer, model.n_layers), ("head", head, model.n_heads)):
+        if number >= there:
+            raise UsageError(f"no {what} {number}: there are {there}", f"From 0 to {there - 1}.")
+    found = np.full((size, size), np.nan, np.float32)
+
+    def look(call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        if call.layer == layer:
+            part = weights(call, head).float().cpu().numpy()  # (rows of this forward, keys so far)
+            first = part.shape[1] - part.shape[0]
+            found[first : first + len(part)] = 0  # a causal row gives nothing to what comes later
+            found[first : first + len(part), : part.shape[1]] = part
+        return proceed(call)
+
+    @contextmanager
+    def around(state: State | None) -> Iterator[None]:
+        with seam.attached(model.net, look, innermost=True):
+            yield
+
+    step.again(around)
+    tokens = model.token_texts(step.ids.tolist())
+    answer = {"size": size, "layer": layer, "head": head, "step": step.step, "shift": model.shift}
+    if position is None:
+        return {**answer, "tokens": tokens, "pattern": pack_log(found)}
+    row = position - model.shift
+    if not 0 <= row < size:
+        raise UsageError(f"no row predicts position {position} at this step", "Choose another.")
+    return {**answer, "position": position, "row": pack_log(found[row])}

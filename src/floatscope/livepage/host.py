@@ -1,0 +1,230 @@
+"""A model's worker as the server sees it: who waits for it, what it says, and what if it dies.
+
+One job at a time; the others wait in line and are told their place. A job that nobody wants any more is
+ended between two steps, and the next one waits until it has. A worker that dies, or says nothing for too
+long, is replaced, and its job is answered with an error.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncGenerator
+from functools import partial
+from itertools import count
+from typing import Any
+
+from . import worker
+from .limits import LIMITS
+from .process import Launch, Running, in_process
+
+STALL = 600.0  # seconds without a word, while a job runs
+_FINAL = {"done", "error", "cancelled", "answer"}
+Event = dict[str, Any] | bytes  # a step goes through as it came
+
+
+class Refused(Exception):
+    """A request that is answered with an error: its HTTP status and what the page is told."""
+
+    def __init__(
+        self, status: int, kind: str, message: str, remedy: str = "", field: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = {"kind": kind, "message": message, "remedy": remedy}
+        if field:
+            self.error["field"] = field
+
+
+class Crew:
+    """The models of one page, which share a machine."""
+
+    def __init__(self) -> None:
+        self.busy: set[ModelHost] = set()
+
+    def begins(self, host: "ModelHost") -> int:
+        self.busy.add(host)
+        self._tell({host})
+        return len(self.busy)
+
+    def ends(self, host: "ModelHost") -> None:
+        self.busy.discard(host)
+        self._tell(set())
+
+    def _tell(self, but: "set[ModelHost]") -> None:
+        for host in self.busy - but:
+            host.send({worker.SHARE: len(self.busy)})
+
+
+class _Ticket:
+    """A place in line."""
+
+
+class ModelHost:
+    """One model: in a process of its own, unless `launch` starts another kind of worker."""
+
+    def __init__(
+        self,
+        model_id: str,
+        spec: str,
+        options: dict[str, Any],
+        *,
+        crew: Crew | None = None,
+        launch: Launch | None = None,
+        stall: float = STALL,
+    ) -> None:
+        self.crew = crew or Crew()
+        self.id, self.spec, self.options, self.stall = model_id, spec, options, stall
+        self.state, self.error = "loading", {"kind": "", "message": "", "remedy": ""}
+        self.facts: dict[str, Any] = {}
+        self._line: deque[_Ticket] = deque()
+        self._changed = asyncio.Event()
+        self._numbers = count(1)
+        self._job = 0
+        self._inbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._draining: set[asyncio.Task[None]] = set()
+        self._launch = launch or partial(in_process, spec, options)
+        self._worker: Running | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What the page is told of it."""
+        known = {"id": self.id, "spec": self.spec, "state": self.state, "queue": len(self._line)}
+        return {**known, **self.error, **self.facts}
+
+    # The process
+
+    def start(self) -> None:
+        self._worker = Running(self._launch, self._heard, self._ended)
+
+    async def settled(self) -> None:
+        """Until the model is there, or it is known that it will not be."""
+        while self.state not in ("ready", "failed"):
+            await self._changed.wait()
+
+    def _heard(self, who: Running, data: bytes) -> None:
+        if who is not self._worker:
+            return
+        if self.state == "ready":
+            self._inbox.put_nowait(data)
+            return
+        message = json.loads(data)
+        if message["event"] == "ready":
+            self.state, self.facts = "ready", message["facts"]
+        elif message["event"] == "failed":
+            self.state, self.error = "failed", message["error"]
+        self._notify()
+
+    def _ended(self, who: Running) -> None:
+        """The pipe has ended: the process is dead, or about to be."""
+        if who is not self._worker or self.state == "failed":
+            return
+        code = who.end()
+        why = f"the process of {self.spec} ended ({_named(code)})"
+        if self.state != "ready":  # it would die again
+            self.state, self.error = "failed", {**worker.memory_error(why), "kind": "worker"}
+            self._notify()
+            return
+        self._lost(why)
+
+    def _lost(self, why: str) -> None:
+        """Its job is answered, and another process takes its place."""
+        remedy = (
+            "Another one is being started: run it again. If this repeats, memory may be short: lower the "
+            "length, use fewer passages, or a smaller model."
+        )
+        error = {"kind": "worker", "message": why, "remedy": remedy}
+        self._inbox.put_nowait(worker.encoded({"event": "error", "error": error, "job": self._job}))
+        self.state = "restarting"
+        self.start()
+        self._notify()
+
+    def close(self) -> None:
+        ending, self._worker = self._worker, None
+        if ending is not None:
+            ending.end()
+
+    # Jobs
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def events(self, job: dict[str, Any]) -> AsyncGenerator[Event, None]:
+        """A job from its place in line to its last event. Closing this ends the job."""
+        if len(self._line) > LIMITS["queue"]:
+            raise Refused(
+                429,
+                "busy",
+                f"{len(self._line)} requests wait for {self.spec}",
+                "Wait, and try again.",
+            )
+        ticket, told = _Ticket(), None
+        self._line.append(ticket)
+        begun = False
+        try:
+            while self._line[0] is not ticket or self.state != "ready":
+                if self.state == "failed":
+                    raise Refused(503, **self.error)
+                why = "busy" if self.state == "ready" else "loading"
+                place = (self._line.index(ticket), why)
+                changed = self._changed
+                if place != told:
+                    told = place
+                    yield {"event": "queued", "place": place[0], "why": why}
+                await changed.wait()
+            self._job = next(self._numbers)
+            while not self._inbox.empty():  # of a job whose worker died
+                self._inbox.get_nowait()
+            begun = True
+            self.send({**job, "job": self._job, worker.SHARE: self.crew.begins(self)})
+            async for event in self._heard_of(self._job):
+                if isinstance(event, dict) and event["event"] in _FINAL:
+                    begun = False
+                yield event
+        finally:
+            if begun:  # nobody listens any more: it ends, and the line waits for that
+                task = asyncio.ensure_future(self._drain(ticket, self._job))
+                self._draining.add(task)
+                task.add_done_callback(self._draining.discard)
+            else:
+                self._leave(ticket)
+
+    async def _heard_of(self, number: int) -> AsyncGenerator[Event, None]:
+        while True:
+            try:
+                data = await asyncio.wait_for(self._inbox.get(), self.stall)
+            except TimeoutError:
+                self.close()  # what it still says is not heard
+                self._lost(f"no word from {self.spec} for {self.stall:g} seconds, and it was ended")
+                continue
+            if data.startswith(b'{"event":"step"'):
+                yield data
+                continue
+            message = json.loads(data)
+            if message["job"] == number:
+                yield message
+                if message["event"] in _FINAL:
+                    return
+
+    async def _drain(self, ticket: _Ticket, number: int) -> None:
+        try:
+            self.send({worker.CANCEL: number})
+            async for _ in self._heard_of(number):
+                pass
+        finally:
+            self._leave(ticket)
+
+    def send(self, message: dict[str, Any]) -> None:
+        if self._worker is not None:
+            self._worker.send(message)
+
+    def _leave(self, ticket: _Ticket) -> None:
+        if self._line[0] is ticket:
+            self.crew.ends(self)
+        self._line.remove(ticket)
+        self._notify()
+
+
+def _named(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"signal {-code}" + (": often the system, out of memory" if code == -9 else "")
+    return f"exit code {code}"

@@ -1,0 +1,201 @@
+"""What a worker can be asked to do with its model: a run, its tokens, a closer look at a step.
+
+Each is a function of the model, the job as `messages` let it pass, and `tell`, which sends an event and may
+raise. The answer is the last event.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..decode import SAMPLERS, decode, default_sampler
+from ..decode.loop import AnySampler
+from ..decode.presets import default_name
+from ..errors import ModelError, UsageError
+from ..instrument import Model
+from ..models import seam
+from ..registry import dashed
+from ..sequences.prompt import Encoded
+from . import closer
+from .asked import KINDS, LENGTH, Asked, sampler_of
+from .prompts import prompt_of
+from .streaming import Telling
+from .touches import Touched
+
+Job = Mapping[str, Any]
+_THREADS = torch.get_num_threads()
+Tell = Callable[[dict[str, Any]], None]
+
+
+def share_cores(models: int | None) -> None:
+    """As many threads as are this model's part: two that fight for a core wait for each other."""
+    if models is not None:
+        torch.set_num_threads(max(1, _THREADS // max(1, models)))
+
+
+def facts(model: Model, layout: str) -> dict[str, Any]:
+    """What a page needs to know of a loaded model; refuses one that it cannot show."""
+    if any(reach is not None for reach in model.reaches):
+        raise ModelError(
+            f"{model.name} has layers that see a window, and the viewer has one level of chance for all",
+            "Use floatscope trace with layers= that see everything.",
+        )
+    default = default_sampler(model)
+    generate_once(model)
+    return {
+        "name": model.name,
+        "fingerprint": model.fingerprint,
+        "family": model.family.name,
+        "direction": str(model.direction),
+        "diffusion": model.is_diffusion,
+        "layers": model.n_layers,
+        "heads": model.n_heads,
+        "context": model.context,
+        "vocabulary": model.vocab_size,
+        "parameters": model.n_parameters,
+        "device": str(model.device),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "mask": model.mask_id,
+        "chat": model.chat,
+        "layout": layout,
+        "samplers": [_sampler(name, model) for name in SAMPLERS if _usable(name, model)],
+        "sampler": {
+            "name": default_name(model),
+            "settings": {"length": LENGTH}
+            | ({"steps": LENGTH} if "steps" in vars(default) else {}),
+        },
+    }
+
+
+def generate_once(model: Model) -> None:
+    """So that the first run does not wait for what is made ready at the first forward."""
+    sampler = sampler_of(model, {"name": default_name(model), "settings": {"length": 1}})
+    prompt = Encoded((0,) * 8, ("prompt",) * 8)
+    with seam.alone(model.net), Telling(model, prompt, sampler, lambda event: None) as watcher:
+        decode(model, [prompt], sampler, watcher, None, "auto")
+
+
+def _usable(name: str, model: Model) -> bool:
+    try:
+        SAMPLERS[name](length=LENGTH).check(model)
+    except UsageError:
+        return False
+    return True
+
+
+def _sampler(name: str, model: Model) -> dict[str, Any]:
+    cls = SAMPLERS[name]
+    offered = []
+    for field in fields(cls):
+        if field.type in KINDS:
+            kind, optional = KINDS[field.type]
+            default = LENGTH if field.name == "length" else field.default
+            offered.append(
+                {"name": field.name, "kind": kind, "default": default, "optional": optional}
+            )
+    about = (cls.__doc__ or "").strip().splitlines()
+    return {
+        "name": name,
+        "title": cls.__name__,
+        "about": about[0] if about else "",
+        "fields": offered,
+    }
+
+
+def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    """Decode, telling of each step; the trace is saved where the job says."""
+    asked = Asked(model, job)
+    sampler = asked.sampler
+    with asked.under(model), seam.alone(model.net):
+        watcher = Telling(model, asked.encoded, sampler, tell)
+        described = list(asked.intervention.describe().split(" + ")) if asked.intervention else []
+        tell(
+            {
+                "event": "started",
+                "sampler": {**_said(sampler), "text": sampler.describe()},
+                "touches": [one.text for one in asked.touched],
+                "code": _code(sampler, asked.touched),
+                "total": watcher.total,
+                "size": watcher.size,
+                "scene": watcher.header(described),
+            }
+        )
+        watcher.began = time.monotonic()
+        with watcher:
+            decodings = decode(model, [asked.encoded], sampler, watcher, None, "auto")
+        seconds = time.monotonic() - watcher.began
+        (trace,) = watcher.traces(decodings)
+    trace.save(job["path"])
+    start = len(asked.encoded.ids)
+    answer = [int(i) for i in decodings[0].canvas[-1, start:]]
+    return {
+        "event": "done",
+        "answer": trace.text,
+        "raw": trace.raw_text,
+        "ended": decodings[0].ended,
+        "steps": decodings[0].steps,
+        "seconds": round(seconds, 4),
+        "result": model.token_texts(answer),
+        "result_ids": answer,
+        "bytes": _size(job["path"]),
+    }
+
+
+def _size(path: str) -> int:
+    """Of a store on disk."""
+    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+
+
+def _said(sampler: AnySampler) -> dict[str, Any]:
+    """As a page says it: what can be put into a box."""
+    settings = {f.name: getattr(sampler, f.name) for f in fields(sampler) if f.type in KINDS}
+    return {"name": dashed(type(sampler).__name__), "settings": settings}
+
+
+def _code(sampler: AnySampler, every: list[Touched]) -> dict[str, Any]:
+    own = type(sampler).__module__.startswith("floatscope.decode.")
+    name = dashed(type(sampler).__name__)
+    made = sampler.describe()
+    if not own:
+        made = f'SAMPLERS["{name}"]{made.removeprefix(type(sampler).__name__)}'
+    return {
+        "sampler": f"fs.{made}" if own else made,
+        "own": own,
+        "interventions": [line for one in every for line in one.code],
+    }
+
+
+def tokens(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    encoded = model.encode(prompt_of(job["prompt"]))
+    size = len(encoded.ids)
+    return {
+        "event": "answer",
+        "tokens": model.token_texts(encoded.ids),
+        "ids": list(encoded.ids),
+        "regions": list(encoded.regions),
+        "length": size,
+        "context": model.context,
+        "fits": size + int(job.get("length", 0)) <= model.context,
+    }
+
+
+def candidates(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    step = closer.Step(model, Asked(model, job), job["path"], job["step"])
+    return {"event": "answer", **closer.candidates(step, job["position"], job["top"])}
+
+
+def pattern(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    step = closer.Step(model, Asked(model, job), job["path"], job["step"])
+    return {"event": "answer", **closer.pattern(step, job["layer"], job["head"], job.get("row"))}
+
+
+JOBS: dict[str, Callable[[Model, Job, Tell], dict[str, Any]]] = {
+    "run": run,
+    "tokens": tokens,
+    "candidates": candidates,
+    "pattern": pattern,
+}

@@ -1,0 +1,206 @@
+"""What a page may ask for, checked before anything else sees it: shapes, kinds and sizes.
+
+Pydantic models with limits, and nothing that runs. What only a model can know (its layers, its context,
+its samplers) is checked where the model is.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+from .limits import LIMITS
+
+_RUN = Annotated[str, Field(pattern=r"^r[0-9]{1,9}$")]
+_MODEL = Annotated[str, Field(pattern=r"^m[0-9]{1,4}$")]
+_Index = Annotated[StrictInt, Field(ge=0, le=1_000_000)]
+_Text = Annotated[StrictStr, Field(max_length=LIMITS["prompt_chars"])]
+_Name = Annotated[StrictStr, Field(min_length=1, max_length=100)]
+_Positions = Annotated[list[_Index], Field(min_length=1, max_length=LIMITS["positions"])]
+_Some = Annotated[list[_Index], Field(min_length=1, max_length=1024)] | None
+_Names = Annotated[list[_Name], Field(min_length=1, max_length=LIMITS["passages"] + 16)]
+_Value = StrictInt | StrictFloat | StrictBool | Annotated[StrictStr, Field(max_length=100)] | None
+
+
+class Message(BaseModel):
+    """Nothing that is not known, nothing turned into another kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Prompt(Message):
+    """Plain text, or a question with passages."""
+
+    text: _Text | None = None
+    question: _Text | None = None
+    passages: Annotated[list[_Text], Field(max_length=LIMITS["passages"])] = []
+    gold: _Index | None = None
+    instruction: _Text | None = None
+    chat: StrictBool | None = None
+    layout: Literal["auto", "plain", "world"] = "auto"
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "Prompt":
+        if (self.text is None) == (self.question is None):
+            raise ValueError("give either text, or question and passages")
+        if self.layout == "world" and (self.text is not None or self.instruction or self.chat):
+            raise ValueError("the world's layout has a question, no instruction and no chat form")
+        if self.text is not None and (self.passages or self.gold is not None or self.instruction):
+            raise ValueError("passages, gold and instruction belong to a question")
+        whole = [self.text or "", self.question or "", self.instruction or "", *self.passages]
+        if sum(map(len, whole)) > LIMITS["prompt_chars"]:
+            raise ValueError(f"the prompt has more than {LIMITS['prompt_chars']} characters")
+        return self
+
+
+class Sampler(Message):
+    name: _Name
+    settings: Annotated[dict[_Name, _Value], Field(max_length=32)] = {}
+
+
+class _Touch(Message):
+    step: _Index | None = None
+
+
+class Force(_Touch):
+    kind: Literal["force"]
+    position: _Index
+    token: _Index
+
+
+class Remask(_Touch):
+    kind: Literal["remask"]
+    positions: _Positions
+
+
+class Ablate(_Touch):
+    kind: Literal["ablate"]
+    heads: Annotated[
+        list[Annotated[list[_Index], Field(min_length=2, max_length=2)]],
+        Field(min_length=1, max_length=4096),
+    ]
+    to: Literal["zero", "mean"] = "zero"
+
+
+class Hide(_Touch):
+    kind: Literal["hide"]
+    positions: _Positions
+    layers: _Some = None
+    heads: _Some = None
+
+
+class Value(_Touch):
+    kind: Literal["value"]
+    positions: _Positions
+    layers: _Some = None
+    heads: _Some = None
+    to: Literal["zero", "mean"] = "zero"
+
+
+class Cut(_Touch):
+    kind: Literal["cut"]
+    queries: _Names
+    keys: _Names
+    layers: _Some = None
+    heads: _Some = None
+
+
+Touch = Annotated[Force | Remask | Ablate | Hide | Value | Cut, Field(discriminator="kind")]
+Touches = Annotated[list[Touch], Field(max_length=LIMITS["touches"])]
+
+
+class From(Message):
+    run: _RUN
+    step: _Index
+
+
+class Run(Message):
+    """`from` is a word of Python's: it is `origin` here."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    model: _MODEL | None = None
+    prompt: Prompt | None = None
+    sampler: Sampler | None = None
+    touches: Touches = []
+    origin: From | None = Field(default=None, alias="from")
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Run":
+        if self.origin is None:
+            if self.model is None or self.prompt is None:
+                raise ValueError("give model and prompt, or from")
+            if any(touch.step is None for touch in self.touches):
+                raise ValueError("a touch needs its step, where there is no from")
+        return self
+
+
+class Tokens(Message):
+    model: _MODEL
+    prompt: Prompt
+    length: Annotated[StrictInt, Field(ge=0, le=1_000_000)] = 0
+
+
+class Candidates(Message):
+    run: _RUN
+    step: _Index
+    position: _Index
+    top: Annotated[StrictInt, Field(ge=1, le=50)] = 5
+
+
+class Pattern(Message):
+    run: _RUN
+    step: _Index
+    layer: _Index
+    head: _Index
+    row: _Index | None = None
+
+
+class OneRun(Message):
+    run: _RUN
+
+
+class Several(Message):
+    runs: Annotated[list[_RUN], Field(min_length=1, max_length=1000)]
+
+
+class Export(Message):
+    runs: Annotated[list[_RUN], Field(min_length=1, max_length=LIMITS["export_runs"])]
+    title: Annotated[StrictStr, Field(max_length=200)] = ""
+
+
+class StateFrom(Message):
+    run: _Index
+    step: _Index
+
+
+class StateRun(Message):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    fingerprint: _Name
+    model: Annotated[StrictStr, Field(max_length=1000)] = ""
+    prompt: Prompt
+    sampler: Sampler | None = None
+    touches: Touches = []
+    origin: StateFrom | None = Field(default=None, alias="from")
+
+
+class State(Message):
+    """What an address holds: enough to show the same on another machine with the same model."""
+
+    v: Literal[1]
+    runs: Annotated[list[StateRun], Field(min_length=1, max_length=LIMITS["state_runs"])]
+    view: Annotated[dict[_Name, _Value], Field(max_length=32)] = {}
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """As JSON has it, without what was not said."""
+    return message.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,57 @@
+"""The attention of one step, packed as a scene has it: what `report.parts` says of a whole trace.
+
+The same definitions on plain arrays: a step is told while the next one waits, and labels cost as much as the
+numbers. `tests/test_live_runs.py` holds both against each other.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..report.codec import pack_index, pack_log, text_size
+from ..report.parts import TOP_ANCHORS, TOP_HEAD_ANCHORS, strongest
+from ..stats.anchors import Rule
+
+_HEAVY = 500_000  # characters of all heads at one step: beyond, they are asked for
+
+
+def attention_of(
+    columns: Float[np.ndarray, "group layer head key"],
+    rows: Int[np.ndarray, " group"],
+    visible: Float[np.ndarray, " key"],
+    chance: Float[np.ndarray, " key"],
+    groups: list[str],
+    rule: Rule,
+) -> dict[str, Any]:
+    """From a step's column sums, the rows of each group, and how many rows see each key."""
+    total = columns.sum(0)  # NaN where a key is not there yet
+    mass, received = total / np.float32(rows.sum()), total / visible
+    share, by_layer = mass.mean(1), received.mean(1)  # (layer, key)
+    both = np.concatenate([by_layer, by_layer.mean(0, keepdims=True)])
+    passed = rule.passes(both)
+    known = np.where(np.isnan(mass), -1, mass)
+    peak = known.max(-1)
+    scene: dict[str, Any] = {
+        "null": pack_log(chance[None]),
+        "reach": pack_log((visible / rows.sum())[None]),
+        "share": pack_log(share[None]),
+        "anchors": pack_index(strongest(both, passed, TOP_ANCHORS)[None]),
+        "anchor_count": pack_index(passed.sum(-1)[None]),
+        "peak": pack_log(peak[None]),
+        "peak_key": pack_index(known.argmax(-1)[None]),
+        "single_heads": None,
+        "range": {"share": float(np.nanmax(share)), "head": float(peak.max())},
+    }
+    if len(groups) > 1:
+        of_group = np.where(rows > 0, rows, np.nan)[:, None, None]
+        shares = columns.mean(2) / of_group  # (group, layer, key)
+        scene["from"] = {"names": groups, "share": pack_log(shares[None], "uint8")}
+    if text_size(mass.size, "uint8") <= _HEAVY:
+        anchors = strongest(received, rule.passes(received), TOP_HEAD_ANCHORS)
+        scene["single_heads"] = {
+            "kept": [0],
+            "share": pack_log(mass[None], "uint8"),
+            "anchors": pack_index(anchors[None]),
+        }
+    return scene

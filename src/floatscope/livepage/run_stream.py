@@ -1,0 +1,107 @@
+"""A run from its request to its last line: what a branch takes from the run it left, what is kept of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from ..errors import FloatscopeError
+from . import messages, prompts
+from .answers import line_of, told_of
+from .changed import changed
+from .host import ModelHost, Refused
+from .limits import LIMITS
+from .messages import plain
+from .runs import Kept, Runs, without_text
+
+
+def wanted_of(asked: messages.Run, runs: Runs) -> dict[str, Any]:
+    """The whole request: model, prompt and sampler of a branch are those of its origin, whose touches it
+    has, too. Unknown runs and steps raise KeyError."""
+    wanted = plain(asked)
+    if asked.origin is None:
+        return wanted
+    origin = runs[asked.origin.run]
+    if asked.model not in (None, origin.model):
+        raise Refused(400, "usage", "a branch stays in its model", "Leave model out.", "model")
+    if asked.origin.step >= origin.steps:
+        raise KeyError(asked.origin.step)
+    before = origin.job()
+    own = [{"step": asked.origin.step, **touch} for touch in wanted.get("touches", [])]
+    touches = [*before["touches"], *own]
+    if len(touches) > LIMITS["touches"]:
+        raise Refused(400, "limit", "too many touches", "Begin a new run.", "touches")
+    given = {"prompt": before["prompt"], "sampler": before["sampler"]}
+    return {**given, **wanted, "model": origin.model, "touches": touches}
+
+
+def difference(runs: Runs, run: str, origin: str, step: int) -> dict[str, Any]:
+    return changed(runs.trace(origin), runs.trace(run), origin, step)
+
+
+async def streamed(
+    host: ModelHost, runs: Runs, wanted: dict[str, Any]
+) -> AsyncGenerator[bytes, None]:
+    """Its lines. Closing this ends the run."""
+    run, path = runs.new()
+    layout = host.facts.get("layout") or prompts.layout_of(host.spec)
+    prompt = prompts.settled(wanted["prompt"], layout)
+    touches, origin = wanted.get("touches", []), wanted.get("from")
+    job = {"kind": "run", "prompt": prompt, "sampler": wanted.get("sampler")}
+    job |= {"touches": touches, "path": str(path)}
+    begun: dict[str, Any] = {}
+    try:
+        async with aclosing(host.events(job)) as events:
+            async for event in events:
+                if isinstance(event, bytes):  # a step: it goes as it came
+                    yield b'{"run":"%s",' % run.encode() + event[1:] + b"\n"
+                    continue
+                event = {**event, "run": run}
+                event.pop("job", None)
+                if event["event"] == "started":
+                    said = zip(touches, event["touches"], strict=True)
+                    touches = [{**without_text(touch), "text": text} for touch, text in said]
+                    event |= {"model": host.id, "prompt": prompt, "touches": touches}
+                    event["from"] = origin
+                    begun = event
+                elif event["event"] == "done":
+                    event |= await _kept(host, runs, path, begun, event)
+                yield line_of(event)
+    except Refused as refused:
+        yield line_of({"event": "error", "run": run, "error": refused.error})
+    except FloatscopeError as error:
+        yield line_of({"event": "error", "run": run, "error": told_of(error)})
+    except Exception as error:  # a bug of ours: said, so that the page does not wait
+        told = {"kind": "internal", "message": type(error).__name__, "remedy": "Run it again."}
+        yield line_of({"event": "error", "run": run, "error": told})
+
+
+async def _kept(
+    host: ModelHost, runs: Runs, path: Path, begun: dict[str, Any], done: dict[str, Any]
+) -> dict[str, Any]:
+    """A finished run joins the others; what the page is told of that."""
+    run, origin = done["run"], begun["from"]
+    known = {name: begun[name] for name in ("prompt", "sampler", "touches", "code")}
+    known |= {name: done[name] for name in ("answer", "steps", "seconds", "bytes")}
+    known |= {name: host.facts[name] for name in ("name", "fingerprint")}
+    kept = Kept(
+        run=run,
+        model=host.id,
+        spec=host.spec,
+        options=host.options,
+        title=begun["scene"]["title"],
+        origin=origin,
+        path=path,
+        **known,
+    )
+    dropped = runs.keep(kept)
+    what_changed = None
+    if origin is not None and origin["run"] not in dropped:
+        try:
+            args = (runs, run, origin["run"], origin["step"])
+            what_changed = await asyncio.to_thread(difference, *args)
+        except (KeyError, FloatscopeError):  # the origin was forgotten meanwhile
+            what_changed = None
+    row = kept.row()
+    return {"changed": what_changed, "dropped": dropped, "state": row["state"], "history": row}

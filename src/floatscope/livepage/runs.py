@@ -1,0 +1,134 @@
+"""Finished runs, kept for as long as the server runs: each a saved trace in a temporary folder.
+
+There is room for so many, and so many bytes; the oldest go first, and it is said which. A run outlives the
+worker that made it.
+"""
+
+import shutil
+import tempfile
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ..report.catalogue import Catalogue
+from ..trace import Trace
+
+MOST_RUNS, MOST_BYTES = 64, 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is known of a run beside its trace."""
+
+    run: str
+    model: str  # its id on this page
+    spec: str
+    options: Mapping[str, Any]
+    name: str
+    fingerprint: str
+    title: str
+    prompt: Mapping[str, Any]
+    sampler: Mapping[str, Any]
+    touches: list[dict[str, Any]]  # each with its step and a sentence
+    code: Mapping[str, Any]
+    origin: Mapping[str, Any] | None
+    answer: str
+    steps: int
+    seconds: float
+    bytes: int
+    path: Path
+    at: float = field(default_factory=time.time)
+
+    def job(self) -> dict[str, Any]:
+        """What a worker needs to come back to it."""
+        touches = [without_text(touch) for touch in self.touches]
+        sampler = {key: self.sampler[key] for key in ("name", "settings")}
+        return {
+            "prompt": dict(self.prompt),
+            "sampler": sampler,
+            "touches": touches,
+            "path": str(self.path),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """The address of this run alone: a branch needs no parent, its touches are complete."""
+        job = self.job()
+        run = {"fingerprint": self.fingerprint, "model": self.spec, "prompt": job["prompt"]}
+        run |= {"sampler": job["sampler"], "touches": job["touches"], "from": None}
+        return {"v": 1, "runs": [run], "view": {}}
+
+    def row(self) -> dict[str, Any]:
+        """Of the history."""
+        names = (
+            "run model name fingerprint title prompt sampler touches answer steps seconds at bytes"
+        )
+        shown = {name: getattr(self, name) for name in names.split()}
+        return {**shown, "from": self.origin, "state": self.state()}
+
+
+def without_text(touch: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in touch.items() if key != "text"}
+
+
+class Runs:
+    def __init__(self, title: str, most: int = MOST_RUNS, most_bytes: int = MOST_BYTES) -> None:
+        self.most, self.most_bytes, self.dropped = most, most_bytes, 0
+        self._folder: Path | None = None
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._numbers = count(1)
+        self.catalogue = Catalogue(title, [], self.trace)
+
+    def new(self) -> tuple[str, Path]:
+        """A name for a run, and where its trace goes."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="floatscope-live-"))
+            # Also where nobody closes it: a notebook that is restarted.
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        run = f"r{next(self._numbers)}"
+        return run, self._folder / f"{run}.zarr"
+
+    def __getitem__(self, run: str) -> Kept:
+        return self._kept[run]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def trace(self, run: str) -> Trace:
+        """Its arrays are read when they are asked for."""
+        return Trace.load(self._kept[run].path, lazy=True)
+
+    def keep(self, run: Kept) -> list[str]:
+        """Which runs had to go for it."""
+        self._kept[run.run] = run
+        gone = []
+        while len(self._kept) > 1 and (len(self) > self.most or self.bytes > self.most_bytes):
+            gone.append(next(iter(self._kept)))
+            self.forget(gone[-1:])
+        self.dropped += len(gone)
+        self.catalogue.show(list(self._kept))
+        return gone
+
+    def forget(self, runs: Iterable[str]) -> list[str]:
+        known = [run for run in dict.fromkeys(runs) if run in self._kept]
+        for run in known:
+            shutil.rmtree(self._kept.pop(run).path, ignore_errors=True)
+        self.catalogue.show(list(self._kept))
+        return known
+
+    @property
+    def bytes(self) -> int:
+        return sum(run.bytes for run in self._kept.values())
+
+    def history(self) -> dict[str, Any]:
+        rows = [run.row() for run in reversed(self._kept.values())]
+        kept = {"runs": len(self), "bytes": self.bytes}
+        return {"runs": rows, "dropped": self.dropped, "kept": kept}
+
+    def close(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,173 @@
+"""What a hand on the page does, as the interventions of this package: a branch is a decoding under them.
+
+So a branch is the very thing that a few lines of Python give. A touch at step t leaves every step before t
+as it was; a token is set after step t's forward, attention is changed from that forward on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import UsageError
+from ..instrument import Model
+from ..interventions.base import Intervention, Together
+from ..interventions.head_outputs import HeadMeans
+from ..interventions.library.ablate_heads import AblateHeads
+from ..interventions.library.cut_edges import CutEdges
+from ..interventions.library.force_token import ForceToken
+from ..interventions.library.mask_tokens import MaskTokens
+from ..interventions.library.mask_values import MaskValues
+from ..interventions.library.remasked import Remasked
+from ..sequences.prompt import Encoded
+
+_SAID = {  # regions that are no names of a prompt's parts
+    "predicting": "the rows that predict",
+    "masked": "the masked positions",
+    "revealed": "the revealed positions",
+    "answer": "the answer's positions",
+    "gold": "the gold passage",
+}
+_MEAN = "reference=fs.HeadMeans.of(model, [prompt])"
+
+
+@dataclass(frozen=True)
+class Touched:
+    """One touch: what is put in force, and how it is said in a sentence and in Python."""
+
+    parts: tuple[Intervention, ...]
+    text: str
+    code: tuple[str, ...]
+
+
+def touched(
+    model: Model, prompt: Encoded, touches: Sequence[Mapping[str, Any]], length: int
+) -> list[Touched]:
+    """Every touch as interventions; positions count prompt and answer together."""
+    return [_Reader(model, prompt, length).read(touch) for touch in touches]
+
+
+def together(every: Sequence[Touched]) -> Intervention | None:
+    """All of them at once, in order; None where there is none."""
+    parts = tuple(part for one in every for part in one.parts)
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return Together(parts)
+
+
+class _Reader:
+    def __init__(self, model: Model, prompt: Encoded, length: int) -> None:
+        self.model, self.prompt, self.start = model, prompt, len(prompt.ids)
+        self.length = length
+
+    def read(self, touch: Mapping[str, Any]) -> Touched:
+        kind, step = str(touch["kind"]), int(touch["step"])
+        parts, text = getattr(self, f"_{kind}")(touch, step)
+        for part in parts:
+            part.check(self.model)
+        return Touched(tuple(parts), text, tuple(code_of(part) for part in parts))
+
+    def _force(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
+        (place,) = self._answers([touch["position"]], "force")
+        part = ForceToken(place, int(touch["token"]), step)
+        part.check(self.model)
+        (word,) = self.model.token_texts([part.token])
+        if not self.model.is_diffusion:
+            part = replace(part, step=None)
+        return [part], f"after step {step}, answer position {place} is {word!r}"
+
+    def _remask(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
+        places = self._answers(touch["positions"], "remask")
+        text = f"after step {step}, {_listed('answer position', places)} masked again"
+        return [Remasked(places, step)], text
+
+    def _ablate(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
+        heads = tuple((int(layer), int(head)) for layer, head in touch["heads"])
+        part = AblateHeads(heads, "zero", slice(step, None))
+        part.check(self.model)
+        if touch.get("to") == "mean":
+            part = replace(part, to="mean", reference=HeadMeans.of(self.model, [self.prompt]))
+        named = ", ".join(f"layer {layer} head {head}" for layer, head in heads[:12])
+        named += " …" if len(heads) > 12 else ""
+        what = "says its mean over the prompt" if part.to == "mean" else "says nothing"
+        return [part], f"from step {step}, {named} {what}"
+
+    def _hide(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
+        parts = [MaskTokens(**where) for where in self._keys(touch, step)]
+        return list(parts), f"from step {step}, {self._said(touch)} hidden{_where(touch)}"
+
+    def _value(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
+        to = str(touch.get("to", "zero"))
+        parts = [MaskValues(**where, to=to) for where in self._keys(touch, step)]
+        what = "without its value" if to == "zero" else "with the mean value"
+        return list(parts), f"from step {step}, {self._said(touch)} {what}{_where(touch)}"
+
+    def _cut(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
+        queries, keys = tuple(touch["queries"]), tuple(touch["keys"])
+        known = {*self.prompt.names, "answer", "masked", "revealed", "gold", "predicting"}
+        for name in (*queries, *keys):
+            if name not in known:
+                raise UsageError(
+                    f"cut: no region {name!r:.60}", f"There are: {', '.join(sorted(known))}."
+                )
+        part = CutEdges(
+            **_chosen(touch), steps=slice(step, None), queries=queries, keys=keys, control=None
+        )
+        rows = (_SAID.get(name, name) for name in queries)
+        said = f"{' and '.join(rows)} do not see {' and '.join(_SAID.get(k, k) for k in keys)}"
+        return [part], f"from step {step}, {said}{_where(touch)}"
+
+    # Positions
+
+    def _answers(self, positions: Sequence[int], what: str) -> list[int]:
+        """Places in the answer, from 0."""
+        for position in positions:
+            if not self.start <= position < self.start + self.length:
+                raise UsageError(
+                    f"{what}: position {position} is not one of the answer's, "
+                    f"{self.start}–{self.start + self.length - 1}",
+                    "Choose a position behind the prompt.",
+                )
+        return sorted({int(p) - self.start for p in positions})
+
+    def _keys(self, touch: Mapping[str, Any], step: int) -> list[dict[str, Any]]:
+        """Of a masking: the prompt's positions, and the answer's, which go by another name."""
+        every, size = [int(p) for p in touch["positions"]], self.start + self.length
+        if max(every) >= size:
+            raise UsageError(
+                f"{touch['kind']}: position {max(every)} of {size}", "Choose one that is there."
+            )
+        common = {**_chosen(touch), "steps": slice(step, None)}
+        asked = sorted({p for p in every if p < self.start})
+        own = sorted({p - self.start for p in every if p >= self.start})
+        some = [common | {"positions": asked}] if asked else []
+        return some + (
+            [common | {"regions": tuple(f"answer {place}" for place in own)}] if own else []
+        )
+
+    def _said(self, touch: Mapping[str, Any]) -> str:
+        return _listed("position", sorted({int(p) for p in touch["positions"]}))
+
+
+def code_of(part: Intervention) -> str:
+    """The call that makes it, where `model` and `prompt` are there."""
+    if isinstance(part, AblateHeads) and part.reference is not None:
+        return f"fs.{replace(part, reference=None).describe()[:-1]}, {_MEAN})"
+    return f"fs.{part.describe()}"
+
+
+def _chosen(touch: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: touch.get(name) for name in ("layers", "heads")}
+
+
+def _where(touch: Mapping[str, Any]) -> str:
+    said = [
+        f"{name} {', '.join(map(str, touch[name]))}"
+        for name in ("layers", "heads")
+        if touch.get(name) is not None
+    ]
+    return f" in {' and '.join(said)}" if said else ""
+
+
+def _listed(what: str, numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:12])) + (" …" if len(numbers) > 12 else "")
+    return f"{what}{'s' if len(numbers) > 1 else ''} {shown}"

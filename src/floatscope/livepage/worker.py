@@ -1,0 +1,159 @@
+"""The process that holds a model: it hears of a job, does it, and says what came of it; one at a time.
+
+Both ways the pipe carries lines of JSON. A run is ended between two steps when it is told so. Whatever goes
+wrong is said with a remedy, and the process goes on; if it dies, `host` starts another.
+"""
+
+import json
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ..errors import FloatscopeError
+from .prompts import layout_of
+
+Job = dict[str, Any]
+CANCEL = "cancel"  # the number of a job
+END = "end"  # nobody listens any more
+SHARE = "share"  # how many models are at work on this machine
+
+
+class Cancelled(Exception):
+    """The job is not wanted any more."""
+
+
+class _Ended(Exception):
+    """None is."""
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
+
+
+def begin(
+    pipe: Connection, spec: str, options: dict[str, Any], environment: dict[str, str]
+) -> None:
+    """Where a worker process begins: load the model, then work until the pipe ends."""
+    os.environ.update(environment)  # a server's children have its surroundings, not those of today
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to hear
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    warnings.simplefilter("ignore")
+
+    def load() -> Any:
+        from transformers.utils import logging
+
+        from ..instrument import load
+        from ..registry import load_plugin
+
+        logging.set_verbosity_error()  # what matters is said on the page
+        rest = dict(options)
+        for plugin in rest.pop("plugins", ()):
+            load_plugin(plugin)
+        return load(spec, **rest)
+
+    work(pipe, load, layout_of(spec))
+    os._exit(0)  # threads of libraries do not hold it up
+
+
+def _die_with_parent() -> None:
+    from multiprocessing import connection, parent_process
+
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
+    """The same in a thread of a notebook, whose model is there already."""
+    with suppress(EOFError, OSError, _Ended), closing(pipe):  # nobody listens any more
+        try:
+            from . import jobs
+
+            model = load()
+            facts = jobs.facts(model, layout)
+        except BaseException as error:
+            pipe.send_bytes(encoded({"event": "failed", **said(error)}))
+            return
+        pipe.send_bytes(encoded({"event": "ready", "facts": facts}))
+        while True:
+            job: Job = json.loads(pipe.recv_bytes())
+            if END in job:
+                return
+            if "kind" in job:  # what else there may be is for a job that has ended meanwhile
+                _do(pipe, model, job)
+
+
+def _do(pipe: Connection, model: Any, job: Job) -> None:
+    from . import jobs
+
+    number = job["job"]
+
+    def tell(message: Mapping[str, Any]) -> None:
+        pipe.send_bytes(encoded({**message, "job": number}))
+        while pipe.poll():
+            heard = json.loads(pipe.recv_bytes())
+            jobs.share_cores(heard.get(SHARE))
+            if heard.get(CANCEL) == number:
+                raise Cancelled
+            if END in heard:
+                raise _Ended
+
+    jobs.share_cores(job.get(SHARE))
+    try:
+        answer = jobs.JOBS[job["kind"]](model, job, tell)
+    except Cancelled:
+        answer = {"event": "cancelled"}
+    except _Ended:
+        raise
+    except BaseException as error:
+        answer = {"event": "error", **said(error)}
+        if not isinstance(error, Exception):
+            pipe.send_bytes(encoded({**answer, "job": number}))
+            raise
+    pipe.send_bytes(encoded({**answer, "job": number}))
+
+
+def said(error: BaseException) -> dict[str, Any]:
+    """An error as the page is told of it: never a traceback."""
+    if isinstance(error, FloatscopeError):
+        return {"error": {"kind": "usage", "message": error.what, "remedy": error.remedy}}
+    if out_of_memory(error):
+        return {"error": memory_error(f"out of memory: {_line(error)}")}
+    return {
+        "error": {
+            "kind": "internal",
+            "message": f"{type(error).__name__}: {_line(error)}".removesuffix(": "),
+            "remedy": "The model is still there: try again, or another prompt or sampler.",
+        }
+    }
+
+
+def memory_error(message: str) -> dict[str, str]:
+    remedy = (
+        "Lower the length, use fewer or shorter passages, or a smaller model or dtype "
+        "(--model, --dtype); close what else uses memory."
+    )
+    return {"kind": "memory", "message": message, "remedy": remedy}
+
+
+def out_of_memory(error: BaseException) -> bool:
+    name = type(error).__name__
+    words = str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or name == "OutOfMemoryError"
+        or (
+            isinstance(error, RuntimeError)
+            and ("can't allocate memory" in words or "not enough memory" in words)
+        )
+    )
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300].encode("utf-8", "replace").decode()

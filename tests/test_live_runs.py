@@ -1,0 +1,398 @@
+"""Runs of the live page: what streams is what the trace holds, a branch is the intervention, code repeats."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+import floatscope as fs
+from floatscope.livepage.limits import KEEP
+from floatscope.report.codec import unpack
+from floatscope.report.pack import scene_of
+
+PROMPT = {"question": "Who has a cat?", "passages": ["Ann has a dog.", "Bo has a cat."], "gold": 1}
+SAMPLERS = {
+    "LLaDA": {"name": "confidence", "settings": {"length": 8, "steps": 6}},
+    "Llama": {"name": "autoregressive", "settings": {"length": 6, "stop_at_eos": False}},
+}
+
+
+@pytest.fixture(scope="module")
+def page(models):
+    """Two tiny models behind one page, in this process."""
+    from floatscope.livepage.notebook import live
+
+    with live(models["LLaDA"], models["Llama"]) as shown:
+        from live_client import Client
+
+        yield Client(shown._server).ready()
+
+
+@pytest.fixture(scope="module")
+def first(page):
+    """A finished run of each model: its events."""
+    return {
+        name: page.run({"model": f"m{i}", "prompt": PROMPT, "sampler": SAMPLERS[name]})
+        for i, name in enumerate(SAMPLERS)
+    }
+
+
+def traced(model, sampler, change=None):
+    prompt = fs.Prompt.rag(PROMPT["question"], PROMPT["passages"], gold=1)
+    if change is None:
+        return model.trace(prompt, sampler, keep=KEEP)
+    with change(model):
+        return model.trace(prompt, sampler, keep=KEEP)
+
+
+def samplers():
+    return {
+        "LLaDA": fs.Confidence(length=8, steps=6),
+        "Llama": fs.Autoregressive(length=6, stop_at_eos=False),
+    }
+
+
+def answer_ids(trace):
+    return trace.canvas.values[-1, int(trace.info["prompt_length"]) :].tolist()
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_stream_is_the_trace(first, models, name):
+    started, *steps, done = first[name]
+    trace = traced(models[name], samplers()[name])
+    scene, header = scene_of(trace), started["scene"]
+    assert [e["event"] for e in first[name]] == ["started", *["step"] * trace.n_steps, "done"]
+    for same in ("format", "example", "title", "prompt_length", "gold", "layers", "heads", "rule"):
+        assert header[same] == scene[same]
+    assert unpack(header["region"]).tolist() == unpack(scene["region"]).tolist()
+    vocabulary, classes = [], []
+    mass = trace.mass.transpose("step", "layer", "head", "key").values
+    size = mass.shape[-1]
+    for t, step in enumerate(steps):
+        vocabulary += step["words"]
+        classes += step["new_classes"]
+        part = step["scene"]
+        words = [vocabulary[i] if i >= 0 else None for i in unpack(part["canvas"])[0]]
+        whole = [scene["vocabulary"][i] if i >= 0 else None for i in unpack(scene["canvas"])[t]]
+        assert words[:size] == whole and set(words[size:]) <= {None}
+        kinds = [classes[i] for i in unpack(part["class"])[0]]
+        assert kinds[:size] == trace.data["token_class"].values[t].tolist()
+        for one in ("share", "null", "reach", "peak"):
+            np.testing.assert_allclose(
+                unpack(part[one])[0][..., :size], unpack(scene[one])[t], rtol=1e-3, err_msg=one
+            )
+        np.testing.assert_array_equal(
+            unpack(part["anchors"])[0], unpack(scene["anchors"])[t], err_msg="anchors"
+        )
+        np.testing.assert_allclose(
+            unpack(part["single_heads"]["share"])[0][..., :size], mass[t], rtol=0.05, atol=1e-5
+        )
+        moved = {(key, kind) for key, kind, _, _ in step["changes"]}
+        expected = trace.change.values[t]
+        assert moved == {(int(k), int(expected[k])) for k in np.flatnonzero(expected)}
+        p = unpack(part["confidence"])[0][:size]
+        np.testing.assert_allclose(p, trace.confidence.values[t], atol=0.003)
+    assert done["result_ids"] == answer_ids(trace) and done["answer"] == trace.text
+
+
+TOUCHES = {
+    "LLaDA": [
+        ([{"kind": "force", "position": 2, "token": 65}], lambda m, p: fs.ForceToken(2, 65, 2)),
+        ([{"kind": "remask", "positions": [0, 1]}], lambda m, p: fs.Remasked([0, 1], 2)),
+        (
+            [{"kind": "ablate", "heads": [[1, 2], [0, 0]]}],
+            lambda m, p: fs.AblateHeads(((1, 2), (0, 0)), steps=slice(2, None)),
+        ),
+        (
+            [{"kind": "ablate", "heads": [[1, 2]], "to": "mean"}],
+            lambda m, p: fs.AblateHeads(((1, 2),), "mean", slice(2, None), fs.HeadMeans.of(m, [p])),
+        ),
+        (
+            [{"kind": "hide", "positions": [-9, -8], "layers": [0, 1], "heads": [1]}],
+            lambda m, p: fs.MaskTokens(
+                [0, 1], [1], slice(2, None), positions=[len(m.encode(p).ids) - n for n in (9, 8)]
+            ),
+        ),
+        (
+            [{"kind": "hide", "positions": [3]}],
+            lambda m, p: fs.MaskTokens(steps=slice(2, None), regions=("answer 3",)),
+        ),
+        (
+            [{"kind": "value", "positions": [-4], "to": "mean"}],
+            lambda m, p: fs.MaskValues(
+                steps=slice(2, None), positions=[len(m.encode(p).ids) - 4], to="mean"
+            ),
+        ),
+        (
+            [{"kind": "cut", "queries": ["answer"], "keys": ["gold"]}],
+            lambda m, p: fs.CutEdges(steps=slice(2, None), queries=("answer",), keys=("gold",)),
+        ),
+        (
+            [
+                {"kind": "force", "position": 2, "token": 65},
+                {"kind": "hide", "positions": [2]},
+            ],
+            lambda m, p: fs.Together(
+                (
+                    fs.ForceToken(2, 65, 2),
+                    fs.MaskTokens(steps=slice(2, None), regions=("answer 2",)),
+                )
+            ),
+        ),
+    ],
+    "Llama": [
+        ([{"kind": "force", "position": 2, "token": 65}], lambda m, p: fs.ForceToken(2, 65)),
+        (
+            [{"kind": "ablate", "heads": [[1, 2]]}, {"kind": "hide", "positions": [-3, 1]}],
+            lambda m, p: fs.Together(
+                (
+                    fs.AblateHeads(((1, 2),), steps=slice(2, None)),
+                    fs.MaskTokens(steps=slice(2, None), positions=[len(m.encode(p).ids) - 3]),
+                    fs.MaskTokens(steps=slice(2, None), regions=("answer 1",)),
+                )
+            ),
+        ),
+    ],
+}
+
+
+def placed(touches, start):
+    """Positions of the cases count from the answer; those of the page from the prompt's first."""
+    moved = []
+    for touch in touches:
+        one = dict(touch)
+        if "position" in one:
+            one["position"] += start
+        if "positions" in one:
+            one["positions"] = [start + p for p in one["positions"]]
+        moved.append(one)
+    return moved
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [(name, i) for name, cases in TOUCHES.items() for i in range(len(cases))]
+)
+def test_a_branch_is_the_intervention_token_by_token(page, first, models, name, case, monkeypatch):
+    touches, make = TOUCHES[name][case]
+    model, origin = models[name], first[name][0]["run"]
+    prompt = fs.Prompt.rag(PROMPT["question"], PROMPT["passages"], gold=1)
+    start = len(model.encode(prompt).ids)
+    request = {"from": {"run": origin, "step": 2}, "touches": placed(touches, start)}
+    started, *_, done = page.run(request)
+    assert done["event"] == "done", done
+    expected = traced(model, samplers()[name], make(model, prompt))
+    plain = traced(model, samplers()[name])
+    assert done["result_ids"] == answer_ids(expected)
+    assert all(touch["step"] == 2 and touch["text"] for touch in started["touches"])
+    assert started["from"] == {"run": origin, "step": 2} and done["steps"] == expected.n_steps
+    # What changed, against the two traces themselves.
+    changed = done["changed"]
+    was, now = answer_ids(plain), answer_ids(expected)
+    differ = [start + i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a != b]
+    assert [one["position"] for one in changed["tokens"]] == differ
+    assert changed["answer"] == {
+        "was": plain.text,
+        "is": expected.text,
+        "same": plain.text == expected.text,
+    }
+    gap = np.abs(plain.mass - expected.mass).sum("key").transpose("step", "layer", "head") / 2
+    np.testing.assert_allclose(
+        changed["attention"]["distance"], gap.mean(["layer", "head"])[2:], rtol=1e-4, atol=1e-7
+    )
+    assert (plain.canvas.values[:3] == expected.canvas.values[:3]).all()
+    # The lines that the page gives repeat it.
+    code = page.post("python", {"run": done["run"]})["code"]
+    assert f"model = fs.load({model.name!r})" in code
+    if case != len(TOUCHES[name]) - 1:  # once for each model it is loaded, as the lines say
+        monkeypatch.setattr(fs, "load", lambda name: model)
+    scope = {}
+    exec(code, scope)
+    np.testing.assert_array_equal(scope["trace"].canvas, expected.canvas)
+    assert scope["trace"].interventions == expected.interventions
+    page.post("forget", {"runs": [done["run"]]})
+
+
+def test_a_branch_of_a_branch_keeps_what_was_touched(page, first):
+    origin, start = first["LLaDA"][0]["run"], first["LLaDA"][0]["scene"]["prompt_length"]
+    force = {"kind": "force", "position": start + 2, "token": 65}
+    one = page.run({"from": {"run": origin, "step": 1}, "touches": [force]})
+    back = {"kind": "remask", "positions": [start + 2]}
+    two = page.run({"from": {"run": one[0]["run"], "step": 3}, "touches": [back]})
+    assert [t["kind"] for t in two[0]["touches"]] == ["force", "remask"]
+    assert [t["step"] for t in two[0]["touches"]] == [1, 3]
+    canvas = [unpack(step["scene"]["canvas"])[0][start + 2] for step in two[1:-1]]
+    assert unpack(two[5]["scene"]["masked"])[0][start + 2] == 1 and len(canvas) == 6
+    # The address of a branch is complete: on another page it gives the same.
+    state = two[-1]["state"]
+    again = page.post("state", state)
+    assert again["missing"] == []
+    repeated = page.run(again["runs"][0])
+    assert repeated[-1]["result_ids"] == two[-1]["result_ids"]
+    elsewhere = json.loads(json.dumps(state))
+    elsewhere["runs"][0]["fingerprint"] = "0" * 16
+    missing = page.post("state", elsewhere)
+    assert missing["runs"] == [None] and "--model" in missing["missing"][0]["remedy"]
+
+
+def test_samplers_that_draw_branch_from_what_they_drew(page, models):
+    """The steps before a touch draw what they drew; so do those after it, with other logits."""
+    model = models["LLaDA"]
+    settings = {"length": 8, "steps": 12, "temperature": 1.0, "seed": 3}
+    plain = page.run(
+        {
+            "model": "m0",
+            "prompt": {"text": "Hi there"},
+            "sampler": {"name": "remask", "settings": settings},
+        }
+    )
+    start = plain[0]["scene"]["prompt_length"]
+    branch = page.run(
+        {
+            "from": {"run": plain[0]["run"], "step": 4},
+            "touches": [{"kind": "force", "position": start + 1, "token": 70}],
+        }
+    )
+    sampler = fs.Remask(**settings)
+    with fs.ForceToken(1, 70, 4)(model):
+        expected = model.generate("Hi there", sampler)
+    assert branch[-1]["result_ids"] == expected.answer_ids
+    assert branch[-1]["changed"]["first"] == 5
+    for one, other in zip(plain[1:6], branch[1:6], strict=True):
+        assert one["scene"]["canvas"]["data"] == other["scene"]["canvas"]["data"]
+
+
+# Closer
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("touch", [None, "ablate"])
+def test_candidates_and_patterns_are_those_of_the_step(page, first, models, name, touch):
+    model, step = models[name], 3
+    run, change = first[name][0]["run"], None
+    if touch:
+        change = fs.AblateHeads(((1, 2),), steps=slice(1, None))
+        touches = [{"kind": "ablate", "heads": [[1, 2]]}]
+        run = page.run({"from": {"run": run, "step": 1}, "touches": touches})[0]["run"]
+    trace = traced(model, samplers()[name], change)
+    position = int(np.flatnonzero(trace.change.values[step] == 1)[0])  # revealed by this step
+    found = page.post("candidates", {"run": run, "step": step, "position": position})
+    best, token = found["candidates"][0], int(trace.canvas.values[step + 1, position])
+    assert found["masked"] and best["id"] == token and len(found["candidates"]) == 5
+    np.testing.assert_allclose(best["p"], trace.confidence.values[step, position], rtol=1e-4)
+    assert [one["p"] for one in found["candidates"]] == found["layers"][-1]["p"]
+    assert len(found["layers"]) == model.n_layers
+    # A pattern's column means are the mass that the trace holds.
+    pattern = page.post("pattern", {"run": run, "step": step, "layer": 1, "head": 3})
+    matrix = unpack(pattern["pattern"])
+    np.testing.assert_allclose(matrix.sum(-1), 1, rtol=2e-3)
+    mass = trace.mass.transpose("step", "layer", "head", "key").values[step, 1, 3]
+    np.testing.assert_allclose(matrix.mean(0), mass[: len(matrix)], rtol=3e-3, atol=1e-6)
+    row = page.post("pattern", {"run": run, "step": step, "layer": 1, "head": 3, "row": position})
+    np.testing.assert_allclose(unpack(row["row"]), matrix[position - model.shift], rtol=2e-3)
+    if not touch:
+        exact = model.pattern(trace, step=step, layer=1, head=3)
+        np.testing.assert_allclose(matrix, exact, rtol=2e-3, atol=1e-6)
+        lens = traced_lens(model, samplers()[name])
+        tokens = lens.isel(step=step, key=position)
+        assert [one["best"]["id"] for one in found["layers"]] == tokens.values.tolist()
+    assert not model.edits
+
+
+def traced_lens(model, sampler):
+    prompt = fs.Prompt.rag(PROMPT["question"], PROMPT["passages"], gold=1)
+    trace = model.trace(prompt, sampler, keep=["lens"])
+    return trace.data["lens_token"].transpose("step", "layer", "key")
+
+
+# Kept
+
+
+def test_runs_are_kept_shown_and_taken_away(page, first, models):
+    run = first["LLaDA"][0]["run"]
+    scene = page.get(f"scene/{run}")
+    trace = traced(models["LLaDA"], samplers()["LLaDA"])
+    assert scene == json.loads(json.dumps(scene_of(trace, budget=8_000_000, fetched=True)))
+    assert page.get(f"scene/{run}/heads/2")["kept"] == [2]
+    assert page.get(f"scene/{run}/head/1/2")["share"]["shape"][:3] == [6, 1, 1]
+    index = page.get("index")
+    assert {s["id"] for e in index["examples"] for s in e["scenes"]} >= {run}
+    row = next(r for r in page.get("history")["runs"] if r["run"] == run)
+    assert row["answer"] == trace.text and row["sampler"]["text"] == samplers()["LLaDA"].describe()
+    alike = page.get(f"compare/{run}/{run}")
+    assert alike["tokens"] == alike["order"] == [] and alike["first"] is None
+    assert alike["answer"]["same"] and set(alike["attention"]["distance"]) == {0.0}
+    short = {"name": "confidence", "settings": {"length": 1}}
+    other = page.run({"model": "m0", "prompt": {"text": "Hi"}, "sampler": short})[0]["run"]
+    status, refused = page.ask("GET", f"compare/{run}/{other}")
+    assert status == 400 and "different prompts" in refused["error"]["message"]
+    archive = zipfile.ZipFile(io.BytesIO(page.get(f"trace/{run}")))
+    assert f"{run}.zarr/zarr.json" in archive.namelist()
+    html = page.ask("POST", "export", {"runs": [run, first["Llama"][0]["run"]]})[1].decode()
+    assert html.startswith("<!doctype html>") and html.count('"share":{') >= 2
+    assert "connect-src" not in html and "http://" not in html.split("</style>")[0]
+
+
+def test_a_saved_trace_opens(page, first, tmp_path, models):
+    run = first["Llama"][0]["run"]
+    zipfile.ZipFile(io.BytesIO(page.get(f"trace/{run}"))).extractall(tmp_path)
+    loaded = fs.Trace.load(tmp_path / f"{run}.zarr")
+    expected = traced(models["Llama"], samplers()["Llama"])
+    np.testing.assert_allclose(loaded.mass, expected.mass, rtol=1e-6)
+
+
+def test_a_branch_may_only_leave_from_where_it_was(page, first):
+    run = first["Llama"][0]["run"]
+    start = first["Llama"][0]["scene"]["prompt_length"]
+    wrong = [
+        ({"from": {"run": "r999", "step": 0}}, 404),
+        ({"from": {"run": run, "step": 99}}, 404),
+        ({"from": {"run": run, "step": 0}, "model": "m0"}, 400),
+    ]
+    for body, status in wrong:
+        assert page.ask("POST", "run", body)[0] == status
+    refused = [
+        {"kind": "remask", "positions": [start]},  # a causal model has no mask
+        {"kind": "force", "position": start + 4, "token": 65},  # another step's position
+        {"kind": "force", "position": 0, "token": 65},
+        {"kind": "force", "position": start + 1, "token": 999_999},
+        {"kind": "ablate", "heads": [[99, 0]]},
+        {"kind": "hide", "positions": [5000]},
+        {"kind": "cut", "queries": ["nobody"], "keys": ["question"]},
+    ]
+    for touch in refused:
+        (error,) = page.run({"from": {"run": run, "step": 1}, "touches": [touch]})
+        assert error["event"] == "error" and error["error"]["kind"] == "usage"
+        assert error["error"]["remedy"]
+
+
+@pytest.fixture
+def small(llada):
+    from floatscope.livepage.notebook import live
+
+    with live(llada) as shown:
+        yield shown
+
+
+def test_the_oldest_runs_make_room_and_it_is_said(small):
+    from live_client import Client
+
+    page = Client(small._server).ready()
+    small._server.page.runs.most = 2
+    ask = {
+        "model": "m0",
+        "prompt": {"text": "Hi"},
+        "sampler": {"name": "confidence", "settings": {"length": 1}},
+    }
+    ends = [page.run(ask)[-1] for _ in range(3)]
+    assert [end["dropped"] for end in ends] == [[], [], ["r1"]]
+    history = page.get("history")
+    assert [row["run"] for row in history["runs"]] == ["r3", "r2"] and history["dropped"] == 1
+    status, gone = page.ask("GET", "scene/r1")
+    assert status == 404 and "history" in gone["error"]["remedy"]
+    assert small.url in small._repr_html_() and "iframe" in small._repr_html_()
+    folder = small._server.page.runs._folder
+    assert folder.exists()
+    small.close()
+    assert not folder.exists()

@@ -31,7 +31,7 @@ def opened():
 class Tab:
     """A page that shows the viewer, and everything that should not have happened in it."""
 
-    def __init__(self, browser, address, *, stopped_clock=False, **context):
+    def __init__(self, browser, address, *, stopped_clock=False, shows=".fsv-cell", **context):
         self.context = browser.new_context(
             **({"viewport": {"width": 1280, "height": 900}} | context)
         )
@@ -48,7 +48,7 @@ class Tab:
         if stopped_clock:  # time passes in the page when a test says so
             self.page.clock.install()
         self.page.goto(address)
-        self.page.wait_for_selector(".fsv-cell")
+        self.page.wait_for_selector(shows)
 
     def __enter__(self):
         return self

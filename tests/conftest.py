@@ -34,7 +34,7 @@ if threading.current_thread() is threading.main_thread():
 # Begun first, the longest before the others, so that no process is left alone with one at the end. A file
 # stays in one process, which makes its fixtures once (`--dist loadfile --no-loadscope-reorder`).
 LONG = """documentation studies documented_commands notebooks engine compiled_kernels real_model extending
-newcomer harness training viewer interventions fused evaluate answers claims every_measure decode
+newcomer harness training viewer live_page interventions fused evaluate answers claims every_measure decode
 region_flow pair report_page""".split()
 
 

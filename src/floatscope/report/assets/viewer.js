@@ -7,6 +7,9 @@
 //            left_out: [reasons] of traces that cannot be shown (optional),
 //            keys: true where the viewer is alone on its page and may take keys pressed anywhere,
 //            toggle: false where the page around it has its own switch between light and dark }
+//
+// A page that does more with the same drawing extends the class and overrides what stands below "What a page
+// around it may say otherwise"; `grown` says that a scene has more steps.
 
 const COLOURS = { share: "received (share)", lift: "lift", change: "change since last step" };
 const PLAY_MS = 700;
@@ -43,7 +46,7 @@ class Viewer {
     this.pickExample.parentNode.classList.add("fsv-wide");
     this.pickModel = make("div", { className: "fsv-segments", role: "radiogroup", "aria-label": "Model" });
     this.bar.append(make("div", { className: "fsv-control" }, make("span", { className: "fsv-label" }, "Model"), this.pickModel));
-    this.pickMode = this.selectOf("Colour", Object.entries(COLOURS), (v) => { this.mode = v; this.update(); });
+    this.pickMode = this.selectOf("Colour", this.colours(), (v) => { this.mode = v; this.update(); });
     this.pickLayer = this.selectOf("Layer", [], (v) => this.choose(Number(v), -1));
     this.pickHead = this.selectOf("Head", [], (v) => this.choose(this.layer, Number(v)));
     this.pickGrid = this.selectOf("Grid shows", Object.entries(GRID_VALUES), (v) => { this.grid = v; this.update(); });
@@ -52,6 +55,26 @@ class Viewer {
       toggle.addEventListener("click", () => { document.documentElement.dataset.theme = this.isDark() ? "light" : "dark"; });
       this.bar.append(toggle);
     }
+  }
+
+  // ---- What a page around it may say otherwise
+
+  colours() { return Object.entries(COLOURS); }
+  parts() { return [makePanel, makeGrid, makePath]; }
+  ranges() { return this.source.examples[this.example].scenes.map((s) => s.range); }
+  header(view) { return makeHeader(view.scene); }
+  underToken() { return []; }
+  afterCells() {}
+  tokenLines() { return []; }  // more for a token's tip
+  columns() { return this.views.length; }
+  padded(nodes) { return nodes; }
+
+  alongside(other) { return stepAt(other.scene, this.fraction); }
+
+  // MDM and ARM, with the models' names where two of a kind meet.
+  labelled(scenes) {
+    const alike = new Set(scenes.map((scene) => scene.kind)).size < scenes.length;
+    scenes.forEach((scene) => { scene.label = alike ? `${scene.kind} ${scene.json.model.model}` : scene.kind; });
   }
 
   selectOf(label, options, act) {
@@ -122,24 +145,23 @@ class Viewer {
   show(scenes) {
     this.shown = this.example;
     this.selected = this.keepSelection(scenes);
-    const alike = new Set(scenes.map((scene) => scene.kind)).size < scenes.length;
-    scenes.forEach((scene) => { scene.label = alike ? `${scene.kind} ${scene.json.model.model}` : scene.kind; });
-    this.views = scenes.map((scene) => ({ scene, step: Math.round(this.fraction * (scene.steps - 1)), places: new Map() }));
+    this.labelled(scenes);
+    this.views = scenes.map((scene) => ({ scene, step: stepAt(scene, this.fraction), places: new Map() }));
     this.layer = Math.min(this.layer, Math.max(...scenes.map((s) => s.layers)) - 1);
-    this.root.classList.toggle("fsv-both", scenes.length > 1);
+    this.root.classList.toggle("fsv-both", this.columns() > 1);
     const stage = make("div", { className: "fsv-stage" });
     const side = make("div", { className: "fsv-side" });
     for (const view of this.views) {
       view.element = stage;
-      view.header = makeHeader(view.scene);
+      view.header = this.header(view);
       makeStage(this, view);
       const answer = view.bands.filter((band) => band.name === "answer").map((band) => band.element);
       view.dock = make("div", { className: "fsv-dock" }, ...answer, makeTransport(this, view));
     }
-    stage.append(...this.views.map((v) => v.header));
-    for (const row of alignedBands(this.views)) stage.append(...row.map((band) => (band ? band.element : make("div", {}))));
-    stage.append(...this.views.map((v) => v.dock));
-    for (const part of [makePanel, makeGrid, makePath]) side.append(...this.views.map((v) => part(this, v)));
+    stage.append(...this.padded(this.views.map((v) => v.header), true));
+    for (const row of alignedBands(this.views)) stage.append(...this.padded(row.map((band) => (band ? band.element : make("div", {})))));
+    stage.append(...this.padded(this.views.map((v) => v.dock)));
+    for (const part of this.parts()) side.append(...this.padded(this.views.map((v) => part(this, v))));
     this.body.replaceChildren(stage, side);
     this.fillLayers();
     this.views.forEach((view) => fixWidths(view, this));
@@ -190,11 +212,16 @@ class Viewer {
 
   go(view, step) {
     view.step = Math.min(view.scene.steps - 1, Math.max(0, step));
-    this.fraction = view.scene.steps > 1 ? view.step / (view.scene.steps - 1) : this.fraction;
-    for (const other of this.views) {
-      if (other !== view) other.step = Math.round(this.fraction * (other.scene.steps - 1));
-    }
+    this.fraction = view.scene.span > 1 ? view.step / (view.scene.span - 1) : this.fraction;
+    for (const other of this.views) if (other !== view) other.step = this.alongside(other, view);
     this.update();
+  }
+
+  // A scene has more steps than before: its slider, its ticks and its widest words.
+  grown(view) {
+    view.slider.max = view.scene.span - 1;
+    fillTicks(view);
+    if (fixWidths(view, this, view.scene.json.prompt_length)) measure(view);
   }
 
   // The view with most steps leads; the other follows by its fraction of progress.
@@ -222,10 +249,10 @@ class Viewer {
   update() {
     if (!this.views.length) return;
     const dark = this.isDark();
-    const all = this.source.examples[this.example].scenes.map((s) => s.range);
+    const all = this.ranges();
     const most = (name) => Math.max(...all.map((range) => range[name]));
     // One scale for all models of the example and all its steps, wider where single heads are shown.
-    const range = { share: this.head >= 0 ? most("head") : most("share"), change: most("change") };
+    const range = { share: this.head >= 0 ? most("head") : most("share"), change: most(this.mode === "difference" ? "difference" : "change") };
     this.scale = makeScale(this.mode, range, dark);
     this.headScale = makeScale("share", { share: this.grid === "gold" ? 1 : most("head") }, dark);
     this.pickMode.value = this.mode;
@@ -236,6 +263,7 @@ class Viewer {
     this.pickGrid.value = this.grid;
     for (const view of this.views) {
       updateCells(this, view);
+      this.afterCells(view);
       paintStrips(this, view);
       for (const part of [updateTransport, updateGrid, updatePath, updatePanel]) part(this, view);
     }
@@ -245,19 +273,10 @@ class Viewer {
   }
 
   drawLegend() {
-    const { ramp, place, ticks, label, mode } = this.scale;
-    const bar = make("div", { className: "fsv-ramp", role: "img", "aria-label": label });
-    const stops = Array.from({ length: 17 }, (_, i) => css(ramp[Math.round((i * (LEVELS - 1)) / 16)]));
-    bar.style.background = `linear-gradient(to right, ${stops.join(",")})`;
-    const marks = make("div", { className: "fsv-ramp-ticks", "aria-hidden": "true" });
-    for (const tick of ticks) {
-      const mark = make("span", {}, tickText(mode, tick));
-      mark.style.left = `${100 * Math.min(1, Math.max(0, place(tick)))}%`;
-      marks.append(mark);
-    }
+    const { label } = this.scale;
     const sign = (className, text) => make("span", { className: "fsv-key" }, make("i", { className }), text);
     this.legend.replaceChildren(
-      make("div", { className: "fsv-ramp-box" }, bar, marks), make("span", { className: "fsv-legend-label" }, label),
+      makeRamp(this.scale), make("span", { className: "fsv-legend-label" }, label),
       make("span", { className: "fsv-signs" }, sign("fsv-key-masked", "masked"), sign("fsv-key-revealed", "revealed at this step"),
         sign("fsv-key-anchor", `anchor, with its share in % (${this.views[0].scene.json.rule})`), sign("fsv-key-strip", "under each line: layers, first on top")));
   }
@@ -345,6 +364,8 @@ class Viewer {
     if (cell && this.views.includes(view) && key !== "Escape") showTokenTip(this, view, view.focusKey);
   }
 }
+
+const stepAt = (scene, fraction) => Math.min(scene.steps - 1, Math.round(fraction * (scene.span - 1)));
 
 function fillSelect(select, options) {
   select.replaceChildren(...options.map(([value, text]) => make("option", { value }, String(text))));

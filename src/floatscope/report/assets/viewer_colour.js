@@ -74,7 +74,8 @@ function makeScale(mode, range, dark) {
     const most = range.change || 1e-9;
     place = (v) => 0.5 + 0.5 * Math.sign(v) * Math.sqrt(Math.abs(v) / most);
     ticks = [-1, -0.25, 0, 0.25, 1].map((f) => f * most);
-    label = "change of the share since the step before, in points (square-root scale)";
+    label = mode === "difference" ? "share here minus the share in the other run, in points (square-root scale)"
+      : "change of the share since the step before, in points (square-root scale)";
   }
   const rgb = (v) => ramp[Math.min(LEVELS - 1, Math.max(0, Math.round(place(v) * (LEVELS - 1))))];
   return { mode, label, ramp, place, rgb, ticks: thinned(ticks, place) };

@@ -15,20 +15,20 @@ function unpackArray(packed) {
     for (let i = 0; i < count; i++) values[i] = codeAt(i) === missing ? -1 : codeAt(i);
     return { shape: packed.shape, values };
   }
-  const table = decodingTable(packed, missing);
+  const linear = packed.code === "linear";
+  const decoded = (code) => {
+    if (code === missing) return NaN;
+    if (linear) return packed.offset + packed.scale * code;
+    return code === 0 ? 0 : Math.pow(2, packed.offset + packed.scale * (code - 1));
+  };
   const values = new Float32Array(count);
-  for (let i = 0; i < count; i++) values[i] = table[codeAt(i)];
-  return { shape: packed.shape, values };
-}
-
-function decodingTable(packed, missing) {
-  const table = new Float32Array(missing + 1);
-  for (let code = 0; code < missing; code++) {
-    if (packed.code === "linear") table[code] = packed.offset + packed.scale * code;
-    else table[code] = code === 0 ? 0 : Math.pow(2, packed.offset + packed.scale * (code - 1));
+  if (count <= missing) {
+    for (let i = 0; i < count; i++) values[i] = decoded(codeAt(i));
+  } else {  // more values than codes: each code once
+    const table = Float32Array.from({ length: missing + 1 }, (_, code) => decoded(code));
+    for (let i = 0; i < count; i++) values[i] = table[codeAt(i)];
   }
-  table[missing] = NaN;
-  return table;
+  return { shape: packed.shape, values };
 }
 
 // Rows of the last dimension, without copying: rowOf(array, 2, 5) is array[2, 5, :].
@@ -91,6 +91,9 @@ class Scene {
       if (step !== undefined) this.changesAt[step].push({ key, kind, word });
     }
   }
+
+  // How many steps there are, or will be.
+  get span() { return this.steps; }
 
   // A step goes by the number that trace.sel(step=…) takes: the first is 0.
   stepName(step) { return `step ${this.json.steps[step]}`; }

@@ -8,7 +8,7 @@ function makePanel(app, view) {
 
 function updatePanel(app, view) {
   const { scene, step } = view, key = app.selectedIn(view);
-  const held = [...view.panel.querySelectorAll("button")].indexOf(document.activeElement);
+  const held = [...view.panel.querySelectorAll("button, input, select")].indexOf(document.activeElement);
   if (key < 0) {
     const hint = app.selected ? "The selected token has no counterpart here."
       : "Click a token, or press Enter on one, to see who looks at it.";
@@ -33,10 +33,10 @@ function updatePanel(app, view) {
   view.panel.replaceChildren(
     make("p", { className: "fsv-token-text" }, make("code", {}, text),
       make("span", { className: "fsv-note" }, ` position ${key}${differs ? `, in the end ${quoted(end)}` : ""}`)),
-    facts, ...(n.there ? [byLayer(app, view, key), byGroup(app, view, key), byHead(app, view, key)] : []),
+    facts, ...app.underToken(view, key), ...(n.there ? [byLayer(app, view, key), byGroup(app, view, key), byHead(app, view, key)] : []),
     ownRowOf(app, view, key));
-  // The panel is made anew at every step: whoever stands on one of its buttons goes on standing there.
-  const buttons = view.panel.querySelectorAll("button");
+  // The panel is made anew at every step: whoever stands on one of its controls goes on standing there.
+  const buttons = view.panel.querySelectorAll("button, input, select");
   if (held >= 0 && buttons[held]) buttons[held].focus({ preventScroll: true });
 }
 

@@ -46,6 +46,20 @@ function stateWord(scene, step, key) {
   return scene.isMasked(step, key) ? `masked now; ${when}` : when;
 }
 
+// A scale as a bar of its colours, with its ticks.
+function makeRamp({ ramp, place, ticks, label, mode }) {
+  const bar = make("div", { className: "fsv-ramp", role: "img", "aria-label": label });
+  const stops = Array.from({ length: 17 }, (_, i) => css(ramp[Math.round((i * (LEVELS - 1)) / 16)]));
+  bar.style.background = `linear-gradient(to right, ${stops.join(",")})`;
+  const marks = make("div", { className: "fsv-ramp-ticks", "aria-hidden": "true" });
+  for (const tick of ticks) {
+    const mark = make("span", {}, tickText(mode, tick));
+    mark.style.left = `${100 * Math.min(1, Math.max(0, place(tick)))}%`;
+    marks.append(mark);
+  }
+  return make("div", { className: "fsv-ramp-box" }, bar, marks);
+}
+
 // ---- The canvas: one band a region, cells that never move, and under each line its heat strip.
 
 function makeStage(app, view) {
@@ -100,6 +114,7 @@ function showTokenTip(app, view, key) {
     `${tokenName(scene, step, key)} · ${key} · ${scene.regionName(key)}`,
     n.there ? `share ${n.share} · lift ${n.lift}` : "not there yet",
     ...(app.mode === "change" && n.there ? [`change ${n.change}`] : []),
+    ...app.tokenLines(view, key),
   ]);
 }
 
@@ -122,16 +137,24 @@ function hoverStrip(app, view, cells, event) {
   return app.tip(null);
 }
 
-// Cells get the width of the widest text they will hold, so that nothing moves while it plays.
-function fixWidths(view, app) {
+// Cells get the width of the widest text they will hold, so that nothing moves while it plays. True where
+// one has another width than before. `from`: the first that may have changed.
+function fixWidths(view, app, from = 0) {
   const pen = document.createElement("canvas").getContext("2d");
-  const style = getComputedStyle(view.cells[0]);
-  pen.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+  const style = getComputedStyle(view.cells[0]), answer = view.scene.json.prompt_length;
+  let changed = false;
   view.cells.forEach((cell, key) => {
+    if (key < from) return;
+    // What is revealed is bold.
+    if (key === from || key === answer) pen.font = `${key < answer ? style.fontWeight : 600} ${style.fontSize} ${style.fontFamily}`;
     const widest = Math.max(...view.scene.wordsOf(key).map((w) => pen.measureText(shown(w)).width));
-    cell.style.width = `${Math.ceil(Math.max(widest, 8)) + 6}px`;
+    const width = `${Math.ceil(Math.max(widest, 8)) + 6}px`;
+    if (cell.style.width === width) return;
+    changed = true;
+    cell.style.width = width;
   });
   view.element.style.setProperty("--fsv-strip", `${app.rowHeight(view.scene) * view.scene.layers}px`);
+  return changed;
 }
 
 function measure(view) {
@@ -174,47 +197,47 @@ function updateCells(app, view) {
   });
 }
 
-function paintStrips(app, view) {
-  const { scene, step } = view, height = app.rowHeight(scene), ratio = window.devicePixelRatio || 1;
-  const rows = Array.from({ length: scene.layers }, (_, l) => scene.valueRow(app.mode, step, l, -1));
-  const chosen = app.layerOf(scene);
-  for (const band of view.bands) {
-    const wide = band.cells.clientWidth, tall = band.cells.clientHeight;
-    band.heat.width = wide * ratio;
-    band.heat.height = tall * ratio;
-    const pen = band.heat.getContext("2d");
-    pen.scale(ratio, ratio);
-    for (const { key, left, top, width } of view.places.get(band.cells)) {
-      for (let l = 0; l < scene.layers; l++) {
-        if (!Number.isFinite(rows[l][key])) continue;
-        pen.globalAlpha = chosen < 0 || chosen === l ? 1 : 0.35;  // a chosen layer stands out
-        pen.fillStyle = css(app.scale.rgb(rows[l][key]));
-        pen.fillRect(left, top + l * height, width, height);
-      }
+// Layer × position of a step, a pixel each; a chosen layer stands out.
+function stripImage(app, { scene, step }) {
+  const chosen = app.layerOf(scene), image = new ImageData(scene.keys, scene.layers);
+  for (let l = 0; l < scene.layers; l++) {
+    const row = scene.valueRow(app.mode, step, l, -1), alpha = chosen < 0 || chosen === l ? 255 : 89;
+    for (let k = 0; k < scene.keys; k++) {
+      if (!Number.isFinite(row[k])) continue;
+      const [r, g, b] = app.scale.rgb(row[k]);
+      image.data.set([r, g, b, alpha], 4 * (l * scene.keys + k));
     }
   }
+  const made = make("canvas", { width: scene.keys, height: scene.layers });
+  made.getContext("2d").putImageData(image, 0, 0);
+  return made;
+}
+
+// Each cell's column of that image, enlarged, under the cell.
+function paintStrips(app, view) {
+  const { scene } = view, tall = app.rowHeight(scene) * scene.layers, ratio = window.devicePixelRatio || 1;
+  const image = stripImage(app, view), sizes = view.bands.map(({ cells }) => [cells.clientWidth, cells.clientHeight]);
+  view.bands.forEach((band, i) => {
+    band.heat.width = sizes[i][0] * ratio;
+    band.heat.height = sizes[i][1] * ratio;
+    const pen = band.heat.getContext("2d");
+    pen.scale(ratio, ratio);
+    pen.imageSmoothingEnabled = false;
+    for (const { key, left, top, width } of view.places.get(band.cells)) {
+      pen.drawImage(image, key, 0, 1, scene.layers, left, top, width, tall);
+    }
+  });
 }
 
 // ---- Transport: the slider, the reveal order above it as ticks, play and single steps.
 
 function makeTransport(app, view) {
-  const { scene } = view, last = Math.max(1, scene.steps - 1);
-  const answer = Math.max(1, scene.keys - scene.json.prompt_length);
-  const ticks = draw("svg", { class: "fsv-ticks", viewBox: `0 0 100 ${Math.max(8, answer)}`,
-    preserveAspectRatio: "none", role: "img",
+  const { scene } = view;
+  const ticks = draw("svg", { class: "fsv-ticks", preserveAspectRatio: "none", role: "img",
     "aria-label": "Reveal order: steps to the right, positions of the answer downwards" });
-  const tickWidth = Math.min(3, 70 / last);
-  view.tickMarks = [];
-  for (const { tick, key } of scene.reveals) {
-    const at = scene.json.steps.findIndex((s) => s >= tick);
-    if (at < 0) continue;
-    const mark = draw("rect", { x: (100 * at) / last - tickWidth / 2, width: tickWidth,
-      y: ((key - scene.json.prompt_length) * Math.max(8, answer)) / answer,
-      height: (0.8 * Math.max(8, answer)) / answer });
-    view.tickMarks.push({ mark, at });
-    ticks.append(mark);
-  }
-  view.slider = make("input", { type: "range", min: 0, max: scene.steps - 1, value: view.step,
+  view.ticks = ticks;
+  fillTicks(view);
+  view.slider = make("input", { type: "range", min: 0, max: scene.span - 1, value: view.step,
     className: "fsv-slider", "aria-label": `Step of ${scene.label} ${scene.json.model.model}` });
   view.slider.addEventListener("input", () => { app.pause(); app.go(view, Number(view.slider.value)); });
   const button = (sign, label, act) => {
@@ -232,6 +255,23 @@ function makeTransport(app, view) {
       button("▶❘", "One step forward (right arrow)", () => { app.pause(); app.go(view, view.step + 1); }),
     ),
     make("div", { className: "fsv-track" }, ticks, view.slider), view.status);
+}
+
+// Steps to the right, positions of the answer downwards.
+function fillTicks(view) {
+  const { scene } = view, last = Math.max(1, scene.span - 1);
+  const answer = Math.max(1, scene.keys - scene.json.prompt_length), tall = Math.max(8, answer);
+  const width = Math.min(3, 70 / last);
+  view.tickMarks = [];
+  for (const { tick, key } of scene.reveals) {
+    const at = scene.json.steps.findIndex((s) => s >= tick);
+    if (at < 0) continue;
+    const mark = draw("rect", { x: (100 * at) / last - width / 2, width,
+      y: ((key - scene.json.prompt_length) * tall) / answer, height: (0.8 * tall) / answer });
+    view.tickMarks.push({ mark, at });
+  }
+  view.ticks.setAttribute("viewBox", `0 0 100 ${tall}`);
+  view.ticks.replaceChildren(...view.tickMarks.map(({ mark }) => mark));
 }
 
 function updateTransport(app, view) {
@@ -363,7 +403,7 @@ function pathLines(scene, step, key, share) {
 function updatePath(app, view) {
   const { scene, step } = view, layer = app.layerOf(scene), head = app.headOf(scene, step);
   const wide = PATH.width - PATH.left - PATH.right, tall = PATH.height - PATH.top - PATH.bottom;
-  const x = (s) => PATH.left + (wide * (s + 0.5)) / scene.steps;
+  const x = (s) => PATH.left + (wide * (s + 0.5)) / scene.span;
   const y = (k) => PATH.top + (tall * (k + 0.5)) / scene.keys;
   const parts = [];
   let labelled = -20;
@@ -392,8 +432,8 @@ function updatePath(app, view) {
     parts.push(dot);
   });
   [0, scene.steps - 1].forEach((s, i) => {
-    if (i && scene.steps === 1) return;
-    const ends = scene.steps === 1 ? "" : i ? " fsv-path-last" : " fsv-path-first";
+    if (i && (scene.steps === 1 || x(s) - x(0) < 60)) return;
+    const ends = scene.span === 1 ? "" : i ? " fsv-path-last" : " fsv-path-first";
     parts.push(draw("text", { x: x(s), y: PATH.height - 5, class: `fsv-path-step${ends}` }, scene.stepName(s)));
   });
   const different = new Set(tops.map(({ k }) => k)).size, now = scene.topKey(step, layer, head);

@@ -1,0 +1,467 @@
+"""The live page in a browser, a real server and the real pair behind it: typed, watched, touched, kept."""
+
+import re
+import zipfile
+from pathlib import Path
+
+import axe_playwright_python
+import numpy as np
+import pytest
+from live_browsing import PASSAGES, Tab, got, served
+from live_tour import FOLDER, WINDOW, picture, tour
+from pictures import assert_drawn
+from waiting import until
+
+import floatscope as fs
+from floatscope.report.codec import unpack
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202e" + "W" * 120 + "<b>&amp;"
+
+
+@pytest.fixture(scope="module")
+def address():
+    with served() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def window(browser, address):
+    with Tab(browser, address) as tab:
+        yield tab
+
+
+@pytest.fixture
+def tab(window, address):
+    """The page opened anew, in one window for all tests; nothing went wrong in it."""
+    window.page.goto("about:blank")  # where only the fragment differs, nothing would be loaded
+    window.open(address)
+    yield window
+    assert (window.errors, window.dialogs) == ([], [])
+
+
+@pytest.fixture(scope="module")
+def ran(browser, address):
+    """A tab in which a question was asked: what does not change the page's runs can share it."""
+    with Tab(browser, address, accept_downloads=True) as tab:
+        tab.write()
+        tab.run()
+        yield tab
+
+
+@pytest.fixture(scope="module")
+def other(browser, ran):
+    """Another browser, in which a link to what `ran` shows was opened."""
+    link = chosen(ran)
+    with Tab(browser, link, shows="body[data-opened]", reduced_motion="reduce") as tab:
+        yield tab
+
+
+def chosen(ran):
+    """A step, a head, a colour and a token are chosen: the link to that."""
+    page = ran.page
+    page.get_by_role("button", name="layer 1 head 6:").click()
+    page.get_by_label("Colour").select_option("share")
+    ran.cell(5).click()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("body[data-address=written]")
+    return ran.state("link()")
+
+
+def history(address):
+    return got(address + "history")["runs"]
+
+
+# Type and watch
+
+
+# Every time the page is drawn: which step, and how tall the answer is.
+WATCHED = """() => {
+  const { viewer } = floatscopeLive, update = viewer.update.bind(viewer);
+  window.drawn = [];
+  viewer.update = () => {
+    update();
+    const answer = document.querySelector(".fsv-dock .fsv-cells");
+    if (answer) window.drawn.push([viewer.views[0].step, answer.offsetHeight]);
+  };
+}"""
+
+
+def test_steps_stream_in_as_they_are_decoded(tab, address):
+    assert tab.page.locator(".fsl-empty").is_visible()  # with an example ready to run
+    assert tab.page.get_by_label("Question", exact=True).input_value()
+    assert tab.page.locator(".fsl-star[aria-pressed=true]").count() == 1
+    tab.write()
+    tab.page.evaluate(WATCHED)
+    tab.run()
+    drawn = tab.page.evaluate("window.drawn")
+    steps = [step for step, height in drawn]
+    assert steps[0] == 0 and steps[-1] == 5 and steps == sorted(steps)  # as they came
+    assert len({height for step, height in drawn}) == 1  # and nothing jumped
+    (run,) = [r for r in history(address) if r["run"] == tab.state("lanes[0].id")]
+    assert run["answer"].strip() == tab.answer() == "Ostrel"
+    assert tab.page.locator(".fsv-masked:not(.fsv-revealed)").count() == 0
+    spoken = tab.page.locator("#said")
+    tab.until(lambda: "Answer: Ostrel" in spoken.inner_text(), "the answer, spoken")
+    scene = got(f"{address}scene/{run['run']}")
+    for step, layer in ((0, 0), (3, 7), (5, 11)):
+        shown = tab.state(f"lanes[0].scene.shareRow({step}, {layer}, -1)")
+        np.testing.assert_allclose(shown, unpack(scene["share"])[step, layer], rtol=1e-3)
+    assert tab.state("lanes[0].scene.json.answer") == run["answer"]
+
+
+def test_pause_back_forward_and_stop(tab):
+    tab.write(length=200)  # it will not come to its end
+    tab.page.get_by_role("button", name="Run", exact=True).click()
+    tab.page.wait_for_selector(".fsv-revealed")
+    tab.page.get_by_role("button", name="Pause", exact=True).click()
+    here = tab.step()
+    tab.until(lambda: tab.state("lanes[0].scene.steps") > here + 2, "steps beyond the pause")
+    assert tab.step() == here
+    tab.page.keyboard.press("ArrowRight")
+    assert tab.step() == here + 1
+    tab.page.keyboard.press("ArrowLeft")
+    assert tab.step() == here
+    tab.page.get_by_role("button", name="Follow").click()
+    assert tab.step() > here
+    tab.page.get_by_role("button", name="Stop").click()
+    tab.until(lambda: not tab.state("busy()"), "the stop")
+    assert tab.state("lanes[0].phase") == "stopped"
+    assert tab.state("lanes[0].scene.steps") < 200
+    assert "stopped" in tab.page.locator(".fsl-where").inner_text()
+
+
+# Touch
+
+
+def test_tokens_heads_and_keys_can_be_touched(tab):
+    """Each makes a branch beside the run it left. Forcing and cutting are stops of the tour, below."""
+    page = tab.page
+    tab.write(length=4)
+    tab.run()
+    first = tab.first_answer()
+    early = tab.look("page.lanes[0].scene.reveals[0].key")
+    tab.look("page.viewer.go(page.viewer.views[0], 1)")
+    tab.cell(early).click()
+    state = tab.branch(lambda: page.get_by_role("button", name="back to mask").click())
+    assert [t["kind"] for t in state["touches"]] == ["remask"]
+    assert tab.state(f"lanes[1].scene.isMasked(2, {early})") is True
+    assert tab.state(f"lanes[0].scene.isMasked(2, {early})") is False
+    # From the branch itself, a branch of a branch.
+    page.get_by_role("button", name="layer 3 head 2:").last.click()
+    state = tab.branch(lambda: page.get_by_role("button", name="Ablate (mean)").click())
+    assert state["touches"][-1]["heads"] == [[3, 2]] and state["touches"][-1]["to"] == "mean"
+    assert page.locator(".fsl-ablated").count() == 1
+    tab.cell(4, view=1).click()
+    page.get_by_label("for", exact=True).select_option("head")
+    state = tab.branch(lambda: page.get_by_role("button", name="Hide key 4").click())
+    hidden = state["touches"][-1]
+    assert (hidden["kind"], hidden["positions"]) == ("hide", [4])
+    assert (hidden["layers"], hidden["heads"]) == ([3], [2])
+    assert page.locator(".fsl-taken").count() == 1
+    page.get_by_label("for", exact=True).select_option("all")
+    state = tab.branch(lambda: page.get_by_role("button", name="Zero the value").click())
+    assert state["touches"][-1].get("layers") is None
+    # Hidden or without its value: two branches of one run, whose token stayed chosen.
+    assert [t["kind"] for t in state["touches"]] == ["remask", "ablate", "value"]
+    assert len(tab.touched()) == 2 + 3 and first > 4
+    # On a narrow screen one of the two at a time.
+    names = page.locator(".fsv-model b")
+    assert [names.nth(i).is_visible() for i in (0, 1)] == [True, True]
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert [names.nth(i).is_visible() for i in (0, 1)] == [False, True]
+    page.get_by_role("radio", name="A · pair/mdm").click()
+    assert [names.nth(i).is_visible() for i in (0, 1)] == [True, False]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_the_pattern_of_a_head_and_the_row_of_a_query(ran):
+    page = ran.page
+    page.get_by_role("button", name="layer 2 head 5:").click()
+    page.get_by_role("button", name="Whole pattern").click()
+    page.wait_for_selector(".fsl-row h3")
+    size = ran.state("lanes[0].scene.keys")
+    assert ran.state("pattern.at.matrix.shape") == [size, size]
+    row = ran.state("pattern.cursor.query")
+    given = ran.state(f"pattern.at.matrix.values.slice({row * size}, {(row + 1) * size})")
+    assert sum(given) == pytest.approx(1, abs=1e-3)
+    page.locator(".fsl-matrix").focus()
+    page.keyboard.press("ArrowUp")
+    assert ran.state("pattern.cursor.query") == row - 1
+    tip = page.locator(".fsv-tip").inner_text()
+    assert tip.startswith("query ") and "weight" in tip
+    assert f"{row - 1}" in page.locator(".fsl-row h3").inner_text()
+    before = ran.step()
+    page.keyboard.press("ArrowRight")
+    assert ran.step() == before  # the pattern's own key
+    page.get_by_role("button", name="Close the pattern").click()
+    assert not page.locator(".fsl-pattern").is_visible()
+
+
+# Keep
+
+
+def test_a_link_opens_the_same_view_in_another_browser(address, ran, other):
+    view = """(v => [v.layer, v.head, v.mode, v.selected.key,
+        v.views.map(one => [one.step, one.scene.json.answer])])(page.viewer)"""
+    assert other.look(view) == ran.look(view)
+    assert other.look(view)[:4] == [1, 6, "share", 5]
+    assert other.state("prompt.value()") == ran.state("prompt.value()")
+    assert other.state("lanes[0].id") == ran.state("lanes[0].id")  # it was there, and not run again
+    texts = [t.page.locator(".fsv-cell").all_text_contents() for t in (ran, other)]
+    assert texts[0] == texts[1]
+    shares = "page.viewer.views[0].scene.shareRow(1, 1, 6)"
+    np.testing.assert_allclose(ran.look(shares), other.look(shares), rtol=0.05, atol=1e-4)
+
+
+def test_history_shows_runs_again_and_beside_each_other(tab, address, ran):
+    first = ran.state("lanes[0].id")
+    rows = tab.page.locator(".fsl-runs tbody tr")
+    tab.until(lambda: rows.count() >= 1, "the history")
+    shown = tab.page.get_by_role("button", name=f"Show run {first}", exact=True)
+    shown.click()
+    tab.until(lambda: tab.state("lanes.length") == 1, "the run")
+    other = next(r["run"] for r in history(address) if r["run"] != first)
+    tab.page.get_by_role("button", name=f"Beside run {other}", exact=True).click()
+    tab.until(lambda: tab.state("lanes.map(r => r.id).join()") == f"{first},{other}", "both")
+    tab.until(lambda: tab.page.locator(".fsl-shown").count() == 2, "both marked")
+    assert tab.page.locator(".fsv-answer q").count() == 2
+
+
+def test_python_trace_and_page_can_be_kept(browser, ran, tmp_path):
+    page = ran.page
+    page.get_by_role("button", name="Copy as Python").click()
+    code = page.locator(".fsl-text code")
+    code.wait_for()
+    assert "fs.load('pair/mdm')" in code.inner_text() or 'fs.load("pair/mdm")' in code.inner_text()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save trace").click()
+    zipfile.ZipFile(saved.value.path()).extractall(tmp_path)
+    (folder,) = tmp_path.glob("*.zarr")
+    assert fs.Trace.load(folder).text.strip() == "Ostrel"
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Export page").click()
+    offline = tmp_path / "page.html"
+    saved.value.save_as(offline)
+    opened = browser.new_page()
+    asked = []
+    opened.on("request", lambda r: asked.append(r.url))
+    opened.goto(offline.as_uri())
+    opened.wait_for_selector(".fsv-cell")
+    assert asked == [offline.as_uri()] and "Ostrel" in opened.locator(".fsv-answer").inner_text()
+    opened.close()
+
+
+# For everyone
+
+
+def test_the_keyboard_does_it_all(tab):
+    """From the top of the page to a branch and round again, without a pointer."""
+    keys = tab.page.keyboard
+    assert tab.tab_to("#skip") and tab.tab_to("#keys")
+    keys.press("Enter")
+    assert tab.page.locator("#keys-list").is_visible()
+    keys.press("/")
+    assert tab.page.evaluate("document.activeElement.id") == "prompt-question"
+    assert tab.tab_to("[data-kind=text]", key="Shift+Tab")
+    keys.press("Enter")
+    keys.press("/")
+    keys.press("Control+a")
+    keys.type("Is it a / or b?")
+    for field in ("length", "steps"):
+        assert tab.tab_to(f"[id$=-{field}]")
+        keys.press("Control+a")
+        keys.type("5")
+    keys.press("Control+Enter")
+    tab.done(lane=0)
+    assert tab.state("lanes[0].state.prompt.text") == "Is it a / or b?"
+    assert tab.tab_to(".fsv-cell")
+    keys.press("Home")
+    assert tab.step() == 0
+    keys.press("ArrowRight")
+    assert tab.step() == 1
+    for _ in range(tab.first_answer()):
+        keys.press("ArrowDown")
+    keys.press("Enter")
+    tab.page.wait_for_selector("button.fsl-candidate")
+    assert tab.tab_to("button.fsl-candidate")
+    outline = tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+    tab.branch(lambda: keys.press("Enter"))
+    assert tab.tab_to(".fsv-head")
+    keys.press("ArrowDown")
+    keys.press("Enter")
+    assert (tab.state("viewer.layer"), tab.state("viewer.head")) == (1, 0)
+    assert tab.tab_to(".fsl-runs .fsl-button") and tab.tab_to("#skip")  # nothing holds the focus
+
+
+def test_a_narrow_dark_screen_and_paper(other, tmp_path):
+    page = other.page
+    wide, ground = (
+        "document.documentElement.scrollWidth",
+        "getComputedStyle(document.body).backgroundColor",
+    )
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(wide) <= 400
+    other.unfold()
+    page.get_by_label("Compare with a second model or setting").check()
+    page.get_by_text("More settings").first.click()
+    page.locator("#keys").click()
+    assert page.evaluate(wide) <= 400
+    assert page.evaluate(ground) != "rgb(255, 255, 255)"
+    page.get_by_role("button", name="Light").click()
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    page.get_by_role("button", name="Dark").click()
+    page.emulate_media(media="print")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert not page.locator("#run").is_visible()
+    assert page.locator(".fsv-cell").first.is_visible()
+    page.pdf(path=tmp_path / "page.pdf")
+    assert b"/Type /Page\n" in (tmp_path / "page.pdf").read_bytes()
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+def test_no_serious_finding_of_axe(other):
+    page = other.page
+    page.get_by_role("button", name="layer 2 head 5:").click()
+    other.cell(other.first_answer()).click()
+    page.get_by_role("button", name="Whole pattern").click()
+    page.wait_for_selector(".fsl-row h3")
+    other.unfold()
+    page.evaluate(AXE + ";undefined")
+    for theme, rules in (("light", "{}"), ("dark", "{ runOnly: ['color-contrast'] }")):
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        assert serious(page.evaluate(f"axe.run({rules})")) == []
+
+
+def serious(found):
+    return [
+        (v["id"], n["html"][:120], n.get("failureSummary", "")[:200])
+        for v in found["violations"]
+        if v["impact"] in ("serious", "critical")
+        for n in v["nodes"][:3]
+    ]
+
+
+def test_hostile_text_is_text_in_every_field(tab):
+    page = tab.page
+    page.set_viewport_size({"width": 400, "height": 800})
+    tab.write(question=HOSTILE, passages=[HOSTILE, PASSAGES[0]], gold=0, length=3)
+    tab.run()
+    rows = page.locator(".fsl-runs tbody")
+    tab.until(lambda: "<img src=x" in rows.inner_text(), "its row")
+    tab.unfold()
+    page.get_by_role("radio", name="Plain text").click()
+    page.get_by_label("Prompt", exact=True).fill(HOSTILE)
+    tab.run()
+    tab.page.get_by_label("Open a link from elsewhere").fill(HOSTILE + "#s=" + HOSTILE)
+    page.get_by_role("button", name="Open", exact=True).click()
+    page.wait_for_selector("#notice:not([hidden])")
+    assert "cannot be read" in page.locator("#notice").inner_text()
+    assert page.locator("img, [onerror]").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+# The tour of the documentation
+
+
+def forced(tab):
+    """The second candidate stands there, the rest was decided anew, and the page says what differs."""
+    first, word = tab.first_answer(), tab.answer(1).split()[0]
+    assert [tab.answer(), tab.answer(1)] == ["crimson mouse", f"{word} mouse"]
+    assert tab.state(f"lanes[1].scene.wordAt(1, {first})").strip() == word != "crimson"
+    assert f"crimson mouse → {word} mouse" in tab.page.locator(".fsl-changes").last.inner_text()
+    assert tab.page.locator(".fsl-differs").count() == 2 and word in tab.touched()[0]
+    return tab.state("lanes[1].state.touches")[0]["kind"] == "force"
+
+
+def cut(tab):
+    """The gold passage is out of sight; colours are the difference of the two runs' shares."""
+    (last,) = tab.state("lanes[1].state.touches")
+    gold = tab.state("lanes[0].scene.json.gold")
+    assert (last["kind"], last["queries"], last["keys"]) == ("cut", ["predicting"], [gold])
+    assert "other run" in tab.page.locator(".fsv-legend-label").inner_text()
+    at = "page.viewer.views.map(v => v.scene.{}(v.step, 2, 1)[3])"
+    one, other = tab.look(at.format("shareRow"))
+    by = tab.look(at.replace("{}(", "valueRow('difference', "))
+    assert by == pytest.approx([one - other, other - one], abs=1e-6)
+    return tab.answer(1) == "black horse"
+
+
+def two_models(tab):
+    names = tab.page.locator(".fsv-model b").all_inner_texts()
+    assert names == ["A · MDM · pair/mdm", "B · ARM · pair/arm"]
+    assert tab.page.locator(".fsl-changes").last.inner_text().startswith("What differs")
+    return tab.answer(0) == tab.answer(1) == "crimson mouse"
+
+
+STOPS = {"force": forced, "cut": cut, "models": two_models}
+
+
+def test_the_tour_can_be_walked_and_its_pictures_are_there(browser, address, tmp_path):
+    page = (FOLDER.parent / "live-tour.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\]\(live/(\w+)\.webp\)", page)
+    with Tab(browser, address, **WINDOW) as tab:
+        walked = []
+        for name in tour(tab):
+            (tmp_path / f"{name}.png").write_bytes(picture(tab, name))
+            assert_drawn(tmp_path / f"{name}.png")
+            walked.append(name)
+            assert STOPS[name](tab) if name in STOPS else True
+    assert "crimson mouse" in page and "black horse" in page
+    assert walked == shown
+    assert sorted(file.stem for file in FOLDER.glob("*.webp")) == sorted(shown)
+
+
+# When something goes wrong
+
+
+def test_a_reload_in_the_middle_runs_it_again(tab):
+    tab.write(length=12)
+    tab.page.get_by_role("button", name="Run", exact=True).click()
+    tab.page.wait_for_selector(".fsv-revealed")
+    tab.page.wait_for_selector("body[data-address=written]")
+    tab.page.reload()
+    tab.page.wait_for_selector("body[data-opened]")
+    assert tab.state("lanes[0].finished") and tab.answer() == "Ostrel"
+    assert tab.state("lanes[0].scene.steps") == 12
+
+
+def test_a_second_tab_waits_for_its_turn_and_says_so(browser, address, tab):
+    with Tab(browser, address) as two:
+        tab.write(length=200)
+        two.write(length=3)
+        for one in (tab, two):
+            one.page.get_by_role("button", name="Run", exact=True).click()
+            one.until(lambda one=one: one.state("lanes[0].phase") != "asked", "an answer")
+        assert "waits for its turn" in two.page.locator(".fsl-status").inner_text()
+        tab.page.get_by_role("button", name="Stop").click()
+        two.done()
+        assert two.answer()
+
+
+def test_errors_are_said_in_words_with_a_remedy(tab, address):
+    page, notice = tab.page, tab.page.locator("#notice")
+    page.get_by_role("radio", name="Plain text").click()
+    page.get_by_label("Prompt", exact=True).fill(" ")
+    page.get_by_role("button", name="Run", exact=True).click()
+    assert "empty" in notice.inner_text()
+    page.get_by_label("Prompt", exact=True).fill("many words " * 1000)
+    page.get_by_role("button", name="Run", exact=True).click()
+    tab.until(lambda: "1024" in notice.inner_text(), "the context's size")
+    page.get_by_role("button", name="Dismiss").click()
+    assert not notice.is_visible()
+    page.get_by_label("Prompt", exact=True).fill("Once")
+    tab.context.set_offline(True)
+    page.get_by_role("button", name="Run", exact=True).click()
+    tab.until(lambda: "Start floatscope live again" in notice.inner_text(), "the server is gone")
+    tab.context.set_offline(False)
+    tab.errors = [e for e in tab.errors if "ERR_INTERNET_DISCONNECTED" not in e and "400" not in e]
+    until(lambda: got(address + "models")["models"][0]["queue"] == 0, "no run is left")

@@ -147,6 +147,15 @@ def test_tokens_heads_and_keys_can_be_touched(tab):
     assert [t["kind"] for t in state["touches"]] == ["remask"]
     assert tab.state(f"lanes[1].scene.isMasked(2, {early})") is True
     assert tab.state(f"lanes[0].scene.isMasked(2, {early})") is False
+    # Any word that is one token; one that is several is said to be.
+    page.get_by_label("another", exact=True).fill("Garlenostrelquist")
+    page.get_by_role("button", name="Force this token").click()
+    page.wait_for_selector("#notice:not([hidden])")
+    assert "tokens of this model" in page.locator("#notice").inner_text()
+    page.get_by_label("another", exact=True).fill("baker")
+    state = tab.branch(lambda: page.keyboard.press("Enter"))
+    assert [t["kind"] for t in state["touches"]] == ["force"]
+    assert tab.state(f"lanes[1].scene.resultWord({early})") == " baker"
     # From the branch itself, a branch of a branch.
     page.get_by_role("button", name="layer 3 head 2:").last.click()
     state = tab.branch(lambda: page.get_by_role("button", name="Ablate (mean)").click())
@@ -163,7 +172,7 @@ def test_tokens_heads_and_keys_can_be_touched(tab):
     state = tab.branch(lambda: page.get_by_role("button", name="Zero the value").click())
     assert state["touches"][-1].get("layers") is None
     # Hidden or without its value: two branches of one run, whose token stayed chosen.
-    assert [t["kind"] for t in state["touches"]] == ["remask", "ablate", "value"]
+    assert [t["kind"] for t in state["touches"]] == ["force", "ablate", "value"]
     assert len(tab.touched()) == 2 + 3 and first > 4
     # On a narrow screen one of the two at a time.
     names = page.locator(".fsv-model b")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_parts.cached import cached, cached_memory, cached_same
 from gpu_parts.common import SHAPES, Row
 from gpu_parts.decodings import decoding
 from gpu_parts.forwards import forward, growth, long, profiled
@@ -25,7 +26,8 @@ from gpu_parts.replays import memory, replayed, replays_same, whole
 from gpu_parts.sums import exact, kernel
 
 PARTS = ["LLaDA-8B", "kernel", "exact", "same", "decode", "Dream-7B", "Llama-8B", "long", "growth",
-         "continue", "profile", "replay", "replay same", "memory", "whole"]  # fmt: skip
+         "continue", "profile", "replay", "replay same", "memory", "whole",
+         "cached", "cached same", "cached memory"]  # fmt: skip
 
 
 def main() -> None:
@@ -64,6 +66,9 @@ def main() -> None:
         "replay same": replays_same,
         "memory": memory,
         "whole": whole,
+        "cached": lambda: cached(rounds=args.rounds),
+        "cached same": cached_same,
+        "cached memory": cached_memory,
     }
     for name in args.only:
         begun = time.perf_counter()

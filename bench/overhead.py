@@ -1,8 +1,9 @@
 """What tracing costs: traced against plain against materialised attention, in one run.
 
 One denoising forward of a bidirectional model at each length, interleaved so that a busy machine
-disturbs all alike; the best of several rounds counts. Ratios are to the plain forward of the same
-run. Peak memory is what a forward adds to what is held before it, from a child process each.
+disturbs all alike. Times are CPU time of all threads, best of the rounds; ratios are to the plain forward
+of the same round, median and range of the middle half of the rounds, and that of the best times. Peak
+memory is what a forward adds to what is held before it, from a child process each.
 
     python bench/overhead.py [--layers 12 --width 256 --heads 8] [--json FILE]
 """
@@ -10,6 +11,7 @@ run. Peak memory is what a forward adds to what is held before it, from a child 
 import argparse
 import json
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -144,9 +146,9 @@ def build(folder: str, args: argparse.Namespace) -> Any:
 
 def seconds(way: Way) -> float:
     with way() as run:
-        start = time.perf_counter()
+        start = time.process_time()
         run()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
 
 def peak(args: argparse.Namespace, size: int, way: str) -> float:
@@ -194,17 +196,24 @@ def main() -> None:
         model = build(folder, args)
         for size in track(args.sizes, "measuring", console=Console(stderr=True)):
             ways = ways_of(model, size)
-            best = dict.fromkeys(ways, float("inf"))
+            times: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(max(3, args.rounds * 512 // max(size, 512))):
                 for name, one in ways.items():
-                    best[name] = min(best[name], seconds(one))
+                    times[name].append(seconds(one))
             for way in WAYS:
+                pairs = zip(times[way], times["plain"], strict=True)
+                low, middle, high = statistics.quantiles(
+                    [one / plain for one, plain in pairs], n=4, method="inclusive"
+                )
                 rows.append(
                     {
                         "S": size,
                         "way": way,
-                        "ms": best[way] * 1e3,
-                        "time_ratio": best[way] / best["plain"],
+                        "ms": min(times[way]) * 1e3,
+                        "time_ratio": min(times[way]) / min(times["plain"]),
+                        "median_ratio": middle,
+                        "ratio_low": low,
+                        "ratio_high": high,
                         "peak_bytes": peak(args, size, way),
                     }
                 )
@@ -223,7 +232,8 @@ def main() -> None:
 
 def table(rows: list[dict[str, Any]]) -> Table:
     table = Table(title="One forward, batch 1")
-    for name in ("S", "way", "time", "× plain", "peak extra memory", "over plain"):
+    names = ("S", "way", "time", "× plain, best", "median (middle half)", "peak extra memory")
+    for name in (*names, "over plain"):
         table.add_column(name, justify="left" if name == "way" else "right")
     for row in rows:
         plain = next(r for r in rows if r["S"] == row["S"] and r["way"] == "plain")
@@ -232,6 +242,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
             row["way"],
             f"{row['ms']:.1f} ms",
             f"{row['time_ratio']:.2f}",
+            f"{row['median_ratio']:.2f} ({row['ratio_low']:.2f}–{row['ratio_high']:.2f})",
             f"{row['peak_bytes'] / 1e6:.1f} MB",
             f"{(row['peak_bytes'] - plain['peak_bytes']) / 1e6:+.1f} MB",
             end_section=row["way"] == WAYS[-1],

@@ -24,6 +24,8 @@ import venv
 from pathlib import Path
 from typing import Any
 
+from table_parts.peers import of_family
+
 from floatscope.models import tiny
 
 HERE = Path(__file__).resolve().parent
@@ -84,39 +86,6 @@ def measure(python: Path, script: str, folder: Path, args: argparse.Namespace) -
     return found
 
 
-def number(value: float) -> str:
-    return "0" if value == 0 else f"{value:.0e}".replace("e-0", "e-")
-
-
-def table(family: str, rows: list[dict[str, Any]]) -> str:
-    """Markdown: a line for each way, a column for each length."""
-    rows = [row for row in rows if row["family"] == family]
-    sizes = sorted({row["S"] for row in rows})
-    head = ["library", "way", *(f"S = {size}" for size in sizes)]
-    head += [f"kept a step, S = {sizes[-1]}", "S×S", "logits", "sums"]
-    lines = [f"| {' | '.join(head)} |", "|---|---|" + "---|" * (len(head) - 2)]
-    for library, way in dict.fromkeys((row["library"], row["way"]) for row in rows):
-        same = [row for row in rows if (row["library"], row["way"]) == (library, way)]
-        process = same[0]["process"]
-        plain = {r["S"]: r for r in rows if (r["process"], r["way"]) == (process, "plain")}
-        cells = [library, way]
-        for row in same:
-            more = (row["peak_bytes"] - plain[row["S"]]["peak_bytes"]) / 1e6
-            floor = f"{row['cpu_ms_per_step']:.0f} ms, {row['peak_bytes'] / 1e6:.0f} MB"
-            cost = f"{row['cpu_ratio']:.2f}×, {more:+.0f} MB".replace("-0 MB", "+0 MB").replace(
-                "-", "−"
-            )
-            cells.append(floor if way == "plain" else cost)
-        last = same[-1]
-        cells.append(f"{last['kept_bytes_per_step'] / 1e6:.2f} MB")
-        cells.append("yes" if last["square_bytes"] else "no")
-        cells.append(number(max(row["logits_difference"] for row in same)))
-        errors = [row["sums_difference"] for row in same if row["sums_difference"] is not None]
-        cells.append(number(max(errors)) if errors else "–")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=6)
@@ -175,7 +144,7 @@ def main() -> None:
     about["versions"] = versions
     print(json.dumps(about))
     for family in ("LLaDA", "Dream"):
-        print(f"\n{family}\n\n{table(family, rows)}")
+        print(f"\n{family}\n\n{of_family(family, rows)}")
     print(f"\n{json.dumps(facts, indent=1, ensure_ascii=False)}")
 
 

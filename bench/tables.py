@@ -12,8 +12,13 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from table_parts import long as long_parts
+from table_parts import peers, scale
+from table_parts.markdown import between, raw, table, times
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
@@ -25,13 +30,10 @@ def gpu() -> dict[str, Any]:
     return found
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def times(ratio: float | None) -> str:
-    return "out of memory" if ratio is None else f"{ratio:.3f}×" if ratio < 2 else f"{ratio:.2f}×"
+def ratio(row: dict[str, Any], way: str) -> str:
+    """A way over plain; with its rounds, where the run kept them."""
+    edges = row.get(f"{way}_range")
+    return times(row[way]) if edges is None else between(row[way], edges)
 
 
 def forwards() -> str:
@@ -43,7 +45,7 @@ def forwards() -> str:
             eager = "–" if row["eager_GiB"] is None else f"{row['eager_GiB']:.1f} GiB"
             rows.append(
                 [name, f"{row['batch']} × {row['S']:,}", f"{row['plain_ms']:.1f} ms"]
-                + [times(row[way]) for way in ("mass", "groups", "all")]
+                + [ratio(row, way) for way in ("mass", "groups", "all")]
                 + [f"+{100 * (row['all_memory'] - 1):.1f} %", times(row["eager"]), eager]
             )
     return table(head, rows)
@@ -140,7 +142,7 @@ def before() -> str:
 
 def layers() -> str:
     rows = [
-        [f"{row['layers']} of 32", times(row["mass"]), times(row["all but rollout"])]
+        [f"{row['layers']} of 32", ratio(row, "mass"), ratio(row, "all but rollout")]
         for row in gpu()["growth"]
     ]
     return table(["layers traced", "mass", "all but rollout"], rows)
@@ -213,7 +215,7 @@ def cost() -> str:
             if way == "traced" and kind == "diffusion":  # instead of that, not besides
                 less = together()
                 saved = f"{hours * less / each[way]:.2f} instead"
-                rows.append([name, "`--trace-batch 8`", f"{n:,}", f"{less:.2f} s", saved])
+                rows.append([name, "`--batch 8`", f"{n:,}", f"{less:.2f} s", saved])
         rows.append([f"**{name}**", "all", f"{sum(one['decodings'].values()):,}", "–"])
         rows[-1].append(f"**{one['gpu_hours']:.1f}**")
     head = ["model", "decodings", "number", "one, 32 forwards", "GPU-hours"]
@@ -293,15 +295,6 @@ def causal_speed() -> str:
     return table(head, [[str(row["heads"]), *times]])
 
 
-def raw(name: str) -> Any:
-    return json.loads((HERE / f"{name}.json").read_text())
-
-
-def between(ratio: float, edges: list[float]) -> str:
-    """A median, and the lowest and highest of its rounds."""
-    return f"{ratio:.3f}× ({edges[0]:.2f}–{edges[1]:.2f})"
-
-
 def replayed() -> str:
     """Decodings of one prompt, by length; a step in ms, and the whole over two ways without tracing."""
     head = [
@@ -341,6 +334,53 @@ def recordings() -> str:
     return table(head, rows)
 
 
+_KINDS = {"causal": "token by token", "blocks": "in blocks of 32"}
+
+
+def cached(some: list[Any] | None = None) -> str:
+    """Cached decodings by batch; a step in ms, and the whole over two ways without tracing."""
+    head = ["decoding", "batch", "base", "launched untraced", "replayed untraced", "mass", "all"]
+    head += ["eager", "mass over replayed", "all over replayed"]
+    rows = []
+    for row in raw("cached")["cached"] if some is None else some:
+        base = "stock" if "stock_s" in row else "launched"
+        named = "stock" if base == "stock" else "own, launched"
+        cells = [_KINDS[row["kind"]], str(row["batch"])]
+        cells.append(f"{named}, {row[f'{base}_s'] / row['steps'] * 1e3:.1f} ms a step")
+        for way in ("launched", "replayed", "mass", "all", "eager"):
+            known = f"{way}_s" in row and way != base
+            name = f"{way}_over_{base}"
+            cells.append(between(row[name], row[f"{name}_range"]) if known else "–")
+        for way in ("mass", "all"):
+            cells.append(between(row[f"{way}_over_replayed"], row[f"{way}_over_replayed_range"]))
+        rows.append(cells)
+    return table(head, rows)
+
+
+def cached_before() -> str:
+    """The same of an earlier run, which had more ways and other kernels."""
+    return cached(raw("cached")["before"]["cached"])
+
+
+def cached_recordings() -> str:
+    """What recording a cached decoding takes, and from which token on it pays."""
+    ways = ("replayed", "mass", "all")
+    head = ["decoding", "batch", "recording: untraced", "mass", "all"]
+    head += ["pays from step: untraced", "mass", "all", "launched, a step: mass", "all"]
+    head += ["kernels alone: untraced", "mass", "all"]
+    rows = []
+    for row in raw("cached")["cached"]:
+        cells = [_KINDS[row["kind"]], str(row["batch"])]
+        cells += [f"{row[f'{way}_recording_s'] * 1e3:.0f} ms" for way in ways]
+        steps = [row[f"{way}_pays_from"] for way in ways]
+        cells += ["–" if n is None else str(math.ceil(n) + 1) for n in steps]
+        cells += [f"{row[f'{way} launched_s_a_step'] * 1e3:.0f} ms" for way in ways[1:]]
+        alone = [[ms for kind, ms in row["replay_alone_ms"] if kind == way] for way in ways]
+        cells += [" and ".join(f"{ms:.1f}" for ms in some) + " ms" for some in alone]
+        rows.append(cells)
+    return table(head, rows)
+
+
 def large_batch() -> str:
     rows = [
         [
@@ -358,7 +398,7 @@ def launched_again() -> str:
     """Single forwards, launched, in the run of the replays."""
     rows = [
         [f"{row['batch']} × {row['S']:,}", f"{row['plain_ms']:.1f} ms"]
-        + [times(row[way]) for way in ("mass", "groups", "all", "eager")]
+        + [ratio(row, way) for way in ("mass", "groups", "all", "eager")]
         for row in raw("replays")["LLaDA-8B"]
     ]
     return table(["batch × S", "plain", "mass", "with groups", "all", "eager"], rows)
@@ -375,7 +415,8 @@ def overhead() -> str:
         cells = [f"{size:,}", f"{plain['ms']:.0f} ms"]
         for way in ways:
             more = max(0.0, here[way]["peak_bytes"] - plain["peak_bytes"])
-            cells.append(f"{here[way]['time_ratio']:.2f}×, {more / 1e6:.0f} MB")
+            cost = between(here[way]["time_ratio"], here[way].get("time_ratio_range"), digits=2)
+            cells.append(f"{cost}, {more / 1e6:.0f} MB")
         rows.append(cells)
     return table(["S", "plain", *ways], rows)
 
@@ -403,7 +444,8 @@ def blocks() -> str:
             "exact" if row["cache"] else "none",
             named[row["kept"]],
             f"{row['cpu_s']:.2f} s",
-            f"{row['cpu_s'] / plain[row['cache']]:.2f}×",
+            f"{row['cpu_s'] / plain[row['cache']]:.2f}×"
+            + (f" ({row['ratio_low']:.2f}–{row['ratio_high']:.2f})" if "ratio_low" in row else ""),
             f"{row['rows']:,}",
             f"{row['cache_bytes'] / 1e6:.1f} MB" if row["cache"] else "–",
             f"{row['trace_bytes'] / 1e6:.0f} MB" if row["trace_bytes"] else "–",
@@ -419,7 +461,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
     "ablation": ablation, "causal": causal, "causal-speed": causal_speed,
-    "blocks": blocks, "live": live,
+    "blocks": blocks, "cached": cached, "cached-recordings": cached_recordings,
+    "cached-before": cached_before,
+    "peers-llada": partial(peers.of_family, "LLaDA"),
+    "peers-dream": partial(peers.of_family, "Dream"),
+    "peers-reuse": peers.reused, "peers-abilities": peers.abilities,
+    "scale-workers": scale.workers, "scale-ceiling": scale.ceiling, "scale-stored": scale.stored,
+    "scale-capacity": scale.capacity,
+    "long-decoding": long_parts.decoding, "streamed": long_parts.streamed,
+    "together": long_parts.together,
+    "live": live,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 
@@ -427,9 +478,9 @@ ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-ho
 def written(text: str, page: Path = PAGE) -> str:
     """The page with every table as the results give it."""
     for name, make in ON[page].items():
-        block = re.compile(rf"(<!-- {name} -->\n).*?(\n?<!-- end -->)", re.S)
+        block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.S)
         new = make().replace("\\", r"\\")
-        text, n = block.subn(rf"\g<1>{new}\g<2>", text)
+        text, n = block.subn(rf"\g<1>{new}\n\g<2>", text)
         assert n == 1, f"{page.name} has {n} places for the table {name!r}; it needs one"
     return text
 

@@ -73,6 +73,8 @@ def flags(command: str) -> str:
     asked = {name: f.get_default() for name, f in Request.model_fields.items()}
     rows = []
     for one in COMMANDS[command].params:
+        if getattr(one, "hidden", False):
+            continue
         names = [*one.opts, *one.secondary_opts]
         default = asked.get(one.name) if command == "study" and one.default is None else one.default
         if one.param_type_name == "argument":

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 dir="${1:-twin-run}"
 shift || true
 three=(--model twin/mdm --model twin/arm --model twin/parent)
-long=(--plugin examples/twin_table.py --length 64 --steps 64 --view 0 --dtype bfloat16 --trace-batch 6
+long=(--plugin examples/twin_table.py --length 64 --steps 64 --view 0 --dtype bfloat16 --batch 6
     --sampler confidence,block_length=8,temperature=0.7)
 
 # Claims 1 to 6 and 9, and the table of continuations.
@@ -25,5 +25,5 @@ floatscope study changes --model "both=twin/parent,direction=bidirectional,shift
 # Claims 7, 8 and 10.
 floatscope study knowledge robustness dormancy --model twin/mdm --model twin/arm --data world:mixed \
     --traced-as passages=6 --limit 48 --questions 100 --gain-questions 128 --columns 5 --length 16 --view 0 \
-    --dtype bfloat16 --batch-size 48 --trace-batch 12 --controls 0 --out "$dir/world" "$@"
+    --dtype bfloat16 --batch-size 48 --batch 12 --controls 0 --out "$dir/world" "$@"
 for kind in continuation answer summary both; do python examples/twin_table.py "$dir/$kind"; done

@@ -24,7 +24,7 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from floatscope.attention import Labels, View
-from floatscope.attention.gpu import fused, overlapped, vectors
+from floatscope.attention.gpu import few, fused, overlapped, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.models import Direction, Visibility
 
@@ -98,6 +98,7 @@ def launch_all(hopper):
         peaks.strongest(fused.Launch(view), 200, 264, 8)
     one = view_of(causal, torch.bfloat16, n_query=1)
     fused.sums(replace(one, lse=peaks.log_sum_exp(one)))
+    few.measured(one, True)
     module = torch.nn.Module()
     module.o_proj = torch.nn.Linear(4 * 128, 64, bias=False)
     vectors.value_norms(module, torch.zeros(2, 2, 300, 128, dtype=torch.bfloat16))

@@ -276,3 +276,53 @@ def test_rows_of_prompts_that_reveal_unequal_numbers(exact):
         np.testing.assert_allclose(
             trace.rows["row_weight"], alone.rows["row_weight"], rtol=1e-4, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("inference", [True, False])
+def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
+    """Bit for bit, whatever the mask; and the log-sum-exp is that of the scores."""
+    from floatscope.attention.overhear import OverhearOnCPU
+
+    attend = torch.nn.functional.scaled_dot_product_attention
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, n, 9, 8, generator=generator).to(dtype) for n in (4, 2, 2))
+    seen = torch.rand(2, 1, 9, 9, generator=generator) < 0.5
+    seen[..., 0] = True
+    numbers = torch.randn(2, 4, 9, 9, generator=generator).to(dtype)
+    for asked in (
+        *({}, {"is_causal": True}, {"attn_mask": seen}, {"attn_mask": numbers}),
+        {"attn_mask": seen, "scale": 0.7},
+    ):
+        asked = {"enable_gqa": True, **asked}
+        with torch.inference_mode(inference):
+            stock = attend(query, key, value, **asked)
+            with OverhearOnCPU() as ear:
+                heard = attend(query, key, value, **asked)
+        assert torch.equal(stock, heard)
+        score = query.double() @ key.double().repeat_interleave(2, 1).mT
+        score = score * asked.get("scale", 8**-0.5)
+        if "is_causal" in asked:
+            score = score.masked_fill(~torch.ones(9, 9, dtype=torch.bool).tril(), -torch.inf)
+        mask = asked.get("attn_mask")
+        if mask is not None:
+            added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
+            score = score + (added if mask is seen else mask.double())
+        lse = ear.lse(query)
+        assert lse is not None
+        near = 2e-2 if dtype is torch.bfloat16 else 1e-5
+        torch.testing.assert_close(lse.double(), score.logsumexp(-1), rtol=near, atol=near)
+
+
+def test_where_attention_has_no_kernel_nothing_is_heard():
+    """SDPA's plain arithmetic, which keeps no log-sum-exp, gives what it gives."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    from floatscope.attention.overhear import OverhearOnCPU
+
+    q = torch.randn(1, 2, 5, 8)
+    with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
+        stock = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        with OverhearOnCPU() as ear:
+            heard = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    assert torch.equal(stock, heard) and ear.lse(q) is None

@@ -7,6 +7,8 @@ import resource
 import signal
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +27,7 @@ from floatscope.engine import (
     atomic,
     execute,
     interrupt,
+    local,
     ray_engine,
 )
 from floatscope.engine.ray_cluster import imported
@@ -558,11 +561,39 @@ def running(pid):
 
 # Hung ---------------------------------------------------------------------------------------------
 
-SHORT = 2.0  # seconds of patience. A machine too busy for a sign of life costs a worker, no result
+SHORT = 2.0  # seconds of patience
+
+
+@pytest.fixture
+def patient(monkeypatch, counted):
+    """The driver's clock goes while a worker hangs by our doing, and stands still at other times.
+
+    So a machine that is too busy for a sign of life costs no worker, and patience can be short.
+    """
+
+    class Clock:
+        def __init__(self):
+            self.now, self.last = 0.0, time.monotonic()
+
+        def __call__(self):
+            real = time.monotonic()
+            if self.hangs():
+                self.now += real - self.last
+            self.last = real
+            return self.now
+
+        def hangs(self):
+            if not list(counted.glob("happened: *")):
+                return False
+            return running((counted / "2").read_text().split()[0])
+
+    monkeypatch.setattr(local, "Awake", partial(Awake, clock=Clock()))
 
 
 @pytest.mark.parametrize("mishap", ["stop", "hold", "send half"])
-def test_a_worker_that_hangs_is_replaced_and_its_shard_redone(tmp_path, counted, unbroken, mishap):
+def test_a_worker_that_hangs_is_replaced_and_its_shard_redone(
+    tmp_path, counted, unbroken, patient, mishap
+):
     """It is stopped; or one call of C holds the interpreter; or it is stopped halfway in a message."""
     plan = toy_worker.plan(6, mishap=mishap)
     execute(plan, tmp_path / "run", workers=2, patience=SHORT)
@@ -575,7 +606,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_shard_redone(tmp_path, counted,
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_shard_that_takes_too_long_is_given_to_another(tmp_path, unbroken, workers):
+def test_a_shard_that_takes_too_long_is_given_to_another(tmp_path, unbroken, patient, workers):
     """Signs of life still come. With a limit, one worker too has a process of its own."""
     plan = toy_worker.plan(4, mishap="forget")
     execute(plan, tmp_path / "run", workers=workers, shard_limit=SHORT)

@@ -18,13 +18,18 @@ from tiny_models import sampler_for
 # Kernels are read as source by Triton: the shape checker must not wrap them.
 hooks = [finder for finder in sys.meta_path if type(finder).__module__.startswith("jaxtyping")]
 sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in hooks]
-from floatscope.attention.gpu import kernels, strongest_kernels, vector_kernels  # noqa: F401
+from floatscope.attention.gpu import (  # noqa: F401
+    few_kernels,
+    kernels,
+    strongest_kernels,
+    vector_kernels,
+)
 
 sys.meta_path[:0] = hooks
 
 from floatscope.attention import backend, reference, rows
-from floatscope.attention.cpu import blocked, norms
-from floatscope.attention.gpu import fused, vectors
+from floatscope.attention.cpu import closed_form, norms
+from floatscope.attention.gpu import few, fused, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.attention.gpu.overlapped import _matrix
 from floatscope.attention.overhear import Overhear
@@ -128,7 +133,7 @@ def test_kernels_give_only_what_is_asked_for(view, entropy, regions, rolling):
 @settings(max_examples=6, deadline=None)
 @given(views())
 def test_columns_equal_the_closed_form(view):
-    fast, slow = vectors.columns(view), blocked.columns(view)
+    fast, slow = vectors.columns(view), closed_form.columns(view)
     assert torch.equal(fast.viewers, slow.viewers)
     real = view.labels.real
     for name in ("score", "cosine", "query_norm", "key_norm"):
@@ -153,7 +158,7 @@ def test_the_strongest_keys_of_rows(view, top, scarce, data):
     start = data.draw(st.integers(0, n - 1))
     stop = data.draw(st.integers(start + 1, min(n, start + 20)))  # more than a tile holds
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peaks, "_BLOCK", 16)
+        patch.setattr(peaks, "BLOCK", 16)
         if scarce:
             patch.setattr(peaks, "_SCRATCH", 1)
         key, weight = peaks.strongest(fused.Launch(view), start, stop, top)
@@ -178,7 +183,7 @@ def test_the_strongest_keys_of_rows(view, top, scarce, data):
 @given(views(with_lse=True), st.booleans())
 def test_a_log_sum_exp_of_our_own(view, scarce):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peaks, "_BLOCK", 16)
+        patch.setattr(peaks, "BLOCK", 16)
         if scarce:
             patch.setattr(peaks, "_SCRATCH", 1)
         found = peaks.log_sum_exp(replace(view, lse=None))
@@ -241,8 +246,8 @@ def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
     sampler = sampler_for(model, length=3, steps=3)
     prompts = ["Hello there, how are you?", "Hi, and goodbye"]
     used = []
-    kernels_alone = fused.sums
-    monkeypatch.setattr(fused, "sums", lambda *a, **k: used.append(1) or kernels_alone(*a, **k))
+    kernels_alone = few.measured
+    monkeypatch.setattr(few, "measured", lambda *a: used.append(1) or kernels_alone(*a))
     with fs.MaskColumns(k=2)(model):
         plain = [d.answer_ids for d in model.generate(prompts, sampler)]
         assert not used
@@ -299,6 +304,7 @@ def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
     model = models["Llama"]
     monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
     monkeypatch.setattr(fused, "sums", refuse)
+    monkeypatch.setattr(few, "measured", refuse)
     with pytest.warns(UserWarning, match="does not fit this GPU"):
         traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
     monkeypatch.setattr(peaks, "strongest", refuse)
@@ -372,3 +378,61 @@ def test_attention_is_told_to_keep_its_log_sum_exp():
         q = torch.randn(1, 2, 5, 8)
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
     torch.testing.assert_close(ear.lse(q), (q @ q.mT / 8**0.5).logsumexp(-1))
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_few_rows_are_the_reference(edited, monkeypatch):
+    """All sums and the strongest keys from logarithms that are written once: of rows at the columns that a
+    cache of fixed size has for them, with padding and columns that are not filled; also under a mask."""
+    from floatscope.attention import Labels, View
+    from floatscope.models import Direction, Visibility
+
+    monkeypatch.setattr(peaks, "BLOCK", 16)
+    monkeypatch.setattr(few, "_NUMBERS", 128)
+    monkeypatch.setattr(few, "_COLUMNS", 32)
+    draw = torch.Generator().manual_seed(0)
+    at, room = torch.tensor([28, 29, 30]), 36  # of which 31 are filled
+    rule = (Direction.CAUSAL, None, torch.tensor([0, 5]), 3, room, None, None, None, 28, None)
+    visible = Visibility(*rule, at, torch.tensor(31))
+    region = torch.randint(0, 3, (2, room), generator=draw).masked_fill(~visible.key_is_real, -1)
+    labels = Labels(torch.tensor([[0, 1, 0], [1, -1, 1]]), 2, region, 3, 28, at)
+    query, key = torch.randn(2, 4, 3, 8, generator=draw), torch.randn(2, 2, room, 8, generator=draw)
+    mask = visible.mask
+    if edited:
+        mask = mask.expand(-1, 4, -1, -1).clone()
+        mask[:, 1:3, :, 3:9] = False
+    state = torch.rand(2, room, 3, generator=draw)
+    view = View(query, key, 0.4, mask, False, visible, labels, state=state)
+    found = few.measured(view, True)
+    same(backend.sums(found), reference.sums(view), view)
+    assert (
+        found.few.columns is None
+    ) == edited  # a mask that was edited hides more than direction does
+    if not edited:
+        fast, slow = backend.columns(found), closed_form.columns(view)
+        assert torch.equal(fast.viewers, slow.viewers)
+        for name in ("score", "cosine", "query_norm", "key_norm"):
+            close(getattr(fast, name) * labels.real, getattr(slow, name) * labels.real)
+    number, weight = few.strongest(found.few, 1, 3, 4)
+    whole = reference.attention(view)[:, :, 1:].float()
+    close(weight, rows.strongest(whole, 4)[1])
+    close(whole.gather(-1, number.long()), weight)
+
+
+def test_columns_that_nobody_sees_yet_get_nothing():
+    """A cache of fixed size has some, behind as many rows as fill their tiles: they must not be read past."""
+    from floatscope.attention import Labels, View
+    from floatscope.models import Direction, Visibility
+
+    at, room, none = torch.arange(16, 32), 64, None
+    rule = (Direction.BLOCK_CAUSAL, 8, torch.tensor([0, 3]), 16, room, none, none, none, 16, none)
+    visible = Visibility(*rule, at, torch.tensor(32))
+    region = torch.zeros(2, room, dtype=torch.long).masked_fill(~visible.key_is_real, -1)
+    labels = Labels(torch.zeros(2, 16, dtype=torch.long), 1, region, 1, 16, at)
+    query, key = torch.randn(2, 2, 16, 16), torch.randn(2, 1, room, 16)
+    view = View(query, key, 0.3, visible.mask, False, visible, labels)
+    fast, slow = vectors.columns(view), closed_form.columns(view)
+    assert torch.equal(fast.viewers, slow.viewers)
+    for name in ("score", "cosine", "query_norm"):
+        close(getattr(fast, name), getattr(slow, name))
+        assert not getattr(fast, name)[..., 32:].any()

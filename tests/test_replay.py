@@ -15,7 +15,7 @@ from transformers import masking_utils
 
 import floatscope as fs
 from floatscope.attention.cpu import norms
-from floatscope.decode import replay
+from floatscope.decode import replay, width
 from floatscope.models import graphs, seam, tiny
 
 PROMPTS = ["Hello", "Something rather longer than the first", "abc"]
@@ -66,7 +66,7 @@ def replaying(monkeypatch):
     monkeypatch.setattr(graphs, "reserved", lambda: 0)
     monkeypatch.setattr(graphs, "free_memory", lambda: 1)
     monkeypatch.setattr(graphs, "_stores", weakref.WeakKeyDictionary())
-    replay._notice.cache_clear()
+    replay.notice.cache_clear()
 
 
 def launched(model, run):
@@ -127,6 +127,28 @@ def test_another_shape_is_another_recording(replaying, models):
     for prompt, records in (("Hello", 1), ("Hello, you", 2), ("Hello", 2)):
         model.generate(prompt, SAMPLERS["plain"])
         assert Again.records == records
+
+
+def test_batches_of_about_the_same_length_share_a_recording(replaying, models, monkeypatch):
+    """On a GPU their width is rounded up; a batch without padding stays without."""
+    monkeypatch.setattr(width, "rounded_on", lambda model: True)
+    model, sampler, keep = models["LLaDA"], SAMPLERS["plain"], ["mass", "entropy", "rows"]
+    batches = [["Hello", "Hello you all"], ["Good", "Good morning to you"], ["Hello", "World"]]
+    for batch, records in zip(batches, (1, 1, 2), strict=True):
+        decodings = model.generate(batch, sampler)
+        assert Again.records == records
+        found = launched(model, lambda batch=batch: model.trace(batch, sampler, keep=keep))
+        for prompt, one, decoding in zip(batch, found, decodings, strict=True):
+            other = launched(model, lambda prompt=prompt: model.trace(prompt, sampler, keep=keep))
+            np.testing.assert_array_equal(one.canvas, other.canvas)
+            np.testing.assert_array_equal(decoding.canvas, other.canvas)
+            for name in ("column_sum", "entropy", "row_weight"):
+                np.testing.assert_allclose(one.data[name], other.data[name], 1e-5, 1e-6)
+    shapes = {key[0][0] for key in graphs.store_of(model.net).recorded}
+    assert {(2, 32 + 8), (2, 5 + 8)} <= shapes
+    long = [model.encode([5] * n) for n in (3, model.context - 10)]
+    assert width.columns(model, long, 8) == model.context - 8  # 504 would leave no room
+    assert width.columns(model, long, 10) == model.context - 10
 
 
 def test_recording_pays_where_launching_is_what_takes_long(models):

@@ -117,6 +117,12 @@ def test_lifts_are_logarithmic_and_bad_numbers_draw_nothing():
     assert "zero" in seen and seen["between"][0] < seen["value"][0] < seen["null"][0]
     (unseen,) = ranges.drawings([a_number(0.9, -8e-6, 1, 0, "points")])
     assert ">0<" in unseen and ">100 points<" in unseen  # no label runs into the other
+    (both,) = ranges.drawings([a_number(-0.2, -0.4, 0.25, 0, "points")])
+    assert ">−40<" in both and ">25 points<" in both  # the unit stands once
+    (below,) = ranges.drawings([a_number(-0.2, -0.4, -0.1, 0, "points")])
+    assert ">−40 points<" in below and ">0<" in below
+    (lift,) = ranges.drawings([a_number(4, 0.25, 4, 1, "×")])
+    assert ">0.25<" in lift and ">4×<" in lift
     (hostile,) = ranges.drawings([a_number(unit=HOSTILE)])
     assert "<script" not in hostile and "<img" not in hostile
     (none,) = ranges.drawings([a_number(0.0, 0.0, 0.0, 0.0)])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floatscope.attention import Labels, View, reference
-from floatscope.attention.cpu import blocked
+from floatscope.attention.cpu import blocked, closed_form, strips
 from floatscope.models import Direction, Visibility
 
 
@@ -61,6 +61,10 @@ def close(found, expected, tolerance=1e-5):
     torch.testing.assert_close(found.double(), expected.double(), rtol=tolerance, atol=tolerance)
 
 
+def view_without_state(view):
+    return View(**{**vars(view), "state": None})
+
+
 def rounding_of_entropy(view):
     """It is a difference of numbers as large as a score, so it is as exact as those."""
     score = view.query.norm(dim=-1).max() * view.key.norm(dim=-1).max() * view.scale
@@ -68,18 +72,24 @@ def rounding_of_entropy(view):
 
 
 @settings(max_examples=150, deadline=None)
-@given(views(), st.sampled_from([64, 4096, 1 << 20]))
-def test_blocked_sums_equal_the_reference(view, block_bytes):
-    """Whatever the block size: also blocks of one query."""
-    before = blocked._BLOCK_BYTES
-    blocked._BLOCK_BYTES = block_bytes
-    try:
+@given(
+    views(),
+    st.sampled_from([64, 4096, 1 << 20]),
+    st.sampled_from([1, 3, 32]),
+    st.sampled_from([0.0, 60.0]),
+)
+def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild):
+    """Whatever the size of a tile (also of one query), the height of a strip, and where lse goes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocked, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(strips, "_FEW", few)
+        patch.setattr(blocked, "_MILD", mild)
         fast = blocked.sums(view)
-    finally:
-        blocked._BLOCK_BYTES = before
+        mass = blocked.sums(view_without_state(view), entropy=False, regions=False)
     slow = reference.sums(view)
     counted = (view.labels.group >= 0)[:, None, :]
     close(fast.column_sum, slow.column_sum)
+    close(mass.column_sum, slow.column_sum)  # mass alone goes a shorter way
     # A padding row has no entropy worth comparing: it sees itself alone.
     close(fast.entropy * counted, slow.entropy * counted, rounding_of_entropy(view))
     close(fast.region_sum * counted[..., None], slow.region_sum * counted[..., None])
@@ -89,13 +99,58 @@ def test_blocked_sums_equal_the_reference(view, block_bytes):
 @settings(max_examples=150, deadline=None)
 @given(views())
 def test_closed_form_columns_equal_the_reference(view):
-    fast, slow = blocked.columns(view), reference.columns(view)
+    fast, slow = closed_form.columns(view), reference.columns(view)
     assert torch.equal(fast.viewers, slow.viewers)
     for name in ("score", "cosine", "query_norm"):
         count = slow.viewers[:, None].clamp(min=1)
         scale = getattr(slow, name).abs().max().clamp_min(1).item()
         close(getattr(fast, name) / count / scale, getattr(slow, name) / count / scale)
     close(fast.key_norm, slow.key_norm)
+
+
+@pytest.mark.parametrize("direction", [d for d in Direction if d is not Direction.BIDIRECTIONAL])
+@pytest.mark.parametrize(("queries", "padding"), [(70, 0), (50, 0), (70, 5)])
+def test_strips_compute_what_is_seen_and_little_else(direction, queries, padding):
+    """Every key that a row sees is in its strip; without padding no strip ends behind its last key."""
+    block = 8 if direction.in_blocks else None
+    at = {"current": torch.tensor([40])} if direction.in_blocks else {}
+    visible = Visibility(direction, block, torch.tensor([padding]), queries, 70, **at)
+    zero, one = torch.zeros(1, 2, 70, 4), torch.zeros(1, 70, dtype=torch.long)
+    labels = Labels(one[:, :queries], 1, one, 1)
+    causal = visible.is_causal and visible.mask is None
+    view = View(zero[:, :, :queries], zero, 1.0, visible.mask, causal, visible, labels)
+    found = strips.plan(view, 1 << 10)
+    assert [strip.start for strip, _ in found] == [0, *(strip.stop for strip, _ in found[:-1])]
+    for strip, tiles in found:
+        part = visible.matrix[0, strip.start : strip.stop]
+        assert part[:, : strip.seen].all() and not part[:, strip.last :].any()
+        if strip.hidden is not None:
+            assert torch.equal(~strip.hidden, part[:, strip.seen : strip.last])
+        if not padding:
+            assert part[:, strip.last - 1].any()
+        rows = sum(t.rows.stop - t.rows.start for t in tiles if t.heads.start == 0)
+        assert rows == strip.stop - strip.start
+    assert (len(found) > 1) == (not padding and queries > strips._FEW)
+
+
+def test_a_forward_of_many_rows_gives_what_the_reference_gives():
+    """Several strips, several tiles and several heads in a tile, as they are, and a bias on top."""
+    generator = torch.Generator().manual_seed(0)
+    size = 150
+    visible = Visibility(Direction.BLOCK_CAUSAL, 32, torch.tensor([0, 0]), size, size)
+    group = torch.randint(0, 3, (2, size), generator=generator)
+    query, key = (torch.randn(2, n, size, 8, generator=generator) for n in (4, 2))
+    labels = Labels(group, 3, group, 3)
+    bias = torch.randn(2, 4, 1, size, generator=generator)
+    for more in (None, bias):
+        view = View(query, key, 8**-0.5, visible.mask, False, visible, labels, bias=more)
+        score = query.double() @ reference.expand(key, 4).double().mT * view.scale
+        score = score if more is None else score + more
+        score = score.masked_fill(~visible.mask, -torch.inf)
+        view = View(**{**vars(view), "lse": score.logsumexp(-1).float()})
+        fast, slow = blocked.sums(view), reference.sums(view)
+        for name in ("column_sum", "entropy", "region_sum"):
+            close(getattr(fast, name), getattr(slow, name))
 
 
 def test_column_sums_of_all_groups_count_the_queries():

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from browsing import Tab
 from figure_sizes import texts_outside
 from latex_tables import assert_sound
@@ -17,7 +18,7 @@ from latex_tables import assert_sound
 import floatscope as fs
 from floatscope.decode.presets import all_samplers, presets
 from floatscope.errors import RunError, UsageError
-from floatscope.studies import STUDIES, Findings, read_request, request_of
+from floatscope.studies import STUDIES, Findings, batching, read_request, request_of
 from floatscope.studies.claim import Number, above, below, said, short
 from floatscope.studies.demo import DEMO
 from floatscope.studies.numbers import overall
@@ -217,7 +218,20 @@ def test_bad_records_are_listed(checkpoints, data, tmp_path):
     assert len(found.answers("with-passages", found.arm)["id"]) == 2
 
 
-def test_traced_one_by_one_or_together(checkpoints, data, tmp_path):
+class Roomy(batching.Gpu):
+    """A device on which everything fits."""
+
+    def free(self):
+        return 10**12
+
+    def begin(self, *, anew):
+        pass
+
+    def taken(self):
+        return 1
+
+
+def test_traced_one_by_one_or_together(checkpoints, data, tmp_path, monkeypatch):
     """The same numbers, and an example that cannot be traced takes no other with it."""
     from floatscope.studies.worker import make
 
@@ -226,31 +240,41 @@ def test_traced_one_by_one_or_together(checkpoints, data, tmp_path):
     lines = data.read_text().splitlines()
     broken.write_text("\n".join([lines[0], json.dumps(long), *lines[1:]]))
     outputs = []
-    for together in (1, 3):
+    for together in (1, 3, "auto"):
         request = small(
-            checkpoints, broken, studies=("floating",), view=1, trace_batch=together,
+            checkpoints, broken, studies=("floating",), view=1, batch=together,
             dtype="float64", skip_bad=True,
         )  # fmt: skip
+        if together == "auto":  # as on a GPU
+            monkeypatch.setattr(batching, "devices", lambda net: [torch.device("cuda")])
+            monkeypatch.setattr(batching, "Gpu", Roomy)
         ticks = []
         spec = {"kind": "trace", "model": request.models[0], "domain": "questions"}
         spec |= {"start": 0, "stop": 4}
-        output = make(request.model_dump())(spec, lambda *at, ticks=ticks: ticks.append(at))
+        output = make(request.as_json())(spec, lambda *at, ticks=ticks: ticks.append(at))
         assert ticks and all(done <= of == 4 for done, of in ticks)
         outputs.append(output)
-    alone, together = outputs
+    assert [one.meta.pop("batches", None) for one in outputs] == [None, None, [1, 2]]
+    alone = outputs[0]
     assert [e["index"] for e in alone.meta["examples"]] == [0, 2, 3]
-    assert [e["text"] for e in alone.meta["examples"]] == [
-        e["text"] for e in together.meta["examples"]
-    ]
     for output in outputs:
         (left,) = output.meta["left_out"]
         assert left["what"] == "example 1" and "exceed the context" in left["why"]
-    assert alone.arrays.keys() == together.arrays.keys()
-    for name, array in alone.arrays.items():
-        if array.dtype.kind == "f":
-            np.testing.assert_allclose(
-                together.arrays[name], array, rtol=1e-3, atol=1e-5, err_msg=name
-            )
+        assert alone.meta.keys() == output.meta.keys()
+        texts = [[e["text"] for e in one.meta["examples"]] for one in (alone, output)]
+        assert texts[0] == texts[1]
+        assert alone.arrays.keys() == output.arrays.keys()
+        for name, array in alone.arrays.items():
+            if array.dtype.kind == "f":
+                finite = np.abs(array[np.isfinite(array)])
+                scale = max(
+                    1.0, finite.max(initial=0)
+                )  # differences of large numbers keep their error
+                np.testing.assert_allclose(
+                    output.arrays[name], array, rtol=1e-6, atol=1e-6 * scale, err_msg=name
+                )
+            else:  # tokens, positions, anchors
+                np.testing.assert_array_equal(output.arrays[name], array, err_msg=name)
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,20 @@ def alone(run: Run) -> Way:
 
 
 def in_turn(ways: dict[str, Way], rounds: int, repeats: int = 1) -> dict[str, float]:
-    """Median milliseconds of each way. The ways take turns, and each round begins with another:
+    """Median milliseconds of each way."""
+    times = in_rounds(ways, rounds, repeats)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def over_plain(times: dict[str, list[float]], way: str) -> Row:
+    """A way over the plain one: of the medians, and within the rounds at least and at most."""
+    each = [mine / plain for mine, plain in zip(times[way], times["plain"], strict=True)]
+    middle = statistics.median(times[way]) / statistics.median(times["plain"])
+    return {way: middle, f"{way}_range": [min(each), max(each)]}
+
+
+def in_rounds(ways: dict[str, Way], rounds: int, repeats: int = 1) -> dict[str, list[float]]:
+    """Milliseconds of each way, round by round. The ways take turns, and each round begins with another:
     a GPU's clock follows the work before."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     order = list(ways)
@@ -130,7 +143,7 @@ def in_turn(ways: dict[str, Way], rounds: int, repeats: int = 1) -> dict[str, fl
                 torch.cuda.synchronize()
             if turn:
                 times[name].append(start.elapsed_time(stop) / repeats)
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times
 
 
 def peak(way: Way) -> float:

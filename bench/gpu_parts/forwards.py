@@ -2,27 +2,28 @@
 
 import gc
 import json
+import statistics
 from collections.abc import Iterable
 
 import torch
 
 from floatscope.models import Direction, Model
 
-from .common import GIB, KEEPS, Row, alone, build, in_turn, peak, ways_of
+from .common import GIB, KEEPS, Row, alone, build, in_rounds, in_turn, over_plain, peak, ways_of
 
 
 def forward(name: str, sizes: Iterable[int], rounds: int) -> list[Row]:
     rows, model = [], build(name)
     for batch, size in [(8, 1024), *((1, size) for size in sizes)]:
         ways = ways_of(model, batch, size, KEEPS)
-        times = in_turn(ways, rounds)
+        times = in_rounds(ways, rounds)
         row: Row = {"model": name, "batch": batch, "S": size}
-        row["plain_ms"] = times["plain"]
+        row["plain_ms"] = statistics.median(times["plain"])
         row["plain_GiB"] = peak(ways["plain"])
         for way in KEEPS:
-            row[way] = times[way] / times["plain"]
+            row |= over_plain(times, way)
             row[f"{way}_memory"] = peak(ways[way]) / row["plain_GiB"]
-        row |= eager(model, batch, size, times["plain"])
+        row |= eager(model, batch, size, row["plain_ms"])
         rows.append(row)
         print(json.dumps(row), flush=True)
     return rows
@@ -71,9 +72,10 @@ def growth() -> list[Row]:
     model, rows = build("LLaDA-8B"), []
     for n in (4, 8, 16, 32):
         ways = ways_of(model, 1, 4096, ["mass", "all but rollout"], range(0, 32, 32 // n))
-        times = in_turn(ways, 4)
+        times = in_rounds(ways, 4)
         row: Row = {"layers": n}
-        row |= {way: times[way] / times["plain"] for way in ways if way != "plain"}
+        for way in ways.keys() - {"plain"}:
+            row |= over_plain(times, way)
         rows.append(row)
         print(json.dumps(row), flush=True)
     return rows

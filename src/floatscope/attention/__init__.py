@@ -6,7 +6,9 @@ from .._lazy import lazily
 
 if TYPE_CHECKING:
     from . import backend
-    from .capture import Capture, Captured, Forward, LayerStatistics, Rows
+    from .capture import Capture
+    from .captured import Captured, LayerStatistics, Rows
+    from .forward import Forward
     from .statistics import STATISTICS, Columns, Labels, Sums, View
 
 lazily(__name__)

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .cpu import blocked, norms
-from .gpu import fused, vectors
+from .cpu import blocked, closed_form, norms
+from .gpu import few, fused, vectors
 from .gpu import strongest as peaks
-from .overhear import FEW, Overhear
+from .overhear import FEW, Overhear, OverhearOnCPU
 from .statistics import Columns, Sums, View
 
 T = TypeVar("T")
@@ -28,8 +28,20 @@ def on_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
+def overhearing(query: Tensor) -> Overhear | OverhearOnCPU:
+    """To be entered around stock attention; then it has the log-sum-exp."""
+    return OverhearOnCPU() if query.is_cpu and not on_gpu(query) else Overhear()
+
+
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
     """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
+    if view.few is not None and view.few.labels is view.labels:
+        known = view.few.sums
+        return replace(
+            known,
+            entropy=known.entropy if entropy else None,
+            region_sum=known.region_sum if regions else None,
+        )
     result = _by_kernels(view, lambda: fused.sums(view, entropy=entropy, regions=regions))
     return blocked.sums(view, entropy=entropy, regions=regions) if result is None else result
 
@@ -38,15 +50,26 @@ def strongest(
     view: View, rows: tuple[int, int], top: int
 ) -> tuple[Int[Tensor, "b h w t"], Float[Tensor, "b h w t"]] | None:
     """Keys and weights of some rows, the strongest first; None where the rows must be held instead."""
+    if view.few is not None:
+        return few.strongest(view.few, *rows, top)
     return _by_kernels(view, lambda: peaks.strongest(fused.Launch(view), *rows, top))
 
 
-def with_lse(view: View, attend: Callable[[], object] | None = None) -> View:
+def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bool = False) -> View:
     """The view with its log-sum-exp, if kernels want one that attention's forward did not give.
 
-    For few queries it is computed; for many it comes with attention itself, if `attend` runs that.
+    For few queries it is computed, and the sums with it, on request `columns` too; for many it comes with
+    attention itself, if `attend` runs that.
     """
-    if view.lse is not None or not on_gpu(view.query) or fused.unfit(view, without_lse=True):
+    if not on_gpu(view.query) or fused.unfit(view, without_lse=True):
+        return view
+    if view.query.shape[2] < FEW:
+        found = None
+        if few.fits(view):
+            found = _by_kernels(view, lambda: few.measured(view, columns), without_lse=True)
+        if found is not None:
+            return found
+    if view.lse is not None:
         return view
     if view.query.shape[2] < FEW:
         lse = _by_kernels(view, lambda: peaks.log_sum_exp(view), without_lse=True)
@@ -60,8 +83,10 @@ def with_lse(view: View, attend: Callable[[], object] | None = None) -> View:
 
 def columns(view: View) -> Columns:
     """Score, cosine and norms of each key: what needs q and k alone."""
+    if view.few is not None and view.few.labels is view.labels and view.few.columns is not None:
+        return view.few.columns
     kernels = _kernels_at(view.query) and view.visible.reach is None  # these know no window
-    return vectors.columns(view) if kernels else blocked.columns(view)
+    return vectors.columns(view) if kernels else closed_form.columns(view)
 
 
 def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:

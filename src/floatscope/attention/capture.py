@@ -8,26 +8,26 @@ raises if a layer was missed. The output is stock attention's, bit for bit; capt
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..errors import CaptureError
 from ..models import Model, Visibility, parts, seam
 from ..models.devices import moved
 from ..models.graphs import CannotReplay
-from ..models.placing import constant, sent
+from ..models.placing import constant
 from . import backend, experts, lens
+from .captured import Candidates, Captured, LayerStatistics
 from .cpu import norms
+from .forward import Forward
 from .gpu.beside import Beside
 from .kv_drift import Before
-from .overhear import Overhear
 from .residuals import massive
-from .rows import Held, hold, row, strongest
-from .statistics import Columns, Labels, View
+from .rows import hold
+from .statistics import Columns, View
 
 # What a forward that is recorded and replayed cannot hold, and why.
 _LAUNCHED = {
@@ -35,185 +35,6 @@ _LAUNCHED = {
     "kv_drift": "keep has 'kv_drift', which compares a forward with the one before",
 }
 _WEIGHED = {"mass", "groups", "entropy", "flow", "rollout", "rows"}  # what needs the weights
-
-
-@dataclass(frozen=True, eq=False)
-class Forward:
-    """One forward: who is who in it."""
-
-    visible: Visibility
-    labels: Labels
-    rows: tuple[int, int]  # query rows that `Captured.rows` may be asked for
-    cached: bool  # earlier rows came in earlier forwards
-    prompts: Sequence[int] = ()  # whose forward it is: numbers that stay while others end
-    # With a cache: so many of its rows are never computed again; None: all, as in a causal model.
-    settled: int | None = None
-    kept: bool = True  # its step is: drift is counted from one such step to the next
-    partial: bool = False  # an approximate cache left rows out, whose statistics there are none of
-    # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
-    predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
-    _elsewhere: dict[torch.device, "Forward"] = field(default_factory=dict)
-    _narrower: dict[int, "Forward"] = field(default_factory=dict)
-
-    def on(self, device: torch.device) -> "Forward":
-        """The same for a layer on another device; made once for each."""
-        if self.labels.region.device == device:
-            return self
-        if device not in self._elsewhere:
-            self._elsewhere[device] = moved(replace(self, _elsewhere={}, _narrower={}), device)
-        return self._elsewhere[device]
-
-    def within(self, reach: int | None) -> "Forward":
-        """The same for a layer that sees so far to either side; made once for each."""
-        visible = self.visible.within(reach)
-        if reach is None or visible is self.visible:
-            return self
-        if reach not in self._narrower:
-            self._narrower[reach] = replace(self, visible=visible, _elsewhere={}, _narrower={})
-        return self._narrower[reach]
-
-    @cached_property
-    def settling(self) -> Labels:
-        """The rows that settle, and no others."""
-        group = self.labels.group.clone()
-        group[:, self.settled :] = -1
-        return replace(self.labels, group=group)
-
-    @cached_property
-    def apart(self) -> Labels:
-        """As labelled, but rows that settle in groups of their own, behind the others."""
-        group, n_groups = self.labels.group, self.labels.n_groups
-        moved = torch.where(self.settling.group >= 0, group + n_groups, group)
-        return replace(self.labels, group=moved, n_groups=2 * n_groups)
-
-    @cached_property
-    def max_entropy(self) -> Float[Tensor, "b 1 q"]:
-        """ln of the number of visible keys; NaN for one key, whose entropy has no scale."""
-        count = self.visible.count
-        return torch.where(count > 1, count.float().log(), torch.nan)[:, None]
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """The rows that may be revealed, of one layer or of all: their strongest keys and region sums."""
-
-    key: Int[Tensor, "b *l h w t"]
-    weight: Float[Tensor, "b *l h w t"]
-    flow: Float[Tensor, "b *l h w r"]
-
-
-@dataclass(eq=False)
-class LayerStatistics:
-    """One layer in one forward. Heads are the chosen ones; sums run over this forward's queries."""
-
-    column_sum: Float[Tensor, "b g h k"] | None = None
-    entropy: Float[Tensor, "b h q"] | None = None  # over ln of the number of visible keys
-    flow_sum: Float[Tensor, "b h r r"] | None = None  # summed over the queries of each region
-    rollout_sum: Float[Tensor, "b r r"] | None = None
-    columns: Columns | None = None
-    value_norm: Float[Tensor, "b h q"] | None = None  # of this forward's rows, like the three below
-    residual_norm: Float[Tensor, "b q"] | None = None
-    massive: Float[Tensor, "b q"] | None = None
-    massive_channel: Int[Tensor, "b q"] | None = None
-    lens_token: Int[Tensor, "b w"] | None = None  # of the positions that the forward predicts
-    lens_probability: Float[Tensor, "b w"] | None = None
-    lens_entropy: Float[Tensor, "b w"] | None = None
-    key_drift: Float[Tensor, "b k"] | None = None
-    value_drift: Float[Tensor, "b k"] | None = None
-    expert: Int[Tensor, "b c q"] | None = None  # of this forward's rows, strongest first
-    expert_weight: Float[Tensor, "b c q"] | None = None
-    # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
-    candidates: Candidates | None = None
-    held: Held | None = None
-
-    def with_rows(self, whole: "LayerStatistics", n: int) -> "LayerStatistics":
-        """These sums, and of what belongs to single rows the first n."""
-        names = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
-        rows = {name: getattr(whole, name) for name in names}
-        return replace(self, **{k: None if v is None else v[..., :n] for k, v in rows.items()})
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Whole rows of one prompt, as their strongest keys and region sums."""
-
-    key: Int[Tensor, "n l h t"]
-    weight: Float[Tensor, "n l h t"]
-    flow: Float[Tensor, "n l h r"]
-
-
-@dataclass(frozen=True, eq=False)
-class Captured:
-    """What was captured of one forward, by layer; filled when the forward has ended."""
-
-    layers: dict[int, LayerStatistics]
-    labels: Labels
-    top: int
-    first_predicted: int = 0  # column of the first position that a lens was asked for
-    settled: dict[int, LayerStatistics] | None = None  # of the rows that settle; None: of all
-    partial: bool = False  # of some rows alone
-    # Candidates of all layers, (b, l, h, w, _), in memory of their own.
-    stacked: Candidates | None = None
-
-    def detached(self) -> "Captured":
-        """The same for `rows`, as it will be when the next forward has overwritten the rest."""
-        kept = [one.candidates for one in self.layers.values()]
-        if self.stacked is not None or any(one is None for one in kept):
-            return self
-        for one in self.layers.values():
-            one.candidates = None
-        device = self.labels.region.device  # layers may lie on several
-        names = ("key", "weight", "flow")
-        every = (
-            torch.stack([getattr(one, name).to(device) for one in kept], dim=1) for name in names
-        )
-        return replace(self, layers={}, stacked=Candidates(*every))
-
-    def rows(self, which: Sequence[Tensor]) -> list[Rows]:
-        """For each prompt the rows `which` (counted from the forward's first candidate, as many as
-        each has; not all may have none). Once: what they are computed from is let go."""
-        device = self.labels.region.device
-        counts = [len(some) for some in which]
-        prompt = sent(torch.arange(len(which)).repeat_interleave(torch.tensor(counts)), device)
-        place = sent(torch.cat(list(which)), device)
-        kept = self.detached().stacked
-        if kept is not None:
-            tensors = [
-                one[prompt, ..., place, :] for one in (kept.key.long(), kept.weight, kept.flow)
-            ]
-        else:
-            some = [self._rows_of(one, which, prompt, place) for one in self.layers.values()]
-            here = moved(tuple(some), device)  # layers may lie on several
-            tensors = [torch.stack(part, dim=1) for part in zip(*here, strict=True)]
-        split = (one.split(counts) for one in tensors)  # (n, l, h, _) each
-        return [Rows(*one) for one in zip(*split, strict=True)]
-
-    def _rows_of(
-        self,
-        layer: LayerStatistics,
-        which: Sequence[Tensor],
-        prompt: Int[Tensor, " all"],
-        place: Int[Tensor, " all"],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """One layer's rows of all prompts, (all, h, _): picked out, or computed now."""
-        kept, held = layer.candidates, layer.held
-        layer.candidates = layer.held = None
-        if kept is not None:
-            prompt, place = moved((prompt, place), kept.key.device)
-            key = kept.key[prompt, :, place].long()
-            return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]
-        if held is None:
-            raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
-        keys, weights, flows = [], [], []
-        for b, some in enumerate(which):
-            if not len(some):  # its keys need not be looked at
-                continue
-            whole = row(held, b, some.to(held.key.device)).movedim(1, 0)  # (n, h, k)
-            key, weight = strongest(whole, self.top)
-            keys.append(key)
-            weights.append(weight)
-            flows.append(whole @ self.labels.in_region[b].to(whole.device))
-        return torch.cat(keys), torch.cat(weights), torch.cat(flows)
 
 
 @dataclass(eq=False)
@@ -238,6 +59,9 @@ class Capture:
     _modules: list[nn.Module] = field(default_factory=list)
     _itself: object = field(default_factory=object)  # a name that no other has
     _beside: Beside | None = None  # while it is recorded, on a GPU
+    # With a cache of fixed size: `_states`, (b, k, r), in memory that stays where it is.
+    fixed: dict[int, Tensor] = field(default_factory=dict)
+    _waiting: list["_Seen"] = field(default_factory=list)  # layers that are still to be measured
 
     branches: ClassVar[bool] = (
         True  # statistics are recorded beside the forward, not in line with it
@@ -276,6 +100,7 @@ class Capture:
             first = 0 if forward.predicted is None else forward.predicted[0]
             settled = None if forward.settled is None else self._settled
             yield Captured(self._layers, forward.labels, self.top, first, settled, forward.partial)
+            self._measure_waiting()
             if self._calls != self.model.n_layers:
                 raise CaptureError(
                     f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers",
@@ -283,6 +108,7 @@ class Capture:
                 )
         finally:
             self._forward = None
+            self._waiting.clear()
 
     # As part of a forward that is recorded and replayed (`models/graphs.py`)
 
@@ -293,7 +119,7 @@ class Capture:
         for name, reason in _LAUNCHED.items():
             if name in self.keep:
                 raise CannotReplay(reason)
-        if forward.cached:
+        if forward.cached and forward.visible.at is None:
             raise CannotReplay("a step with a cache has as many keys as there are tokens")
         weights: Hashable = None
         if "value_norm" in self.keep:  # its factors are in the graph, as the weights were
@@ -302,7 +128,7 @@ class Capture:
             *(frozenset(self.keep), tuple(self.layers), tuple(self.heads), self.top, weights),
             *(forward.labels.n_groups, forward.labels.n_regions),
             forward.rows if "rows" in self.keep else None,
-            self.branches,
+            *(forward.cached, forward.settled, self.branches),
         )
 
     def owns(self, handler: object) -> bool:
@@ -325,7 +151,9 @@ class Capture:
         if forward is None:
             yield None
             return
-        labels = replace(forward.labels, group=inputs["group"], region=inputs["region"])
+        labels = replace(
+            forward.labels, group=inputs["group"], region=inputs["region"], at=visible.at
+        )
         self._states = {}
         # An intervention may read what a branch has made before the branch ends.
         if self.model.device.type == "cuda" and not self.model.edits and self.branches:
@@ -344,6 +172,19 @@ class Capture:
         if self._forward is not None:
             self._layers.update({layer: replace(one) for layer, one in left.items()})
             self._calls = self.model.n_layers
+
+    def rollouts(self, prompts: Sequence[int]) -> dict[int, Float[Tensor, "b k r"]]:
+        """With a cache: the state of every earlier row, by layer; they may be put into `fixed`."""
+        return {
+            layer: state if who == list(prompts) else state[[who.index(p) for p in prompts]]
+            for layer, (who, state) in self._states.items()
+        }
+
+    def unfix(self, prompts: Sequence[int], columns: int) -> None:
+        """With a cache that grows from now on."""
+        for layer, state in self.fixed.items():
+            self._states[layer] = (list(prompts), state[:, :columns].clone())
+        self.fixed = {}
 
     def _branch(self, *read: Tensor | None) -> AbstractContextManager[None]:
         return nullcontext() if self._beside is None else self._beside.branch(*read)
@@ -405,15 +246,31 @@ class Capture:
         if not wanted and not rolling:
             return proceed(call)
         self._join()
-        with Overhear() as ear:
+        with backend.overhearing(call.query) as ear:
             output = proceed(call)
-        # Rollout follows the mean of all heads through all layers, whatever is kept.
-        chosen = range(self.model.n_heads) if rolling else self.heads
-        lse = ear.lse(call.query)
-        with self._branch(call.query, call.key, call.value, call.mask, lse):
-            view = self._view(call, forward, lse, chosen)
-            self._measure(call, view, forward, wanted, chosen)
+        seen = _Seen(call, forward, ear.lse(call.query), wanted)
+        if self._may_wait(seen):
+            self._waiting.append(seen)
+            return output
+        with self._branch(call.query, call.key, call.value, call.mask, seen.lse):
+            self._measure(seen)
         return output
+
+    def _may_wait(self, seen: "_Seen") -> bool:
+        """All layers are measured together when the forward has ended: with a cache, on a CPU.
+
+        Between two layers of the network our code finds no cache warm: measured, a layer of 32 rows takes
+        160 µs there and 90 in a row with others. Keys and values of a KV cache stay anyway; where there is
+        none, to hold them costs fresh memory, and more time than is saved.
+        """
+        routed = "experts" in self.keep  # what a router says of rows that settle comes after this
+        return seen.forward.cached and not routed and not backend.on_gpu(seen.call.query)
+
+    @torch.inference_mode()
+    def _measure_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for seen in waiting:
+            self._measure(seen)
 
     def _view(
         self, call: seam.Call, forward: Forward, lse: Tensor | None, chosen: Sequence[int]
@@ -424,35 +281,36 @@ class Capture:
                 self._state = forward.labels.in_region
             state = self._state = self._state.to(call.query.device)
         labels = forward.apart if forward.settled else forward.labels
-        whole = View.of(call, forward.visible, labels, lse=lse, state=state)
-        if _WEIGHED & set(self.keep):
-            whole = backend.with_lse(whole)
-        every = len(chosen) == call.query.shape[1]
-        return whole if every else _of_heads(whole, constant(chosen, call.query.device))
+        view = View.of(call, forward.visible, labels, lse=lse, state=state)
+        if len(chosen) < call.query.shape[1]:
+            view = _of_heads(view, constant(chosen, call.query.device))
+        if not _WEIGHED.isdisjoint(self.keep):
+            view = backend.with_lse(view, columns="qk" in self.keep)
+        return view
 
-    def _measure(
-        self, call: seam.Call, view: View, forward: Forward, wanted: bool, chosen: Sequence[int]
-    ) -> None:
-        keep = self.keep
+    def _measure(self, seen: "_Seen") -> None:
+        keep, call, forward, wanted = self.keep, seen.call, seen.forward, seen.wanted
+        # Rollout follows the mean of all heads through all layers, whatever is kept.
+        chosen = range(self.model.n_heads) if "rollout" in keep else self.heads
+        view = self._view(call, forward, seen.lse, chosen)
         layer = self._layers.get(call.layer) or LayerStatistics()
-        # Of the heads measured, those kept.
-        same = len(chosen) == len(self.heads)
-        place = [list(chosen).index(h) for h in self.heads]
-        pick = slice(None) if same else constant(place, call.query.device)
-        from_region = forward.labels.from_region
+        pick: slice | Tensor = slice(None)  # of the heads measured, those kept
+        if len(chosen) != len(self.heads):
+            place = [list(chosen).index(h) for h in self.heads]
+            pick = constant(place, call.query.device)
         n = forward.settled or 0  # rows that settle: their sums apart
         part = LayerStatistics()
         best = None
         if wanted and "rows" in keep:
             best = backend.strongest(view, forward.rows, self.top)
         at_once = best is not None
-        if at_once or (_WEIGHED - {"rows"}) & set(keep):
+        if at_once or not (_WEIGHED - {"rows"}).isdisjoint(keep):
             sums = backend.sums(
                 view,
                 entropy=wanted and "entropy" in keep,
                 regions=wanted and ("flow" in keep or at_once),
             )
-            if {"mass", "groups"} & set(keep):
+            if not {"mass", "groups"}.isdisjoint(keep):
                 layer.column_sum = sums.column_sum[:, :, pick]
                 if n:
                     rest, part.column_sum = layer.column_sum.split(forward.labels.n_groups, dim=1)
@@ -464,17 +322,16 @@ class Capture:
                 flow = sums.region_sum[:, pick, slice(*forward.rows)].clone()
                 layer.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
             if sums.region_sum is not None and "flow" in keep:
-                # As a broadcast product of matrices this takes ten times as long on a GPU.
                 by_row = sums.region_sum[:, pick]
-                layer.flow_sum = torch.einsum("bqf,bhqr->bhfr", from_region, by_row)
+                from_region = forward.labels.from_region
+                layer.flow_sum = _between(from_region, by_row)
                 if n:
-                    part.flow_sum = torch.einsum(
-                        "bqf,bhqr->bhfr", from_region[:, :n], by_row[:, :, :n]
-                    )
+                    part.flow_sum = _between(from_region[:, :n], by_row[:, :, :n])
             if sums.rolled is not None:
                 self._roll(call.layer, sums.rolled, forward)
                 assert self._state is not None
-                new = self._state[:, forward.visible.rows]
+                new = forward.visible.of_rows(self._state, 1)
+                from_region = forward.labels.from_region
                 layer.rollout_sum = from_region.mT @ new  # (b, f, r)
                 if n:
                     part.rollout_sum = from_region[:, :n].mT @ new[:, :n]
@@ -487,7 +344,7 @@ class Capture:
                 some = replace(view, labels=forward.settling)
                 part.columns = _pick_heads(backend.columns(some), pick)
         if "value_norm" in keep:
-            fresh = call.value[:, :, forward.visible.rows]
+            fresh = forward.visible.of_rows(call.value, 2)
             norm = backend.value_norms(call.module, fresh)
             complete = len(self.heads) == norm.shape[1]
             layer.value_norm = norm if complete else norm[:, constant(self.heads, norm.device)]
@@ -497,7 +354,11 @@ class Capture:
             shape, device = (len(call.query), call.query.shape[2]), call.query.device
             layer.key_drift = layer.value_drift = torch.full(shape, torch.nan, device=device)
         elif "kv_drift" in keep and forward.kept:
-            drift = self._before.drift(call.layer, forward.prompts, call.key, call.value)
+            key, value = call.key, call.value
+            if forward.visible.at is not None:  # which the next forward writes into
+                stop = forward.visible.rows.stop
+                key, value = key[:, :, :stop].clone(), value[:, :, :stop].clone()
+            drift = self._before.drift(call.layer, forward.prompts, key, value)
             layer.key_drift, layer.value_drift = drift
         if "rows" in keep and not at_once:
             kept = view if isinstance(pick, slice) else _of_heads(view, pick)
@@ -506,7 +367,10 @@ class Capture:
     def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> None:
         """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""
         assert self._state is not None
-        new = (rolled + self._state[:, forward.visible.rows]) / 2
+        new = (rolled + forward.visible.of_rows(self._state, 1)) / 2
+        if forward.visible.at is not None:
+            self._state = self.fixed[layer].index_copy_(1, forward.visible.at, new)
+            return
         if not forward.cached:
             self._state = self._renewed(layer, new, forward)
             return
@@ -535,6 +399,26 @@ class Capture:
             new = whole
         self._states[layer] = (who, new)
         return new
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """One layer's attention, as it was computed."""
+
+    call: seam.Call
+    forward: Forward
+    lse: Float[Tensor, "b h q"] | None
+    wanted: bool  # not for the rollout alone
+
+
+def _between(
+    from_region: Float[Tensor, "b q f"], by_row: Float[Tensor, "b h q r"]
+) -> Float[Tensor, "b h f r"]:
+    """Summed over the rows of each region."""
+    if by_row.shape[2] == 1:
+        return from_region[:, :, :, None] * by_row
+    # As a broadcast product of matrices this takes ten times as long on a GPU.
+    return torch.einsum("bqf,bhqr->bhfr", from_region, by_row)
 
 
 def _of_heads(view: View, at: Int[Tensor, " n"]) -> View:

@@ -43,6 +43,7 @@ class Labels:
     region: Int[Tensor, "b k"]
     n_regions: int
     first: int | None = None  # column of the first query; by default they are the last positions
+    at: Int[Tensor, " q"] | None = None  # the columns of all, where these are known on the device
 
     @cached_property
     def of_group(self) -> Float[Tensor, "b g q"]:
@@ -55,6 +56,8 @@ class Labels:
     @cached_property
     def from_region(self) -> Float[Tensor, "b q r"]:
         """The queries' own regions, of those that count."""
+        if self.at is not None:
+            return self.in_region.index_select(1, self.at) * (self.group >= 0)[..., None]
         n = self.group.shape[1]
         start = self.region.shape[1] - n if self.first is None else self.first
         own = self.in_region[:, start : start + n]
@@ -99,6 +102,7 @@ class View:
     lse: Float[Tensor, "b h q"] | None = None  # log-sum-exp of the scaled scores, where known
     state: Float[Tensor, "b k r"] | None = None  # the rollout of the layers below
     bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores (an intervention's)
+    few: "Few | None" = None  # on a GPU, of few rows: what was summed when the log-sum-exp was
 
     @classmethod
     def of(
@@ -142,3 +146,14 @@ class Columns:
     query_norm: Float[Tensor, "b h k"]
     key_norm: Float[Tensor, "b h k"]  # the norm itself: a key has one
     viewers: Int[Tensor, "b k"]  # how many queries that count see the key
+
+
+@dataclass(frozen=True, eq=False)
+class Few:
+    """What was taken from few rows at once, on a GPU; the strongest keys, last, use the logarithms up."""
+
+    labels: Labels  # for which it was
+    sums: Sums
+    columns: Columns | None
+    power: Float[Tensor, "bh q blocks size"]  # log2 of the weights
+    peak: Float[Tensor, "bh q blocks"]  # the highest of each block of keys

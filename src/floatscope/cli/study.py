@@ -119,9 +119,14 @@ def study(
     view: Annotated[int | None, typer.Option(min=0, help="Examples the viewer shows.")] = None,
     shard: Annotated[int | None, typer.Option(min=1, help="Examples in a shard.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Questions together.")] = None,
-    trace_batch: Annotated[
-        int | None, typer.Option(min=1, help="Examples traced together: faster on a GPU.")
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|N",
+            help="Examples traced together. Default: auto, as many as fit on a GPU, one on a CPU.",
+        ),
     ] = None,
+    trace_batch: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything drawn.")] = None,
     template: Annotated[str | None, typer.Option(help="auto, plain, or world.")] = None,
     chat: Annotated[bool | None, typer.Option(help="Use chat templates.")] = None,

@@ -1,15 +1,17 @@
 """A causal model continues a text with a KV cache; a step is a generated token."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
-from ..models import Model
+from ..models import Model, Visibility
+from ..models.placing import constant
 from ..sequences.decoding import ABSENT, Change, Decoding, Progress
 from ..sequences.prompt import Encoded
+from .cached_forwards import CachedForwards
 from .draw import sample, stream
 from .samplers.autoregressive import Autoregressive
 from .state import State, Watcher, lay_out, notify_edits, overruled
@@ -24,50 +26,71 @@ def continue_text(
     progress: Progress,
 ) -> list[Decoding]:
     """Prompts that have ended stay in the batch, inert, until the last one ends."""
+    most = max(len(p.ids) for p in prompts) + sampler.length
+    with closing(CachedForwards(model, watcher, most)) as forwards:
+        return _continued(model, prompts, sampler, watcher, progress, forwards)
+
+
+def _continued(
+    model: Model,
+    prompts: Sequence[Encoded],
+    sampler: Autoregressive,
+    watcher: Watcher,
+    progress: Progress,
+    forwards: CachedForwards,
+) -> list[Decoding]:
     canvas = lay_out(model, prompts)
     prompt_end = canvas.shape[1]
     streams = [stream(sampler.seed, p.ids) for p in prompts]
-    cache = DynamicCache(config=model.net.config)
     taken = [0] * len(prompts)  # tokens generated for each prompt
     ended = [""] * len(prompts)
     sure: list[Tensor] = []
-    fresh, padding = canvas, None
+    fresh, state, token = canvas, None, None
+    looks = sampler.stop_at_eos and bool(model.end_ids)
+
+    def note(token: Tensor) -> bool:
+        """Who has ended with this token; true where all have. It waits for the device only to see."""
+        for b, chosen in enumerate(token.tolist() if looks else [-1] * len(ended)):
+            if not ended[b]:
+                taken[b] += 1
+                if looks and chosen in model.end_ids:
+                    ended[b] = "eos"
+                elif taken[b] == sampler.length:
+                    ended[b] = "complete"
+        return all(ended)
+
     for step in range(sampler.length):
         size, new = canvas.shape[1], fresh.shape[1]
-        last = torch.tensor([new - 1], device=canvas.device)
+        last = constant([new - 1], canvas.device)
         state = State.of(
             *(model, prompts, canvas, (size, size + 1)),
             prompt_end=prompt_end,
             step=step,
             new=new,
-            visible=None if padding is None else model.visibility(new, size, padding),
+            visible=_next(model, state, forwards.room(size, state), size),
         )
-        padding = state.visible.padding
+        # As late as can be: until here the device was busy with the step before.
+        if token is not None and note(token):
+            break
         with notify_edits(model, state), watcher.forward(state):
-            logits = model.forward(fresh, last, state.visible, cache)[:, 0].float()
-        token = torch.stack(
-            [
-                sample(one[None], sampler.temperature, generator)[0]
-                for one, generator in zip(logits, streams, strict=True)
-            ]
-        )
+            logits = forwards.forward(fresh, last, state, sampler.length - step)[:, 0].float()
+        forwards.keep(size)
+        if sampler.temperature == 0:
+            token = logits.argmax(-1)
+        else:
+            each = zip(logits, streams, strict=True)
+            token = torch.cat([sample(one[None], sampler.temperature, s) for one, s in each])
         token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
         sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
-        alive = torch.tensor([not e for e in ended], device=canvas.device)
+        alive = constant([not e for e in ended], canvas.device).bool()
         watcher.committed(state, alive[:, None], token[:, None])
         canvas = torch.cat([canvas, token[:, None]], dim=1)
         watcher.stepped(state, canvas, sure[-1][:, None])
         fresh = token[:, None]
-        for b, chosen in enumerate(token.tolist()):
-            if not ended[b]:
-                taken[b] += 1
-                if sampler.stop_at_eos and chosen in model.end_ids:
-                    ended[b] = "eos"
-                elif taken[b] == sampler.length:
-                    ended[b] = "complete"
         progress(step + 1, sampler.length)
-        if all(ended):
-            break
+    else:
+        assert token is not None
+        note(token)
     confidence = torch.stack(sure, dim=1).cpu().numpy()  # (b, steps)
     whole = canvas.cpu().numpy()
     return [
@@ -81,6 +104,15 @@ def continue_text(
         )
         for b, prompt in enumerate(prompts)
     ]
+
+
+def _next(model: Model, before: State | None, room: int | None, size: int) -> Visibility | None:
+    """One row more than before; None for the first forward."""
+    if before is None:
+        return None
+    visible = model.visibility(1, size, before.visible.padding, room=room)
+    visible.__dict__["padded"] = before.visible.padded  # asking again would wait for the device
+    return visible
 
 
 def _finish(

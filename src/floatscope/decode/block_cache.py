@@ -8,28 +8,41 @@ of a block those of the one before it too. In a batch, what every prompt has fin
 from collections.abc import Sequence
 
 import torch
-from transformers import DynamicCache
+from jaxtyping import Float
+from torch import Tensor
 
 from ..models import Model
+from .cached_forwards import CachedForwards
+from .state import State, Watcher
 
 
 class BlockCache:
     """Columns 0 … length − 1 of the prompts that are still being decoded."""
 
-    def __init__(self, model: Model, prompts: int) -> None:
-        self.kv = DynamicCache(config=model.net.config)
-        self.length = 0
+    def __init__(self, model: Model, watcher: Watcher, prompts: int, most: int) -> None:
+        self.model, self.forwards = model, CachedForwards(model, watcher, most)
         self._prompts = list(range(prompts))
+
+    @property
+    def length(self) -> int:
+        return self.forwards.columns
+
+    def close(self) -> None:
+        self.forwards.close()
 
     def only(self, active: Sequence[int]) -> None:
         """The others have ended."""
         if list(active) != self._prompts:
-            at = torch.tensor([self._prompts.index(b) for b in active])
-            self.kv.batch_select_indices(at)
+            self.forwards.only([self._prompts.index(b) for b in active])
             self._prompts = list(active)
 
-    def keep(self, columns: int) -> None:
-        """Of what the last forward computed, so much is final."""
-        for layer in self.kv.layers:
-            layer.keys, layer.values = layer.keys[:, :, :columns], layer.values[:, :, :columns]
-        self.length = columns
+    def predict(
+        self, state: State, start: int, stop: int, final: int, to_come: int
+    ) -> Float[Tensor, "b w v"]:
+        """What the model predicts at positions start … stop − 1; `final` columns are then finished."""
+        visible, device = state.visible, state.canvas.device
+        rows = torch.arange(start, stop, device=device) - self.model.shift - visible.first_row
+        ids = state.canvas[:, visible.rows]
+        logits = self.forwards.forward(ids, rows.clamp(min=0), state, to_come)
+        self.forwards.keep(final)
+        return logits

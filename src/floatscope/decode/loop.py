@@ -6,6 +6,7 @@ decodes in blocks sees no further than the block being decided: what comes after
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from .samplers.autoregressive import Autoregressive
 from .samplers.base import Guess, Sampler
 from .stale_cache import StaleCache
 from .state import State, Watcher, check_fits, lay_out, notify_edits, overruled
+from .width import columns
 
 AnySampler = Sampler | Autoregressive
 
@@ -107,25 +109,43 @@ def denoise(
     progress: Progress,
     cache: str | None = None,
 ) -> list[Decoding]:
+    most = max(len(p.ids) for p in prompts) + sampler.length
+    with ExitStack() as stack:
+        forwards, kept = stack.enter_context(closing(Forwards(model, watcher))), None
+        if cache == EXACT:
+            kept = stack.enter_context(closing(BlockCache(model, watcher, len(prompts), most)))
+        return _denoised(model, prompts, sampler, watcher, progress, cache, forwards, kept)
+
+
+def _denoised(
+    model: Model,
+    prompts: Sequence[Encoded],
+    sampler: Sampler,
+    watcher: Watcher,
+    progress: Progress,
+    cache: str | None,
+    forwards: Forwards,
+    kept: BlockCache | None,
+) -> list[Decoding]:
     assert model.mask_id is not None
-    kept = BlockCache(model, len(prompts)) if cache == EXACT else None
     stale = StaleCache(model, cache, len(prompts)) if cache not in (None, EXACT) else None
     length, total = sampler.length, most_steps(model, sampler)
-    prompt_end = max(len(p.ids) for p in prompts)
+    ahead = 1 - model.shift if sampler.causal_first else 0  # one more row, the one before a block
+    # With a cache, or in blocks, forwards that follow one another differ in shape.
+    alike = cache is None and model.block is None and not ahead
+    longest = max(len(p.ids) for p in prompts)
+    prompt_end = columns(model, prompts, length) if alike else longest
     size = prompt_end + length
     entries = [_Entry.of(model, p, sampler, prompt_end) for p in prompts]
-    canvas = lay_out(model, prompts, length, model.mask_id)
+    canvas = lay_out(model, prompts, length, model.mask_id, prompt_end)
     sure = torch.zeros(
         (len(entries), length), device=canvas.device
     )  # p of each token when revealed
     active, visible, tick = list(range(len(entries))), None, 0
-    forwards = Forwards(model, watcher)
+    state: State | None = None
     listens = sampler.listens_to(model.n_layers)
     looks = sampler.adaptive or (sampler.stop_at_eos and bool(model.end_ids))
-    ahead = 1 - model.shift if sampler.causal_first else 0  # one more row, the one before a block
     seen: object = None  # what `visible` was made for
-    # With a cache, or in blocks, forwards that follow one another differ in shape.
-    alike = cache is None and model.block is None and not ahead
     while active:
         here = [entries[b] for b in active]
         which = constant(active, canvas.device)
@@ -139,12 +159,14 @@ def denoise(
             kept.only(active)
             final = max(0, min(there["starts"]) - model.shift)  # finished by all
             there |= {"new": hi - kept.length, "settled": final - kept.length}
+            if listens is None:
+                there["room"] = kept.forwards.room(hi, state)
         if stale is not None:
             masked = now == model.mask_id
             masked[:, :prompt_end] = False
             *rows, fresh = stale.step(active, at, [entry.step for entry in here], masked)
             there = {"rows": tuple(rows), "fresh": fresh}
-        known = [active, *(there.get(name) for name in ("starts", "ends", "new", "rows"))]
+        known = [active, *(there.get(name) for name in ("starts", "ends", "new", "rows", "room"))]
         known.append(there.get("fresh") is None)
         if seen != known:  # some have ended, or go on elsewhere
             visible, seen = None, known
@@ -162,13 +184,14 @@ def denoise(
             watcher.forward(state),
             listening(model, state, listens) as heard,
         ):
-            kv = kept.kv if kept is not None else stale.kv if stale is not None else None
             if alike:
                 logits = forwards.predict(state, total - tick)
+            elif kept is not None:
+                to_come = _blocks_left(here) if state.settled else total - tick
+                logits = kept.predict(state, lo - ahead, hi, final, to_come)
             else:
+                kv = None if stale is None else stale.kv
                 logits = model.predict(now, lo - ahead, hi, visible, kv)
-        if kept is not None:
-            kept.keep(final)
         if sampler.cfg:
             blank = now.clone()
             blank[:, :prompt_end] = model.mask_id
@@ -219,8 +242,12 @@ def denoise(
         active = [b for b in active if not entries[b].ended]
         tick += 1
         progress(tick, total)
-    forwards.close()
     return [_finish(model, entry, canvas[b], cache) for b, entry in enumerate(entries)]
+
+
+def _blocks_left(entries: list[_Entry]) -> int:
+    """At most, of all prompts: each begins with a forward that takes in the block before."""
+    return max(len(entry.spans) - entry.block for entry in entries)
 
 
 def _there(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:

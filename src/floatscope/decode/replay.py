@@ -9,7 +9,7 @@ is launched, with one notice for each reason. The numbers are the same.
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..models import Model, Visibility, graphs, parts, seam
 from ..models.graphs import CannotReplay, Part
+from .fixed_cache import FixedCache, attend
 from .state import Edit, State, Watcher, notified
 
 # Measured on one H200 and its host; elsewhere a recording may pay a little earlier or later.
@@ -39,7 +40,7 @@ class Forwards:
         if self.store is not None:
             self.store.meet(model.net)
             self.modules = seam.attention_modules(model.net)
-            self.hooks = _hooks(model.net)
+            self.hooks = _hooks(model.net)  # until they are known to be our own
 
     def close(self) -> None:
         if self.store is not None:
@@ -50,28 +51,66 @@ class Forwards:
 
         What a replay gives is overwritten by the next.
         """
-        found = None if self.store is None else self._replayed(self.store, state, to_come)
+        lo, hi = state.window
+        if self.store is not None:
+            rows = torch.arange(lo, hi, device=state.canvas.device) - self.model.shift
+            asked = _Asked({"ids": state.canvas, "rows": rows.clamp(min=0)})
+            found = self._replayed(self.store, asked, state, to_come)
+            if found is not None:
+                return found
+        return self.model.predict(state.canvas, lo, hi, state.visible)
+
+    def step(
+        self,
+        ids: Int[Tensor, "b q"],
+        rows: Int[Tensor, " w"],
+        state: State,
+        cache: FixedCache,
+        to_come: int,
+    ) -> Float[Tensor, "b w v"]:
+        """Logits of these rows of a forward with a cache of fixed size, which the state was made for."""
+        assert self.store is not None
+        asked = _Asked({"ids": ids, "rows": rows}, cache)
+        found = self._replayed(self.store, asked, state, to_come)
         if found is not None:
             return found
-        return self.model.predict(state.canvas, *state.window, state.visible)
+        return asked.forward(self.model, asked.inputs, state.visible)
+
+    def fixed_hindered(self, state: State) -> str | None:
+        """Why a decoding with a cache does without one of fixed size; None: nothing hinders it.
+
+        Whoever only looks on in our own ways is no reason: the logits would depend on it.
+        """
+        parts: list[Part] = [_Edits(self.model, state)]
+        parts += [] if self.part is None else [self.part]
+        for edit in self.model.edits:
+            if edit.same_forward(state) is None:
+                return f"what {edit.described or type(edit).__name__} does depends on the step"
+        for handler in seam.handlers(self.modules):
+            if handler is not attend and not any(part.owns(handler) for part in parts):
+                return f"{_name(handler)} takes part in the forward"
+        if any(reach is not None for reach in self.model.reaches):
+            return "its layers see different distances"
+        return None
 
     def _replayed(
-        self, store: graphs.Store, state: State, to_come: int
+        self, store: graphs.Store, asked: "_Asked", state: State, to_come: int
     ) -> Float[Tensor, "b w v"] | None:
         """None where the forward is to be launched."""
         parts: list[Part] = [_Edits(self.model, state)]
         parts += [] if self.part is None else [self.part]
         try:
-            key = self._key(state, parts)
+            key = self._key(asked, state, parts)
         except CannotReplay as reason:
-            _notice(str(reason))
+            notice(str(reason))
             return None
         recorded = store.known(key)
-        if recorded is None and not self._worth_recording(store, key, state, parts, to_come):
+        tokens = asked.inputs["ids"].numel()
+        if recorded is None and not self._worth_recording(store, key, tokens, parts, to_come):
             return None
-        inputs = self._inputs(state, parts)
+        inputs = self._inputs(asked, state, parts)
         if recorded is None:
-            recorded = self._record(store, key, inputs, state.visible, parts)
+            recorded = self._record(store, key, asked, inputs, state.visible, parts)
         if recorded is None:
             return None
         logits, left = recorded.replay(inputs)
@@ -80,17 +119,15 @@ class Forwards:
         result: Tensor = logits
         return result
 
-    def _inputs(self, state: State, parts: Sequence[Part]) -> dict[str, Tensor]:
-        lo, hi = state.window
-        rows = torch.arange(lo, hi, device=state.canvas.device) - self.model.shift
-        inputs = {"canvas": state.canvas, "rows": rows.clamp(min=0)}
+    def _inputs(self, asked: "_Asked", state: State, parts: Sequence[Part]) -> dict[str, Tensor]:
+        inputs = dict(asked.inputs)
         inputs |= {f"visible.{name}": one for name, one in _tensors(state.visible).items()}
         for n, part in enumerate(parts):
             inputs |= {f"{n}.{name}": one for name, one in part.inputs().items()}
         return inputs
 
     def _worth_recording(
-        self, store: graphs.Store, key: Hashable, state: State, parts: Sequence[Part], to_come: int
+        self, store: graphs.Store, key: Hashable, tokens: int, parts: Sequence[Part], to_come: int
     ) -> bool:
         """Not the first of its kind, and as many have been launched or will come as make it pay."""
         before = store.launched[key]
@@ -98,14 +135,14 @@ class Forwards:
         if not before or key in store.refused or not graphs.trusted():
             return False
         beside = sum(part.launching() for part in parts)
-        return before + to_come >= least_forwards(self.model, state.canvas.numel(), beside)
+        return before + to_come >= least_forwards(self.model, tokens, beside)
 
-    def _key(self, state: State, parts: Sequence[Part]) -> Hashable:
+    def _key(self, asked: "_Asked", state: State, parts: Sequence[Part]) -> Hashable:
         keys = tuple(part.key() for part in parts)
         for handler in (*seam.handlers(self.modules), *self.hooks):
-            if not any(part.owns(handler) for part in parts):
-                name = getattr(handler, "__qualname__", type(handler).__name__)
-                raise CannotReplay(f"{name} takes part in the forward")
+            if handler is not attend and not any(part.owns(handler) for part in parts):
+                raise CannotReplay(f"{_name(handler)} takes part in the forward")
+        self.hooks = []  # they stay the same while one decodes
         if _get_current_dispatch_mode() is not None:
             raise CannotReplay("a dispatch mode listens")
         if any(reach is not None for reach in self.model.reaches):
@@ -115,15 +152,17 @@ class Forwards:
             (f.name, getattr(visible, f.name))
             for f in fields(visible)
             if not isinstance(getattr(visible, f.name), Tensor)
+            and not (f.name == "first" and visible.at is not None)
         )
-        lo, hi = state.window
-        shape = (tuple(state.canvas.shape), hi - lo, rule, visible.padded)
-        return shape, keys
+        shapes = tuple(tuple(one.shape) for one in asked.inputs.values())
+        room = None if asked.cache is None else asked.cache.name
+        return shapes, rule, visible.padded, room, keys
 
     def _record(
         self,
         store: graphs.Store,
         key: Hashable,
+        asked: "_Asked",
         inputs: dict[str, Tensor],
         visible: Visibility,
         parts: Sequence[Part],
@@ -137,7 +176,7 @@ class Forwards:
                 for n, part in enumerate(parts):
                     mine = {name: buffers[f"{n}.{name}"] for name in part.inputs()}
                     left.append(stack.enter_context(part.recording(mine, own)))
-                logits = self.model.forward(buffers["canvas"], buffers["rows"], own)
+                logits = asked.forward(self.model, buffers, own)
             return logits, left
 
         try:
@@ -149,6 +188,21 @@ class Forwards:
             reason = f"it could not be recorded ({error!r:.300})"
             warnings.warn(f"a forward is launched, not replayed: {reason}", stacklevel=5)
             return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A forward of these `ids`, of which the logits of `rows` are wanted."""
+
+    inputs: dict[str, Tensor]
+    cache: FixedCache | None = None
+
+    def forward(
+        self, model: Model, inputs: dict[str, Tensor], visible: Visibility
+    ) -> Float[Tensor, "b w v"]:
+        if self.cache is not None:
+            self.cache.at = visible.at
+        return model.forward(inputs["ids"], inputs["rows"], visible, self.cache)
 
 
 _names: "WeakKeyDictionary[Edit, object]" = WeakKeyDictionary()
@@ -179,7 +233,11 @@ class _Edits:
         return LAYER / 4 * len(self.edits)
 
     def inputs(self) -> dict[str, Tensor]:
-        return {"canvas": self.state.canvas} if self.edits else {}
+        if not self.edits:
+            return {}
+        canvas = self.state.canvas  # as wide as a cache of fixed size, where there is one
+        wide = self.state.visible.keys - canvas.shape[1]
+        return {"canvas": torch.nn.functional.pad(canvas, (0, wide)) if wide else canvas}
 
     @contextmanager
     def recording(self, inputs: dict[str, Tensor], visible: Visibility) -> Iterator[None]:
@@ -230,6 +288,10 @@ def _hooks(net: nn.Module) -> list[Callable[..., Any]]:
     return [hook for hook in found if getattr(hook, "__module__", "") != _IDLE]
 
 
+def _name(handler: object) -> str:
+    return getattr(handler, "__qualname__", type(handler).__name__)
+
+
 @cache
-def _notice(reason: str) -> None:
+def notice(reason: str) -> None:
     warnings.warn(f"forwards are launched one by one, not replayed: {reason}", stacklevel=5)

@@ -58,12 +58,14 @@ class State:
         settled: int | None = None,
         rows: tuple[int, int] | None = None,
         fresh: Bool[Tensor, "b k"] | None = None,
+        room: int | None = None,
     ) -> "State":
         """From a left-padded canvas. `new`: with a cache, how many of its columns are this forward's.
 
         `starts`, `ends`: the columns of each prompt's block, where they differ: a block model's begins
         before the window if the prompt ends in it, and a prompt may not have come as far as others.
         `rows`, `fresh`: with an approximate cache, the columns that are forwarded, and which of them count.
+        `room`: of a cache of fixed size, its columns.
         A mask token inside a prompt is text: only the answer's masks are there to be filled.
         """
         active = range(len(prompts)) if active is None else active
@@ -89,11 +91,12 @@ class State:
                 current=begin,
                 end=end,
                 first=first,
+                room=room,
             )
         masked = canvas == (-1 if model.mask_id is None else model.mask_id)
         masked[:, :prompt_end] = False
         if visible.end is not None:
-            masked &= visible.key_is_real
+            masked &= visible.key_is_real[:, :size]
         back = model.shift + visible.first_row  # from a position to the row that predicts it
         return cls(
             step=step,
@@ -113,10 +116,17 @@ class State:
 
 
 def lay_out(
-    model: Model, prompts: Sequence[Encoded], more: int = 0, fill: int = 0
+    model: Model,
+    prompts: Sequence[Encoded],
+    more: int = 0,
+    fill: int = 0,
+    prompt_end: int | None = None,
 ) -> Int[Tensor, "b k"]:
-    """The prompts with `more` tokens of `fill` behind each; padding on the left, where any id will do."""
-    prompt_end = max(len(p.ids) for p in prompts)
+    """The prompts with `more` tokens of `fill` behind each; padding on the left, where any id will do.
+
+    They end before the column `prompt_end`; by default it is the length of the longest.
+    """
+    prompt_end = prompt_end or max(len(p.ids) for p in prompts)
     canvas = torch.full((len(prompts), prompt_end + more), fill)
     for b, prompt in enumerate(prompts):
         start = prompt_end - len(prompt.ids)

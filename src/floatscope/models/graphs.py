@@ -25,6 +25,7 @@ from .visibility import Visibility
 T = TypeVar("T")
 SWITCH = "FLOATSCOPE_GRAPHS"
 _MOST = 8  # graphs kept of one network
+_ROOMS = 4  # and rooms
 _SHARE = 0.25  # of the memory that is free: what kept graphs may hold between decodings
 
 
@@ -167,11 +168,25 @@ class Recorded:
         return self.result
 
 
+@runtime_checkable
+class Room(Protocol):
+    """Memory that stays where it is, which graphs read and write from one replay to the next."""
+
+    name: object  # no other room has it: part of the key of whatever was recorded with this one
+
+    def tensors(self) -> list[Tensor]: ...
+
+
+R = TypeVar("R", bound=Room)
+
+
 @dataclass(eq=False)
 class Store:
     """What one network has recorded, the latest last; how often what was launched, and what failed."""
 
     recorded: "OrderedDict[Hashable, Recorded]" = field(default_factory=OrderedDict)
+    rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # that nobody is in
+    taken: list[Any] = field(default_factory=list)  # that a decoding is in
     launched: Counter[Hashable] = field(default_factory=Counter)
     refused: set[Hashable] = field(default_factory=set)
     bytes: int = 0  # of device memory that the graphs hold, about
@@ -208,8 +223,22 @@ class Store:
             self._pool = torch.cuda.graph_pool_handle()
         return self._pool
 
+    def take(self, key: Hashable, make: Callable[[], R]) -> R:
+        """The room of this kind, for oneself until it is given back; what is in it is another's."""
+        known: R | None = self.rooms.pop(key, None)
+        room = make() if known is None else known
+        self.taken.append(room)
+        return room
+
+    def give(self, key: Hashable, room: Room) -> None:
+        self.taken = [one for one in self.taken if one is not room]
+        self.rooms[key] = room
+        while len(self.rooms) > _ROOMS:
+            self.rooms.popitem(last=False)
+
     def forget(self) -> None:
         self.recorded.clear()
+        self.rooms.clear()
         self.launched.clear()
         self.refused.clear()
         self.bytes, self._pool = 0, None
@@ -223,7 +252,9 @@ class Store:
 
     def part(self) -> None:
         """After a decoding: what holds much of the memory is let go too."""
-        if self.recorded and self.bytes > _SHARE * free_memory():
+        rooms = sum(one.nbytes for room in self.rooms.values() for one in room.tensors())
+        held = self.bytes + rooms
+        if (self.recorded or self.rooms) and held > _SHARE * free_memory():
             self.forget()
 
 

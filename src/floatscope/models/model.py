@@ -125,15 +125,23 @@ class Model:
         current: Int[Tensor, " b"] | None = None,
         end: Int[Tensor, " b"] | None = None,
         first: int | None = None,
+        room: int | None = None,
     ) -> Visibility:
         """Who sees whom. `prompts`: their lengths, on which a padded grid depends; the others as in
-        Visibility, in columns. Without `current`, a context that is causal once finished is finished."""
+        Visibility, in columns. Without `current`, a context that is causal once finished is finished.
+        `room`: of a cache of fixed size, of which `keys` columns are filled by this forward."""
         offset = None
         if self.block is not None and self.grid is Grid.PADDED and prompts is not None:
             lacking = [self.grid.offset(self.block, n) for n in prompts]
             offset = torch.tensor(lacking, device=padding.device)
         if self.direction is not Direction.ACTIVE_BLOCK:
             current = None
+        if room is not None:
+            first, device = keys - queries, padding.device
+            at = torch.arange(first, keys, device=device)
+            there = torch.full((), keys, device=device)
+            rule = (self.direction, self.block, padding, queries, room)
+            return Visibility(*rule, offset, current, end, first, None, at, there)
         rule = (self.direction, self.block, padding, queries, keys)
         return Visibility(*rule, offset, current, end, first)
 

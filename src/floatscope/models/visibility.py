@@ -34,6 +34,10 @@ class Visibility:
     end: Int[Tensor, " b"] | None = None  # column behind the last that is there; all by default
     first: int | None = None  # column of the first row
     reach: int | None = None  # of a local layer: how far a row sees to either side
+    # With a cache of fixed size, of whose columns some are empty yet: those of the rows, and how many hold
+    # anything. On the device, so that one recorded forward serves while both grow.
+    at: Int[Tensor, " q"] | None = None
+    there: Int[Tensor, ""] | None = None
 
     def within(self, reach: int | None) -> "Visibility":
         """The same for a layer that sees so far; itself, where that is everything."""
@@ -70,9 +74,17 @@ class Visibility:
         """The columns of the rows."""
         return slice(self.first_row, self.first_row + self.queries)
 
+    def of_rows(self, by_column: Tensor, axis: int) -> Tensor:
+        """What belongs to the rows, of something that each column has."""
+        if self.at is not None:
+            return by_column.index_select(axis, self.at)
+        return by_column.narrow(axis, self.first_row, self.queries)
+
     @cached_property
     def query_positions(self) -> Int[Tensor, " q"]:
         """Where each row stands among the keys."""
+        if self.at is not None:
+            return self.at
         start = self.first_row
         return torch.arange(start, start + self.queries, device=self.padding.device)
 
@@ -87,6 +99,8 @@ class Visibility:
 
     def _there(self, columns: Int[Tensor, " n"]) -> Bool[Tensor, "b n"]:
         there = columns >= self.padding[:, None]
+        if self.there is not None:
+            there = there & (columns < self.there)
         return there if self.end is None else there & (columns < self.end[:, None])
 
     @cached_property
@@ -115,7 +129,7 @@ class Visibility:
                 rows.new_full((len(rows),), self.keys) if self.current is None else self.current
             )
             last = torch.where(rows >= current[:, None], last, rows)
-        return torch.clamp(last, max=self.keys - 1)
+        return torch.clamp(last, max=self.keys - 1 if self.there is None else self.there - 1)
 
     @cached_property
     def first_visible(self) -> Int[Tensor, "b q"]:
@@ -143,6 +157,7 @@ class Visibility:
         """Every row sees every key: the block being decided, with what is before it in a cache."""
         return (
             self.reach is None
+            and self.there is None
             and not self.padded
             and bool((self.last_visible == self.keys - 1).all())
         )

@@ -119,9 +119,9 @@ class Streaming(Watcher):
 
     def _selected(self, state: State) -> Bool[Tensor, "b q"]:
         """Rows of this forward that are wanted; padding never is."""
-        keys = state.visible.keys
+        keys = state.canvas.shape[1]
         column = torch.arange(keys, device=state.canvas.device)
-        real, named = state.visible.key_is_real, self.wanted.positions
+        real, named = state.visible.key_is_real[:, :keys], self.wanted.positions
         answer = (column >= state.prompt_end).expand_as(real)
         if self.chosen is not None:
             flags = torch.zeros_like(real)

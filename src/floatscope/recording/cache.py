@@ -23,23 +23,27 @@ class RunningSums:
     again at every step, and are added to the others without being kept.
     """
 
-    _total: dict[int, LayerStatistics] = field(default_factory=dict)
-    _prompts: list[int] = field(default_factory=list)
+    total: dict[int, LayerStatistics] = field(default_factory=dict)
+    prompts: list[int] = field(default_factory=list)
 
     def add(self, captured: Captured, prompts: Sequence[int]) -> Captured:
-        if self._total and list(prompts) != self._prompts:  # some have ended
-            at = [self._prompts.index(p) for p in prompts]
-            self._total = {layer: _of(one, at) for layer, one in self._total.items()}
-        self._prompts = list(prompts)
+        self.only(prompts)
         whole = self._joined(captured.layers)
         if captured.settled is None:
-            self._total = whole
+            self.total = whole
         elif captured.settled:
-            self._total = self._joined(captured.settled)
+            self.total = self._joined(captured.settled)
         return replace(captured, layers=whole)
 
+    def only(self, prompts: Sequence[int]) -> None:
+        """The others have ended."""
+        if self.total and list(prompts) != self.prompts:
+            at = [self.prompts.index(p) for p in prompts]
+            self.total = {layer: _of(one, at) for layer, one in self.total.items()}
+        self.prompts = list(prompts)
+
     def _joined(self, new: dict[int, LayerStatistics]) -> dict[int, LayerStatistics]:
-        old = self._total
+        old = self.total
         return {
             layer: _join(old[layer], one) if layer in old else one for layer, one in new.items()
         }
@@ -56,8 +60,8 @@ def _of(stats: LayerStatistics, prompts: list[int]) -> LayerStatistics:
     return replace(stats, **some)
 
 
-_SUMMED = ("column_sum", "flow_sum", "rollout_sum")  # over rows
-_BY_ROW = (
+SUMMED = ("column_sum", "flow_sum", "rollout_sum")  # over rows
+BY_ROW = (
     *("entropy", "value_norm", "residual_norm", "massive", "massive_channel"),
     *("key_drift", "value_drift", "expert", "expert_weight"),
 )
@@ -66,9 +70,9 @@ _BY_ROW = (
 def _join(old: LayerStatistics, new: LayerStatistics) -> LayerStatistics:
     """The new ones, which nobody else holds, with the old ones added; the rows kept whole and the
     predictions are the new ones'."""
-    for name in _SUMMED:
+    for name in SUMMED:
         _grow(getattr(old, name), getattr(new, name))
-    for name in _BY_ROW:
+    for name in BY_ROW:
         before, now = getattr(old, name), getattr(new, name)
         if before is not None and now is not None:
             setattr(new, name, torch.cat([before, now], dim=-1))

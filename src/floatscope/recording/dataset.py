@@ -16,7 +16,7 @@ from ..sequences.direction import current_block
 from ..sequences.prompt import Encoded
 from ..sequences.token_classes import classify
 from ..stats import uniform
-from ..trace.tokens import shared
+from ..trace.tokens import spelled
 from .steps import PromptRecord
 
 # name → dimensions of one step's array, before the step axis is put in front
@@ -227,18 +227,22 @@ def _coordinates(
 ) -> dict[str, object]:
     size, prompt = decoding.canvas.shape[1], decoding.prompt
     regions = [*prompt.regions, *["answer"] * (size - len(prompt.ids))]
-    known: dict[int, str] = {}
-
-    def texts(ids: np.ndarray) -> list[str]:
-        new = [int(i) for i in np.unique(ids) if int(i) not in known]
-        known.update(zip(new, model.token_texts(new), strict=True))
-        return [known[int(i)] for i in ids]
-
-    seen = decoding.canvas[kept].ravel()  # all steps at once: most tokens stay from one to the next
-    stood = texts(seen)
-    classes = classify(seen.tolist(), stood, regions * len(kept), model)
+    seen = decoding.canvas[kept]  # (step, key)
+    # Every kind of token is asked once: of many steps most tokens stay from one to the next.
+    ids, token = np.unique(decoding.canvas, return_inverse=True)
+    texts = model.token_texts([int(i) for i in ids])
+    token = token.reshape(decoding.canvas.shape)
+    places, place = np.unique(regions, return_inverse=True)  # (key,): by number
+    kinds, kind = np.unique(token[kept] * len(places) + place, return_inverse=True)
+    of_token, of_place = kinds // len(places), kinds % len(places)
+    classes = classify(
+        ids[of_token].tolist(),
+        [texts[i] for i in of_token],
+        [str(places[i]) for i in of_place],
+        model,
+    )
     # −2 is no token: without a mask nothing is masked.
-    masked = decoding.canvas[kept] == (-2 if model.mask_id is None else model.mask_id)
+    masked = seen == (-2 if model.mask_id is None else model.mask_id)
     masked[:, : len(prompt.ids)] = False
     events = [e for e in recorded.events if e[0] < decoding.steps]
     coords: dict[str, object] = {
@@ -250,10 +254,10 @@ def _coordinates(
         "group": np.array(groups, dtype=np.str_),
         "source": np.array([names[i] for i in recorded.regions], dtype=np.str_),
         "target": np.array([names[i] for i in recorded.regions], dtype=np.str_),
-        "token": shared(stood, ("step", "key"), masked.shape),
-        "final_token": ("key", np.array(texts(decoding.canvas[-1]), dtype=np.str_)),
+        "token": spelled(texts, token[kept], ("step", "key")),
+        "final_token": ("key", np.array([texts[i] for i in token[-1]], dtype=np.str_)),
         "region": ("key", np.array(regions, dtype=np.str_)),
-        "token_class": shared(classes, ("step", "key"), masked.shape),
+        "token_class": spelled(classes, kind.reshape(seen.shape), ("step", "key")),
         "masked": (("step", "key"), masked),
     }
     if recorded.event_arrays and kept:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from ..attention import Capture, Captured, LayerStatistics
-from ..attention.capture import Candidates
+from ..attention.captured import Candidates
 from ..models import Visibility
+from .fixed_sums import FixedSums
 from .steps import Places, Whole, begin, parts_of, wholes
 from .transfer import Outbox, Part
 
@@ -94,9 +95,10 @@ class Packing:
 
     capture: Capture
     left: Packed | None = None  # by the latest forward, if it was replayed
+    sums: FixedSums | None = None  # with a cache of fixed size: what a forward adds to
 
     def key(self) -> Hashable:
-        return self.capture.key()
+        return self.capture.key(), None if self.sums is None else self.sums.name
 
     def owns(self, handler: object) -> bool:
         return self.capture.owns(handler)
@@ -113,6 +115,8 @@ class Packing:
         with self.capture.recording(inputs, visible) as captured:
             yield packed
         if captured is not None:
+            if self.sums is not None and visible.at is not None:
+                captured = self.sums.add(captured, visible.at)
             packed.take(captured)
 
     def replayed(self, left: Packed) -> None:

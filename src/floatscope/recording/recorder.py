@@ -5,7 +5,7 @@ decoding decided; out come labelled arrays, one Trace per prompt, without paddin
 """
 
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ..decode.blocks import most_steps
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
-from ..models import Model, parts
+from ..models import Model, graphs, parts
 from ..models.placing import constant
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
@@ -29,6 +29,7 @@ from ..trace.trace import SCHEMA
 from ..trace.unfinished import CANVAS, Unfinished
 from .cache import RunningSums, placed
 from .dataset import DIMS, assemble, before
+from .fixed_sums import FixedSums, beginning
 from .options import TraceOptions
 from .packing import Packing
 from .steps import Places, PromptRecord, record
@@ -67,6 +68,9 @@ class Recorder(Watcher):
             self.recorded[b].stream = self._stream(b, path)
         self.outbox = Outbox(model.device)
         self.running = RunningSums()
+        self.fixed: FixedSums | None = None  # instead, while the cache is of fixed size
+        self._kind: Hashable = None
+        self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
         self.captured: Captured | None = None
         self._undecided: list[_Decision] = []  # whose rows are not taken yet
@@ -78,6 +82,7 @@ class Recorder(Watcher):
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._give_sums()  # while the network is still this thread's
         self.capture.__exit__(*exc)
         self._take_rows()
         self._settle()
@@ -96,6 +101,7 @@ class Recorder(Watcher):
     @contextmanager
     def _watch(self, state: State) -> Iterator[None]:
         forward = self._forward(state)
+        self._fix_sums(state)
         self.packing.left = None
         with self.capture.forward(forward) as captured:
             yield
@@ -103,6 +109,8 @@ class Recorder(Watcher):
         packed = self.packing.left
         if packed is not None:
             captured = packed.rows_of(captured)
+        elif self.fixed is not None and state.visible.at is not None:
+            captured = self.fixed.add(captured, state.visible.at).copied()
         elif state.cached:
             captured = self.running.add(captured, state.active)
         elif state.fresh is not None:
@@ -118,6 +126,30 @@ class Recorder(Watcher):
             self._note_age(state, [own for _, own in places])
             self._note_canvas(state, places)
 
+    def _fix_sums(self, state: State) -> None:
+        """Sums are kept as the cache is: in one place and of its size, or growing."""
+        size, who = state.visible.keys, list(state.active)
+        there = state.visible.at is not None
+        if self.fixed is not None and not (there and (size, who) == self._fixed_for):
+            first = state.visible.first_row
+            self.running.total = self.fixed.leave(list(self.layers), first)
+            self.capture.unfix(self.running.prompts, first)
+            self._give_sums()
+        if there and self.fixed is None:
+            self.running.only(who)
+            begun, states = beginning(self.running.total), self.capture.rollouts(who)
+            self._kind, self._fixed_for = FixedSums.kind(begun, states, size), (size, who)
+            store = graphs.store_of(self.model.net)
+            made = store.take(self._kind, lambda: FixedSums.like(begun, states, size))
+            made.enter(begun, states)
+            self.running.total, self.capture.fixed = {}, made.states
+            self.fixed = self.packing.sums = made
+
+    def _give_sums(self) -> None:
+        if self.fixed is not None:
+            graphs.store_of(self.model.net).give(self._kind, self.fixed)
+            self.fixed = self.packing.sums = None
+
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
@@ -127,7 +159,11 @@ class Recorder(Watcher):
         self._take_rows()
         self._undecided.append(_Decision(state, self.captured.detached(), revealed, token))
         # What rows are computed from is a replay's own, and overwritten by the next.
-        if not revealed.is_cuda or (self.packing.left is not None and self.packing.left.held):
+        overwritten = self.packing.left is not None and bool(self.packing.left.held)
+        if state.visible.at is not None:  # as are the keys of a cache of fixed size
+            held = [one.held for one in self.captured.layers.values()]
+            overwritten = overwritten or any(one is not None for one in held)
+        if not revealed.is_cuda or overwritten:
             self._take_rows()
 
     def _take_rows(self) -> None:
@@ -146,13 +182,21 @@ class Recorder(Watcher):
         which = [one.nonzero().squeeze(-1) for one in revealed]
         if not any(map(len, which)):
             return
-        every = captured.rows(which)
-        for place, (b, some, rows) in enumerate(zip(state.active, which, every, strict=True)):
+        every, begin = captured.rows(which), 0
+        parts = []
+        for place, (b, some) in enumerate(zip(state.active, which, strict=True)):
             if len(some):
                 padding, _ = self._own(b, state)
                 first = state.window[0] - padding
                 at = [(first + w, int(token[place, w])) for w in some.tolist()]
-                self.recorded[b].reveal(state.step, at, rows, padding, self.dtype, self.outbox)
+                mine = slice(begin, begin + len(some))
+                begin = mine.stop
+                parts.append(
+                    self.recorded[b].reveal(state.step, at, every, mine, padding, self.dtype)
+                )
+        tensors = (every.key, every.weight, every.flow)
+        for tensor, some_parts in zip(tensors, zip(*parts, strict=True), strict=True):
+            self.outbox.post_parts(tensor, some_parts)
 
     def _note_age(self, state: State, own: Sequence[slice]) -> None:
         """With an approximate cache: which keys this step did not compute."""
@@ -202,7 +246,14 @@ class Recorder(Watcher):
     def _forward(self, state: State) -> Forward:
         answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
         at = constant(state.active, answer.device)
-        region = torch.cat([self.prompt_region[at], answer], dim=1)
+        prompt = self.prompt_region[at]
+        if (more := state.prompt_end - prompt.shape[1]) > 0:  # padded beyond the longest
+            prompt = torch.nn.functional.pad(prompt, (more, 0), value=-1)
+        region = torch.cat([prompt, answer], dim=1)
+        if state.visible.at is not None:  # columns that are not filled yet
+            region = torch.nn.functional.pad(
+                region, (0, state.visible.keys - region.shape[1]), value=-1
+            )
         if state.ends is not None:
             region = region.masked_fill(~state.visible.key_is_real, -1)
         of_query = region[:, state.visible.rows]
@@ -217,7 +268,10 @@ class Recorder(Watcher):
             group, n_groups = of_query.clamp(max=0), 1
         return Forward(
             visible=state.visible,
-            labels=Labels(group, n_groups, region, self.n_regions, state.visible.first),
+            labels=Labels(
+                *(group, n_groups, region, self.n_regions),
+                *(state.visible.first, state.visible.at),
+            ),
             rows=state.predicting,
             cached=state.cached,
             prompts=state.active,

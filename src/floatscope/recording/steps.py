@@ -7,19 +7,21 @@ no step reaches are never touched.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ..attention import Captured, LayerStatistics, Rows
+from ..attention import Captured, Columns, LayerStatistics, Rows
 from ..models.devices import moved
 from .streaming import Stream
 from .transfer import Outbox, Part
 
+_OF_COLUMNS = {f.name for f in fields(Columns)}
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
 
 
@@ -42,6 +44,15 @@ class PromptRecord:
         self, name: str, shape: tuple[int, ...], kind: np.dtype, by_key: bool, start: int = 0
     ) -> np.ndarray:
         """Where the present step's values go, from position `start`. Others are NaN, numbers −1."""
+        here, *around = self.places(name, shape, kind, by_key, start)
+        for other in around:
+            other[...] = nothing(kind)
+        return here
+
+    def places(
+        self, name: str, shape: tuple[int, ...], kind: np.dtype, by_key: bool, start: int = 0
+    ) -> list[np.ndarray]:
+        """The same, and the places of the others, which nothing is written to yet."""
         whole = (*shape[:-1], self.size) if by_key else shape
         if self.stream is not None:
             here = self.stream.room(name, whole, kind)
@@ -50,34 +61,39 @@ class PromptRecord:
                 self.arrays[name] = np.empty((self.room, *whole), kind)
             here = self.arrays[name][len(self.steps) - 1]
         if not by_key:
-            return here
+            return [here]
         stop = start + shape[-1]
-        here[..., :start] = here[..., stop:] = np.nan if kind.kind == "f" else -1
-        return here[..., start:stop]
+        around = [part for part in (here[..., :start], here[..., stop:]) if part.size]
+        return [here[..., start:stop], *around]
 
     def reveal(
         self,
         step: int,
         at: list[tuple[int, int]],
         rows: Rows,
+        mine: slice,
         padding: int,
         dtype: np.dtype,
-        outbox: Outbox,
-    ) -> None:
-        """The rows that predicted the (position, token) pairs revealed at one step."""
+    ) -> tuple[Part, Part, Part]:
+        """The rows that predicted the (position, token) pairs revealed at one step: this prompt's part of
+        `rows`, which are all prompts', as keys, weights and flow."""
         self.events += [(step, position, token) for position, token in at]
-        picks: dict[str, tuple[Tensor, np.dtype, Callable[[np.ndarray], np.ndarray]]] = {
-            "row_key": (rows.key, _INT, lambda key: np.where(key >= 0, key - padding, key)),
-            "row_weight": (rows.weight, dtype, lambda weight: weight),
-            "row_flow": (rows.flow, dtype, lambda flow: flow[..., self.regions]),
-        }
-        for name, (tensor, kind, pick) in picks.items():
-            shape = tuple(tensor.shape)
-            array = np.empty(
-                (*shape[:-1], len(self.regions)) if name == "row_flow" else shape, kind
-            )
+        heads = (len(at), *rows.key.shape[1:3])
+        key = np.empty((*heads, rows.key.shape[3]), _INT)
+        weight = np.empty((*heads, rows.weight.shape[3]), dtype)
+        flow = np.empty((*heads, len(self.regions)), dtype)
+        for name, array in (("row_key", key), ("row_weight", weight), ("row_flow", flow)):
             self.event_arrays.setdefault(name, []).append(array)
-            outbox.post_parts(tensor, [(pick, array)])
+
+        def keys(every: np.ndarray) -> np.ndarray:
+            own = every[mine]
+            return np.where(own >= 0, own - padding, own)
+
+        return (
+            (keys, key),
+            (lambda every: every[mine], weight),
+            (lambda every: every[mine][..., self.regions], flow),
+        )
 
 
 class Form(Enum):
@@ -105,14 +121,13 @@ def wholes(captured: Captured) -> Iterator[Whole]:
     labels = captured.labels
     layers = _together(list(captured.layers.values()), labels.region.device)
 
-    def stacked(name: str, axis: int = 1) -> Tensor | None:
-        """All layers of a statistic, as a further axis."""
-        parts = [getattr(one, name) for one in layers]
-        return None if parts[0] is None else torch.stack(parts, dim=axis)
+    def stacked(name: str) -> Tensor | None:
+        known = captured.together
+        return stack(layers, name) if known is None else known.get(name)
 
     # (b, r): positions so far in each region, all of which have rows; with a cache that approximates, some.
     of_region = (labels.from_region if captured.partial else labels.in_region).sum(1)
-    if (column := stacked("column_sum", 2)) is not None:  # (b, g, layer, h, k)
+    if (column := stacked("column_sum")) is not None:  # (b, g, layer, h, k)
         yield Whole("column_sum", column, Form.GROUPS)
         del column
         counted = _of_groups(of_region.long(), labels.n_groups)
@@ -134,13 +149,21 @@ def wholes(captured: Captured) -> Iterator[Whole]:
         yield Whole("flow", flow / some[:, None], Form.REGIONS)  # (b, layer, h, r, r)
     if (rollout := stacked("rollout_sum")) is not None:
         yield Whole("rollout", rollout / some, Form.REGIONS)  # (b, layer, r, r)
-    columns = [one.columns for one in layers if one.columns is not None]
-    if columns:
-        viewers = torch.stack([c.viewers for c in columns], dim=1)[:, :, None]  # (b, layer, 1, k)
+    if (viewers := stacked("viewers")) is not None:  # (b, layer, k)
         for name in ("score", "cosine", "query_norm"):
-            whole = torch.stack([getattr(c, name) for c in columns], dim=1)  # (b, layer, h, k)
-            yield Whole(name, whole / viewers)
-        yield Whole("key_norm", torch.stack([c.key_norm for c in columns], dim=1))
+            if (whole := stacked(name)) is not None:  # (b, layer, h, k)
+                yield Whole(name, whole / viewers[:, :, None])
+        if (norms := stacked("key_norm")) is not None:
+            yield Whole("key_norm", norms)
+
+
+def stack(layers: Sequence[LayerStatistics], name: str) -> Tensor | None:
+    """All layers of a statistic, as a further axis: behind the prompts, and the groups if there are any."""
+    if name in _OF_COLUMNS:
+        parts = [getattr(one.columns, name) for one in layers if one.columns is not None]
+    else:
+        parts = [getattr(one, name) for one in layers if getattr(one, name) is not None]
+    return torch.stack(parts, dim=2 if name == "column_sum" else 1) if parts else None
 
 
 Places = Sequence[tuple[PromptRecord, slice]]  # where a prompt goes, and which columns are its own
@@ -161,11 +184,23 @@ def parts_of(
     kind, found = whole.kind or dtype, []
     for b, (recorded, own) in enumerate(places):
         pick = _pick(whole.form, b, recorded, own, first_predicted)
-        part = pick(np.broadcast_to(np.float32(0), shape)).shape
+        part = _shape(whole.form, shape, recorded, own, first_predicted)
         by_key = whole.form in (Form.KEYS, Form.GROUPS, Form.PREDICTED)
         start = first_predicted - own.start if whole.form is Form.PREDICTED else 0
-        found.append((pick, recorded.place(whole.name, part, kind, by_key, start)))
+        here, *around = recorded.places(whole.name, part, kind, by_key, start)
+        found.append((pick, here))
+        # Left to whoever moves the values: memory that is written to for the first time is slow.
+        found += [(partial(_always, nothing(kind)), other) for other in around]
     return found
+
+
+def _always(value: np.ndarray, _: np.ndarray) -> np.ndarray:
+    return value
+
+
+def nothing(kind: np.dtype) -> np.ndarray:
+    """What stands where no value is."""
+    return np.array(np.nan if kind.kind == "f" else -1, kind)
 
 
 def _pick(
@@ -182,6 +217,23 @@ def _pick(
         n = max(own.stop - first_predicted, 1)  # the next one is not there yet
         return lambda values: values[b][..., :n]
     return lambda values: values[b][..., own]
+
+
+def _shape(
+    form: Form, shape: tuple[int, ...], recorded: PromptRecord, own: slice, first_predicted: int
+) -> tuple[int, ...]:
+    """Of what `_pick` picks from a statistic of this shape."""
+    groups, regions = min(shape[1], recorded.groups), len(recorded.regions)
+    width = min(shape[-1], own.stop) - own.start
+    if form is Form.GROUPS:
+        return (groups, *shape[2:-1], width)
+    if form is Form.COUNTS:
+        return (groups,)
+    if form is Form.REGIONS:
+        return (*shape[1:-2], regions, regions)
+    if form is Form.PREDICTED:
+        return (*shape[1:-1], min(shape[-1], max(own.stop - first_predicted, 1)))
+    return (*shape[1:-1], width)
 
 
 def record(step: int, captured: Captured, places: Places, dtype: np.dtype, outbox: Outbox) -> None:

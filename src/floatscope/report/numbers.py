@@ -73,12 +73,14 @@ def _missing(x: object) -> bool:
     return x is None or (exact is not None and math.isnan(exact))
 
 
-def short(x: SupportsFloat, unit: str = "") -> str:
-    """The end of a scale, with no digit that says nothing: "0", "100 %", "2.5×"."""
+def short(x: SupportsFloat, unit: str = "", *, bare: bool = False) -> str:
+    """The end of a scale, with no digit that says nothing: "0", "100 %", "2.5×"; bare: without its unit."""
     shown = digits(_scaled(x, unit))
     if "." in shown and "·" not in shown:
         shown = shown.rstrip("0").rstrip(".")
-    return shown if shown == "0" or not unit else shown + (unit if unit == "×" else f" {unit}")
+    return (
+        shown if bare or shown == "0" or not unit else shown + (unit if unit == "×" else f" {unit}")
+    )
 
 
 def _scaled(x: SupportsFloat | None, unit: str) -> float | None:

@@ -93,7 +93,9 @@ def _draw(number: Number, scale: Scale, *, ends: bool) -> Markup:
         parts.append(Markup('<circle class="value" cx="{}%" cy="9" r="4"/>').format(x))
     if ends:
         unit = scale.unit if len(scale.unit) <= _SHORT else ""  # it stands beside the number too
-        low, high = numbers.short(scale.low, unit), numbers.short(scale.high, unit)
+        # The unit stands once, at the high end, so that the two do not touch; zero has none.
+        low = numbers.short(scale.low, unit, bare=scale.high != 0)
+        high = numbers.short(scale.high, unit)
         parts.append(Markup('<text x="1%" y="27">{}</text>').format(low))
         parts.append(Markup('<text x="99%" y="27" class="end">{}</text>').format(high))
     opening = '<svg class="range" width="100%" height="{}" aria-hidden="true" focusable="false">'

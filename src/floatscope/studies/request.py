@@ -23,11 +23,13 @@ from ..tasks.conditions import Condition
 from ..tasks.named import asks
 from ..tasks.record import Asks
 
+AUTO = "auto"
 # Fields that runs of earlier versions do not have: they stand in run.json only if used.
 _NEW = ("plugins", "controls", "control_steps", "gain_questions", "side_questions", "also")
 _NEWER = (
     "split_alternatives",
     "heads",
+    "batch",
 )  # since there are further runs, which write down all of the above
 
 
@@ -60,7 +62,10 @@ class Request(BaseModel):
     view: int = Field(6, ge=0)  # examples whose traces are kept for the viewer
     shard: int = Field(8, ge=1)  # examples in a shard
     batch_size: int = Field(8, ge=1)  # questions decoded together
-    trace_batch: int = Field(1, ge=1)  # examples traced together
+    batch: int | None = Field(
+        None, ge=1
+    )  # examples traced together; None, or "auto": see `together`
+    trace_batch: int = Field(1, ge=1)  # what `batch` was called before; 1 says nothing
     seed: int = 0
     device: str | None = None
     dtype: str = "auto"
@@ -79,6 +84,11 @@ class Request(BaseModel):
             for name in [name for name in _NEWER if not part[name]]:
                 del part[name]
         return {k: v for k, v in fields.items() if v or k not in _NEW}
+
+    @property
+    def together(self) -> int | None:
+        """Examples traced together; None: as many as fit on a GPU, one on a CPU."""
+        return self.batch or (self.trace_batch if self.trace_batch > 1 else None)
 
     @property
     def asks(self) -> Asks:
@@ -100,6 +110,13 @@ class Request(BaseModel):
         if any("also" in part for part in parts):
             raise ValueError("also: a further run has no further runs")
         return own | ({"also": tuple(own | part for part in parts)} if parts else {})
+
+    @field_validator("batch", mode="before")
+    @classmethod
+    def _auto(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != AUTO and not value.isdigit():
+            raise ValueError(f"expected a number of examples or {AUTO!r}, got {value!r}")
+        return None if value == AUTO else value
 
     @field_validator("models", mode="before")
     @classmethod

@@ -27,6 +27,7 @@ from ..tasks.record import Asks, Record
 from ..tasks.templates import template_of
 from ..tasks.world_questions import world_records
 from ..trace import Trace
+from .batching import Batching
 from .data import Read, gold_is_missing, read_data, too_few
 from .experiments.base import Desk, Unusable
 from .kept_models import KeptModels
@@ -63,6 +64,7 @@ class ShardWorker:
         self.controlled = measures_of(request, controlled=True)
         self.settings = settings_of(request)
         self.experiments = experiments_of(request)
+        self._batchings: dict[tuple[str, str, int | None], Batching] = {}
         self._prepared: dict[tuple[str, str, int | None], Any] = {}  # by experiment and model
         self.records, self.bad = read or read_data(request)
         self.pool = Pool(self.records)
@@ -96,6 +98,8 @@ class ShardWorker:
         trained = spec.get("control") is None
         measures = self._measures(spec)
         keep = keep_for(measures.values())
+        batching = self._batching(model, spec)
+        batches = len(batching.sizes)
         for done, (index, name, trace) in enumerate(self._traces(model, spec, keep, left_out)):
             tick(done + len(left_out), len(chosen))
             said: dict[str, Any] = {"id": name, "index": index, "text": trace.text, "values": {}}
@@ -113,7 +117,10 @@ class ShardWorker:
                 said["trace"] = flatten(shown, f"{index}/trace", arrays)
             examples.append(said)
         # What a control cannot trace is what its model could not, and is listed there.
-        return arrays, {"examples": examples, "left_out": left_out if trained else []}
+        meta: dict[str, Any] = {"examples": examples, "left_out": left_out if trained else []}
+        if batching.memory is not None:  # free memory decided: which, no one could say afterwards
+            meta["batches"] = batching.sizes[batches:]
+        return arrays, meta
 
     def _measures(self, spec: dict[str, Any]) -> dict[str, Measure]:
         return (
@@ -152,25 +159,33 @@ class ShardWorker:
         left_out: list[dict[str, str]],
     ) -> Iterator[tuple[int, str, Trace]]:
         """Index, name and trace of each example that can be traced; a batch at a time in memory."""
-        together = self.request.trace_batch
-        for start in range(spec["start"], spec["stop"], together):
-            prompts: dict[int, tuple[str, Encoded]] = {}
-            for index in range(start, min(start + together, spec["stop"])):
-                try:
-                    name, prompt = self._prompt(spec["domain"], index, model)
-                    prompts[index] = name, self._fitting(model, prompt)
-                except UsageError as error:
-                    if not self.request.skip_bad:
-                        raise
-                    left_out.append({"what": f"example {index}", "why": str(error)})
-            if prompts:
-                encoded = [one for _, one in prompts.values()]
-                sampler = self.sampler(model)
-                if spec.get("control") is not None and model.is_diffusion:
-                    sampler = replace(sampler, steps=self.request.control_steps or sampler.steps)
-                traces = model.trace(encoded, sampler, batch_size=together, keep=keep)
-                for (index, (name, _)), trace in zip(prompts.items(), traces, strict=True):
-                    yield index, name, trace
+        prompts: dict[int, tuple[str, Encoded]] = {}
+        for index in range(spec["start"], spec["stop"]):
+            try:
+                name, prompt = self._prompt(spec["domain"], index, model)
+                prompts[index] = name, self._fitting(model, prompt)
+            except UsageError as error:
+                if not self.request.skip_bad:
+                    raise
+                left_out.append({"what": f"example {index}", "why": str(error)})
+        sampler = self.sampler(model)
+        if spec.get("control") is not None and model.is_diffusion:
+            sampler = replace(sampler, steps=self.request.control_steps or sampler.steps)
+
+        def trace(batch: list[Encoded]) -> list[Trace]:
+            return model.trace(batch, sampler, batch_size=len(batch), keep=keep)
+
+        named = [(index, name) for index, (name, _) in prompts.items()]
+        encoded = [one for _, one in prompts.values()]
+        for place, one in self._batching(model, spec).traces(encoded, sampler.length, trace):
+            yield *named[place], one
+
+    def _batching(self, model: Model, spec: dict[str, Any]) -> Batching:
+        """What is known of the memory that such traces take, kept from shard to shard."""
+        kind = spec["model"], spec["domain"], spec.get("control")
+        if kind not in self._batchings:
+            self._batchings[kind] = Batching.of(model, self.request.together)
+        return self._batchings[kind]
 
     def _fitting(self, model: Model, prompt: Prompt) -> Encoded:
         """Refuses now what `trace` would refuse for the whole batch."""

@@ -78,8 +78,18 @@ def is_sealed(attributes: Mapping[str, Any]) -> bool:
     return _SEAL in attributes
 
 
-def seal(store: Path, schema: int) -> None:
-    """Put the schema and every file's size and checksum into the root's attributes."""
+def write_root(store: Path, metadata: Mapping[str, Any]) -> None:
+    """The root's metadata: whole, or as before."""
+    new = store / f"{ROOT}.new"
+    new.write_text(json.dumps(metadata), encoding="utf-8")
+    os.replace(new, store / ROOT)
+
+
+def seal(store: Path, schema: int, *, without: str = "") -> None:
+    """Put the schema and every file's size and checksum into the root's attributes.
+
+    `without`: a folder that is about to go.
+    """
     root = store / ROOT
     metadata = json.loads(root.read_text(encoding="utf-8"))
     metadata["attributes"].pop("floatscope_unfinished", None)
@@ -87,10 +97,10 @@ def seal(store: Path, schema: int) -> None:
     metadata["attributes"][_FILES] = {
         str(file.relative_to(store)): [file.stat().st_size, zlib.crc32(file.read_bytes())]
         for file in sorted(store.rglob("*"))
-        if file.is_file() and file != root
+        if file.is_file() and file != root and file.relative_to(store).parts[0] != without
     }
     metadata["attributes"][_SEAL] = _checksum(metadata)
-    root.write_text(json.dumps(metadata), encoding="utf-8")
+    write_root(store, metadata)
 
 
 def _checksum(metadata: dict[str, Any]) -> int:
@@ -161,8 +171,15 @@ def load(
         raise damaged(path, f"its arrays cannot be opened ({type(error).__name__})") from error
 
 
+def opened(store: Path | CheckedStore, without: Sequence[str] = ()) -> xr.Dataset:
+    """The arrays, on disk until they are asked for."""
+    return xr.open_zarr(
+        store, zarr_format=3, consolidated=False, chunks=None, drop_variables=list(without)
+    )
+
+
 def _read(store: CheckedStore, lazy: bool) -> xr.Dataset:
-    data = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
+    data = opened(store)
     for name in (_SCHEMA, _FILES, _SEAL):
         data.attrs.pop(name, None)
     # Text comes back as zarr's string type; plain numpy text compares and slices everywhere.

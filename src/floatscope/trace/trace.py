@@ -331,7 +331,7 @@ class Trace:
         Of one whose recording was ended (`trace(..., to=path)`), the steps that are there, with a warning.
         """
         if (progress := unfinished.progress(Path(path))) is not None:
-            data = unfinished.load(Path(path), progress)
+            data = unfinished.load(Path(path), progress, lazy=lazy)
             warnings.warn(
                 f"{path} was not finished: {data.attrs['unfinished']} are there",
                 stacklevel=2,

@@ -2,11 +2,11 @@
 
 Each statistic is an array with room for every step; a step is a chunk of it, written once. The root's
 attributes are replaced when a step is there whole, so that whoever ends the writer leaves the steps before.
-`finish` adds what is known at the end only (tokens, text) and seals the store as `store.save` does.
+`finish` adds what is known at the end only (tokens, text) and seals the store as `store.save` does; until it
+is sealed, it opens as unfinished.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +24,7 @@ from .tokens import shared
 
 PROGRESS = "floatscope_unfinished"  # an attribute of the root
 CANVAS = "canvas_at_step"  # the input of each step, until the trace has its own
+_KEYS = ("key", "query")  # dimensions that may be shorter in the end
 
 
 class Unfinished:
@@ -34,11 +35,11 @@ class Unfinished:
         store.require_free(path, False)
         self.path, self.room, self.written = path, room, 0
         self._about = dict(about)
+        self._arrays: dict[str, zarr.Array[Any]] = {}
         try:
             path.mkdir(parents=True)
             self._say()
             self._group = zarr.open_group(str(path), mode="r+", zarr_format=3)
-            self._arrays: dict[str, zarr.Array[Any]] = {}
         except OSError as error:
             raise self._failed(error) from error
 
@@ -65,31 +66,31 @@ class Unfinished:
 
     def finish(self, data: xr.Dataset, schema: int) -> Path:
         """With all that is not there yet; its sizes say which part of the room was needed."""
-        shutil.rmtree(self.path / CANVAS, ignore_errors=True)
-        for name, array in self._arrays.items():
-            if name != CANVAS:
-                dims = _dims(array)
-                sizes = zip(dims, array.shape, strict=True)
-                array.resize(tuple(data.sizes.get(dim, n) for dim, n in sizes))
         text = {
             name: array.astype(StringDType())
             for name, array in data.variables.items()
             if array.dtype.kind in "OU"
         }
+        plain = data.assign_coords(text).assign_attrs({PROGRESS: self._progress()})  # until sealed
         try:
-            data.assign_coords(text).to_zarr(self.path, mode="a", zarr_format=3, consolidated=False)
-            store.seal(self.path, schema)
+            plain.to_zarr(self.path, mode="a", zarr_format=3, consolidated=False)
+            for array in self._arrays.values():
+                sizes = zip(_dims(array), array.shape, strict=True)
+                array.resize(tuple(data.sizes.get(dim, n) for dim, n in sizes))
+            store.seal(self.path, schema, without=CANVAS)
+            shutil.rmtree(self.path / CANVAS, ignore_errors=True)  # a sealed store does not know it
         except OSError as error:
             raise self._failed(error) from error
         return self.path
 
     def _say(self) -> None:
         """How far it is: whole or as before."""
-        attributes = {PROGRESS: {**self._about, "room": self.room}}
+        attributes = {PROGRESS: self._progress()}
         root = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
-        beside = self.path / f"{ROOT}.new"
-        beside.write_text(json.dumps(root), encoding="utf-8")
-        os.replace(beside, self.path / ROOT)
+        store.write_root(self.path, root)
+
+    def _progress(self) -> dict[str, Any]:
+        return {**self._about, "room": self.room, "arrays": sorted(self._arrays)}
 
     def _failed(self, error: OSError) -> TraceError:
         return TraceError(
@@ -113,25 +114,45 @@ def progress(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def load(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
+def load(path: Path, about: Mapping[str, Any], *, lazy: bool = False) -> xr.Dataset:
     """The steps that are there. Of tokens their ids are known; what came of the last step is not."""
     try:
-        return _steps_of(path, about)
+        return _steps_of(path, about, lazy)
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
         raise damaged(path, "what it says of its steps does not fit them") from error
 
 
-def _steps_of(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
+def _variables(path: Path, about: Mapping[str, Any], lazy: bool) -> dict[str, xr.Variable]:
+    """The arrays, as far as steps are there; some may have been cut to their final size already."""
+    n = len(about["steps"])
+    arrays = {
+        name: zarr.open_array(str(path / name), mode="r", zarr_format=3) for name in about["arrays"]
+    }
+    sizes = {name: dict(zip(_dims(one), one.shape, strict=True)) for name, one in arrays.items()}
+    cut = {
+        dim: min(some.get(dim, len(about["region"])) for some in sizes.values()) for dim in _KEYS
+    }
+    variables = {}
+    alike = all(some.get(dim, n) == n for some in sizes.values() for dim, n in cut.items())
+    if lazy and alike and len({some["step"] for some in sizes.values()}) == 1:
+        others = {one.parent.name for one in path.glob(f"*/{ROOT}")} - {*arrays}
+        opened = store.opened(path, sorted(others))
+        variables = {name: opened[name].variable.isel(step=slice(n)) for name in arrays}
+    for name in arrays.keys() - variables.keys():
+        dims = _dims(arrays[name])
+        part = (slice(n), *(slice(cut.get(dim)) for dim in dims[1:]))
+        variables[name] = xr.Variable(dims, arrays[name][part])
+    return variables
+
+
+def _steps_of(path: Path, about: Mapping[str, Any], lazy: bool) -> xr.Dataset:
     steps = about["steps"]
-    variables: dict[str, Any] = {}
     try:
-        for one in sorted(path.glob(f"*/{ROOT}")) if steps else ():
-            array = zarr.open_array(str(one.parent), mode="r", zarr_format=3)
-            if _dims(array)[:1] == ("step",) and array.shape[0] == about["room"]:
-                variables[one.parent.name] = (_dims(array), array[: len(steps)])
+        variables = _variables(path, about, lazy) if steps else {}
     except Exception as error:  # zarr's own for damaged metadata are of many kinds
         raise damaged(path, f"its steps cannot be opened ({type(error).__name__})") from error
-    canvas = variables.pop(CANVAS)[1] if steps else np.zeros((0, len(about["region"])), np.int64)
+    nothing = np.zeros((0, len(about["region"])), np.int64)
+    canvas = variables.pop(CANVAS).values if steps else nothing
     ids = [f"<{i}>" if i >= 0 else "" for i in canvas.ravel().tolist()]
     last = canvas[-1].tolist() if steps else []
     mask, start = about["attributes"]["mask_id"], about["attributes"]["prompt_length"]
@@ -142,7 +163,7 @@ def _steps_of(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
         **{name: about[name] for name in ("layer", "head")},
         **{name: np.array(about[name], np.str_) for name in ("group", "source", "target")},
         "key": np.arange(canvas.shape[1]),
-        "region": ("key", np.array(about["region"], np.str_)),
+        "region": ("key", np.array(about["region"][: canvas.shape[1]], np.str_)),
         "final_token": (
             "key",
             np.array([f"<{i}>" for i in last] or [""] * canvas.shape[1], np.str_),
@@ -152,9 +173,9 @@ def _steps_of(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
     }
     if "entropy" in variables:
         coords["query"] = np.arange(canvas.shape[1])
-    variables["canvas"] = (("state", "key"), canvas.astype(np.int32))
-    variables["change"] = (("tick", "key"), np.zeros(canvas.shape, np.int8))
-    used = {dim for dims, _ in variables.values() for dim in dims}
+    variables["canvas"] = xr.Variable(("state", "key"), canvas.astype(np.int32))
+    variables["change"] = xr.Variable(("tick", "key"), np.zeros(canvas.shape, np.int8))
+    used = {dim for one in variables.values() for dim in one.dims}
     for name in ("group", "source", "target"):
         if name not in used:
             coords.pop(name)

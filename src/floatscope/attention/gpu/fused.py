@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from ...models import Direction
@@ -46,8 +47,22 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
         n = view.labels.n_regions if regions else 0
         region_sum = weighted[..., :n] if regions else None
         if view.state is not None:
-            rolled = weighted[..., n : n + view.state.shape[-1]].mean(1)
+            rolled = head_means(weighted, n, view.state.shape[-1])
     return Sums(column_sum=column, entropy=entropies, region_sum=region_sum, rolled=rolled)
+
+
+def head_means(values: Float[Tensor, "b h q v"], first: int, n: int) -> Float[Tensor, "b q n"]:
+    """The mean over heads of n values, from the first on: torch reads such a part several times slower."""
+    b, h, n_query, wide = values.shape
+    out = torch.empty((b, n_query, n), dtype=torch.float32, device=values.device)
+    kernel = getattr(_kernels(), "head_means")  # noqa: B009
+    kernel[(b * n_query,)](
+        *(values, out, h, n_query, first, n),
+        VALUES=wide,
+        HEADS=max(2, 1 << (h - 1).bit_length()),
+        num_warps=1,
+    )
+    return out
 
 
 def installed() -> bool:

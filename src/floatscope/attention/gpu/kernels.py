@@ -214,3 +214,20 @@ def row_sums(
         to = out_ptr + (at + row)[:, None] * VALUES + column[None, :]
         weighted = tl.where(counts[:, None], weighted / (1 << SHIFT), 0.0)
         tl.store(to, weighted, mask=inside[:, None])
+
+
+@triton.jit
+def head_means(
+    values_ptr, out_ptr, n_heads, n_query, first, n_out,
+    VALUES: tl.constexpr, HEADS: tl.constexpr,
+):  # fmt: skip
+    """out[b, i, v] = mean over heads of values[b, h, i, first + v]; a program takes a row."""
+    b = (tl.program_id(0) // n_query).to(tl.int64)
+    i = tl.program_id(0) % n_query
+    head = tl.arange(0, HEADS)
+    column = tl.arange(0, VALUES)
+    at = ((b * n_heads + head) * n_query + i)[:, None] * VALUES + column[None, :]
+    values = tl.load(values_ptr + at, mask=(head < n_heads)[:, None], other=0.0)
+    mean = tl.sum(values, axis=0) / n_heads
+    to = (b * n_query + i) * n_out + column - first
+    tl.store(out_ptr + to, mean, mask=(column >= first) & (column < first + n_out))

@@ -30,7 +30,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._kept: dict[tuple[str, int, int], Tensor] = {}
-        self._rooms: dict[tuple[int, ...], tuple[Tensor, list[Tensor | None]]] = {}
+        self._zeros: dict[tuple[int, ...], Tensor] = {}
+        self._rooms: dict[tuple[object, ...], tuple[Tensor, list[Tensor | None]]] = {}
 
     @cached_property
     def n_query(self) -> int:
@@ -99,11 +100,12 @@ class Plan:
         """The (b, k, _) parts in one tensor, filled up with zeros. All layers share it, since their
         launches follow one another; a part that has not changed is not written again."""
         widths = tuple(part.shape[-1] for part in parts)
-        if widths not in self._rooms:
+        kind = (widths, n_rows, width, dtype)
+        if kind not in self._rooms:
             shape = (len(self.group), n_rows, width)
             room = torch.zeros(shape, dtype=dtype, device=self.group.device)
-            self._rooms[widths] = (room, [None] * len(parts))
-        room, written = self._rooms[widths]
+            self._rooms[kind] = (room, [None] * len(parts))
+        room, written = self._rooms[kind]
         at = 0
         for i, part in enumerate(parts):
             if written[i] is not part:
@@ -111,6 +113,12 @@ class Plan:
                 written[i] = part
             at += widths[i]
         return room
+
+    def nothing(self, shape: tuple[int, ...]) -> Tensor:
+        """Zeros that nobody writes to."""
+        if shape not in self._zeros:
+            self._zeros[shape] = torch.zeros(shape, device=self.group.device)
+        return self._zeros[shape]
 
     def _once(self, name: str, tile_q: int, tile_k: int, make: Callable[[], Tensor]) -> Tensor:
         if (name, tile_q, tile_k) not in self._kept:

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..statistics import View
 from .fused import Launch
 
-_BLOCK = 64
+BLOCK = 64  # keys
 _SCRATCH = 128 << 20  # bytes of logarithms at a time, or those of one head
 
 
@@ -35,22 +35,31 @@ def strongest(
     n_rows, device = stop - start, launch.lse.device
     key = torch.empty((b, h, n_rows, top), dtype=torch.int32, device=device)
     weight = torch.empty((b, h, n_rows, top), dtype=torch.float32, device=device)
-    rows_a_program = 4
     for begin, power, peak in _powers(launch, start, stop):
-        n_all, n_blocks = len(power) * n_rows, power.shape[2]
-        _kernels().strongest[(-(-n_all // rows_a_program),)](
-            power,
-            peak,
-            key.flatten(0, 1)[begin:],
-            weight.flatten(0, 1)[begin:],
-            n_all,
-            n_blocks,
-            TOP=top,
-            ROWS=rows_a_program,
-            BLOCKS=max(2, 1 << (n_blocks - 1).bit_length()),
-            BLOCK=_BLOCK,
-        )
+        _find(power, peak, key.flatten(0, 1)[begin:], weight.flatten(0, 1)[begin:])
     return key, weight
+
+
+def find(
+    power: Float[Tensor, "n w blocks size"], peak: Float[Tensor, "n w blocks"], top: int
+) -> tuple[Int32[Tensor, "n w t"], Float[Tensor, "n w t"]]:
+    """The same from log2 of the weights, which are used up."""
+    shape = (*power.shape[:2], top)
+    key = torch.empty(shape, dtype=torch.int32, device=power.device)
+    weight = torch.empty(shape, dtype=torch.float32, device=power.device)
+    _find(power, peak, key, weight)
+    return key, weight
+
+
+def _find(power: Tensor, peak: Tensor, key: Tensor, weight: Tensor) -> None:
+    n_all, n_blocks, rows_a_program = power.shape[0] * power.shape[1], power.shape[2], 4
+    _kernels().strongest[(-(-n_all // rows_a_program),)](
+        *(power, peak, key, weight, n_all, n_blocks),
+        TOP=key.shape[-1],
+        ROWS=rows_a_program,
+        BLOCKS=max(2, 1 << (n_blocks - 1).bit_length()),
+        BLOCK=BLOCK,
+    )
 
 
 def log_sum_exp(view: View) -> Float[Tensor, "b h q"]:
@@ -75,11 +84,11 @@ def _powers(
     view, plan = launch.view, launch.plan
     b, h, n_query, dim = view.query.shape
     n_key, n_rows, device = view.key.shape[2], stop - start, view.query.device
-    n_blocks = -(-n_key // _BLOCK)
-    each = n_rows * n_blocks * _BLOCK * 4  # bytes per head
+    n_blocks = -(-n_key // BLOCK)
+    each = n_rows * n_blocks * BLOCK * 4  # bytes per head
     at_once = max(1, min(b * h, _SCRATCH // each))
     shape = (at_once, n_rows, n_blocks)
-    power = torch.empty((*shape, _BLOCK), dtype=torch.float32, device=device)
+    power = torch.empty((*shape, BLOCK), dtype=torch.float32, device=device)
     peak = torch.empty(shape, dtype=torch.float32, device=device)
     tile = 16 if n_rows <= 16 or launch.exact else 64
     for begin in range(0, b * h, at_once):
@@ -94,7 +103,7 @@ def _powers(
             DIM=dim,
             WIDE=launch.wide,
             TILE_Q=tile,
-            BLOCK=_BLOCK,
+            BLOCK=BLOCK,
             MASKED=not launch.ruled,
             EXACT=launch.exact,
         )

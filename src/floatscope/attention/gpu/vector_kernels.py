@@ -63,8 +63,9 @@ def key_columns(
         score = tl.zeros([TILE], dtype=tl.float32)
         cosine = tl.zeros([TILE], dtype=tl.float32)
         norms = tl.zeros([TILE], dtype=tl.float32)
+        seen = first < n_query  # a cache of fixed size has columns that nobody sees yet
         lowest = tl.min(tl.where(there, first, n_query), axis=0)
-        highest = tl.max(first, axis=0)
+        highest = tl.max(tl.where(seen, first, 0), axis=0)
         for t in range(lowest // TILE, highest // TILE + 1):
             row = t * TILE + tl.arange(0, TILE)
             inside = (row[:, None] < n_query) & (dim[None, :] < DIM)
@@ -72,7 +73,7 @@ def key_columns(
             counts = tl.load(group_ptr + b * n_query + row, mask=row < n_query, other=-1) >= 0
             q_norm = tl.sqrt(tl.sum(q.to(tl.float32) * q.to(tl.float32), axis=1))
             product = tl.dot(k, tl.trans(q), input_precision="tf32x3" if EXACT else "tf32")
-            mine = first // TILE == t
+            mine = (first // TILE == t) & seen
             sees = (row[None, :] >= first[:, None]) & counts[None, :] & mine[:, None]
             score += tl.sum(tl.where(sees, product, 0.0), axis=1)
             unit = product / tl.maximum(q_norm, 1e-30)[None, :]

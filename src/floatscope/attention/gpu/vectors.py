@@ -1,4 +1,4 @@
-"""`blocked.columns` and `norms.value_norms` on a GPU: launches `vector_kernels`.
+"""`closed_form.columns` and `norms.value_norms` on a GPU: launches `vector_kernels`.
 
 Each tensor is read about once and never widened in memory.
 """
@@ -25,7 +25,7 @@ def _kernels() -> ModuleType:
 
 
 def columns(view: View) -> Columns:
-    """As in `blocked`: who sees a key is some query and all after it."""
+    """As in `closed_form`: who sees a key is some query and all after it."""
     kernels = _kernels()
     b, h, n_query, dim = view.query.shape
     n_key, wide = view.key.shape[2], max(16, 1 << (dim - 1).bit_length())
@@ -35,13 +35,19 @@ def columns(view: View) -> Columns:
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=view.query.device)
 
-    parts = empty(b, h, tiles, 2 * wide + 1)
     sizes = {"DIM": dim, "WIDE": wide, "TILE": _TILE}
-    kernels.query_totals[(tiles, b * h)](
-        view.query, plan.group, parts, h, n_query, tiles, *view.query.stride(), **sizes, num_warps=1
-    )
     directed = view.visible.direction is not Direction.BIDIRECTIONAL
-    if directed:
+    few = directed and tiles == 1  # the one tile is read itself, and none comes after it
+    parts = empty(b, h, tiles, 2 * wide + 1)
+    if not few:
+        kernels.query_totals[(tiles, b * h)](
+            *(view.query, plan.group, parts, h, n_query, tiles, *view.query.stride()),
+            **sizes,
+            num_warps=1,
+        )
+    if few:
+        after = plan.nothing((b, h, 2, 2 * wide + 1))
+    elif directed:
         # Sums of all later tiles; few terms, but a running sum: in float64.
         after = parts.double().flip(2).cumsum(2).flip(2).float()
         after = torch.nn.functional.pad(after, (0, 0, 0, 1))  # (b, h, tiles + 1, 2 · wide + 1)

@@ -76,6 +76,6 @@ class _Acting(Acting):
         keys = call.key.shape[2]
         at = torch.arange(keys, device=call.key.device)
         is_sink = at == state.visible.padding[:, None]  # (b, k): the first after the padding
-        rows = is_sink[:, state.visible.rows]
+        rows = state.visible.of_rows(is_sink, 1)
         only_itself = rows[:, None, :, None] & ~is_sink[:, None, None, :]
         return proceed(replace(call, mask=seam.allowed(call) & ~only_itself, causal=False))

@@ -1,0 +1,85 @@
+"""Score, cosine and norms of each key, from q and k alone: sums in closed form, never a weight.
+
+Σ_i q_i·k_j = (Σ_i q_i)·k_j, the sum over the queries that see key j.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...models import Direction
+from ..statistics import Columns, View
+
+_TINY = 1e-30
+
+
+def columns(view: View) -> Columns:
+    """Closed form: Σ_i q_i·k_j = (Σ_i q_i)·k_j, the sum over the queries that see j.
+
+    Whoever sees key j, every later query does too, so those sums are suffix sums; where rows see a
+    window, the difference of two.
+    """
+    n_heads = view.query.shape[1]
+    query, key, labels = view.query.float(), view.key.float(), view.labels
+    norm = query.norm(dim=-1, keepdim=True)  # (b, h, q, 1)
+    query_norm = norm * labels.counted
+    inverse = labels.counted / norm.clamp_min(_TINY)
+    key_norm = key.norm(dim=-1).repeat_interleave(n_heads // key.shape[1], dim=1)  # (b, h, k)
+    over = _viewers(view)
+    real = labels.real
+    return Columns(
+        score=_dot(over(labels.counted, query), key) * real,
+        cosine=_dot(over(inverse, query), key) / key_norm.clamp_min(_TINY) * real,
+        query_norm=over(query_norm, None).squeeze(-1) * real,
+        key_norm=key_norm,
+        viewers=(over(labels.counted, None)[:, 0, :, 0] * real[:, 0]).round().long(),
+    )
+
+
+def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """A function of weights (b, h, q, 1) and values (b, h, q, v): the sum for each key, over those
+    who see it, of weight · value (or of the weights alone), as (b, h, k or 1, v)."""
+    visible = view.visible
+    everything = visible.direction is Direction.BIDIRECTIONAL and visible.reach is None
+    if everything or (visible.direction.in_blocks and visible.sees_all):
+
+        def total(weight: Tensor, value: Tensor | None) -> Tensor:
+            if value is None:
+                return weight.sum(2, keepdim=True)
+            return weight.mT.expand(*value.shape[:2], 1, -1) @ value
+
+        return total
+    last = view.visible.last_visible.contiguous()  # (b, q), never falling
+    keys = torch.arange(view.visible.keys, device=last.device).expand(len(last), -1).contiguous()
+    first = torch.searchsorted(last, keys)  # (b, k): the first query that sees k
+    behind = None  # and the first after those
+    if visible.reach is not None:
+        behind = torch.searchsorted(visible.first_visible.contiguous(), keys, right=True)
+
+    def suffix(weight: Tensor, value: Tensor | None) -> Tensor:
+        # float64: a running sum of thousands of float32 terms would cost digits.
+        terms = weight if value is None else weight * value
+        sums = terms.double().flip(2).cumsum(2).flip(2)
+        sums = torch.cat([sums, torch.zeros_like(sums[:, :, :1])], dim=2)
+        sums = sums if behind is not None else sums.float()
+
+        def at(place: Tensor) -> Tensor:
+            return sums.gather(
+                2, place[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
+            )
+
+        return at(first) if behind is None else (at(first) - at(behind)).float()
+
+    return suffix
+
+
+def _dot(
+    query: Float[Tensor, "b h k_or_1 d"], key: Float[Tensor, "b kv k d"]
+) -> Float[Tensor, "b h k"]:
+    b, h, n, d = query.shape
+    grouped = query.view(b, key.shape[1], -1, n, d)  # (b, kv, h/kv, k or 1, d)
+    if n == 1:
+        return (grouped.squeeze(3) @ key.mT).view(b, h, -1)
+    return (grouped * key[:, :, None]).sum(-1).view(b, h, -1)

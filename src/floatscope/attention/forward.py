@@ -1,0 +1,72 @@
+"""One forward that a capture looks at: who is who in it, shared by all its layers.
+
+What depends on the forward alone is made here once, not in every layer. Nothing is measured here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..models import Visibility
+from ..models.devices import moved
+from .statistics import Labels
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """One forward: who is who in it."""
+
+    visible: Visibility
+    labels: Labels
+    rows: tuple[int, int]  # query rows that `Captured.rows` may be asked for
+    cached: bool  # earlier rows came in earlier forwards
+    prompts: Sequence[int] = ()  # whose forward it is: numbers that stay while others end
+    # With a cache: so many of its rows are never computed again; None: all, as in a causal model.
+    settled: int | None = None
+    kept: bool = True  # its step is: drift is counted from one such step to the next
+    partial: bool = False  # an approximate cache left rows out, whose statistics there are none of
+    # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
+    predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
+    _elsewhere: dict[torch.device, "Forward"] = field(default_factory=dict)
+    _narrower: dict[int, "Forward"] = field(default_factory=dict)
+
+    def on(self, device: torch.device) -> "Forward":
+        """The same for a layer on another device; made once for each."""
+        if self.labels.region.device == device:
+            return self
+        if device not in self._elsewhere:
+            self._elsewhere[device] = moved(replace(self, _elsewhere={}, _narrower={}), device)
+        return self._elsewhere[device]
+
+    def within(self, reach: int | None) -> "Forward":
+        """The same for a layer that sees so far to either side; made once for each."""
+        visible = self.visible.within(reach)
+        if reach is None or visible is self.visible:
+            return self
+        if reach not in self._narrower:
+            self._narrower[reach] = replace(self, visible=visible, _elsewhere={}, _narrower={})
+        return self._narrower[reach]
+
+    @cached_property
+    def settling(self) -> Labels:
+        """The rows that settle, and no others."""
+        group = self.labels.group.clone()
+        group[:, self.settled :] = -1
+        return replace(self.labels, group=group)
+
+    @cached_property
+    def apart(self) -> Labels:
+        """As labelled, but rows that settle in groups of their own, behind the others."""
+        group, n_groups = self.labels.group, self.labels.n_groups
+        moved = torch.where(self.settling.group >= 0, group + n_groups, group)
+        return replace(self.labels, group=moved, n_groups=2 * n_groups)
+
+    @cached_property
+    def max_entropy(self) -> Float[Tensor, "b 1 q"]:
+        """ln of the number of visible keys; NaN for one key, whose entropy has no scale."""
+        count = self.visible.count
+        return torch.where(count > 1, count.float().log(), torch.nan)[:, None]

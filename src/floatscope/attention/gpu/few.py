@@ -1,0 +1,104 @@
+"""The sums of few rows on a GPU, as a step with a KV cache has them: launches `few_kernels`.
+
+Attention's forward keeps no log-sum-exp for few rows, and kernels made for many would each compute the same
+product. Here the logarithms of the weights are written once, (b, h, q, k) numbers, and everything is taken
+from them: five launches in a layer.
+"""
+
+from dataclasses import replace
+from types import ModuleType
+
+import torch
+from jaxtyping import Float, Int32
+from torch import Tensor
+
+from ..statistics import Columns, Few, Sums, View
+from . import strongest as peaks
+from .fused import Launch, head_means
+from .plan import plan_of
+
+_NUMBERS = 8192  # that a program holds at once
+_COLUMNS = 256
+_MOST = 128 << 20  # bytes of logarithms
+
+
+def _kernels() -> ModuleType:
+    from . import few_kernels
+
+    return few_kernels
+
+
+def strongest(
+    few: Few, start: int, stop: int, top: int
+) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
+    """As `strongest.strongest`, once."""
+    b, h = few.sums.column_sum.shape[0], few.sums.column_sum.shape[2]
+    power, peak = few.power[:, start:stop], few.peak[:, start:stop]
+    key, weight = peaks.find(power.contiguous(), peak.contiguous(), top)
+    return key.unflatten(0, (b, h)), weight.unflatten(0, (b, h))
+
+
+def fits(view: View) -> bool:
+    """All its rows' logarithms may be in memory at once."""
+    b, h, n_query, _ = view.query.shape
+    return b * h * n_query * view.key.shape[2] * 4 <= _MOST
+
+
+def measured(view: View, columns: bool = False) -> View:
+    """The view with its log-sum-exp and all that can be summed of it; on request what needs q and k alone."""
+    b, h, n_query, dim = view.query.shape
+    n_key, labels, device = view.key.shape[2], view.labels, view.query.device
+    plan = plan_of(labels, view.visible, view.ruled)
+    launch = Launch(replace(view, lse=plan.nothing((b, h, n_query))))
+    columns = columns and launch.ruled and view.visible.reach is None  # else a mask hides more
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=device)
+
+    block = peaks.BLOCK
+    n_blocks = -(-n_key // block)
+    power, peak = empty(b * h, n_query, n_blocks, block), empty(b * h, n_query, n_blocks)
+    shape = (b, h, n_key) if columns else (1,)
+    score, cosine, query_norm, key_norm = (empty(*shape) for _ in range(4))
+    _kernels().few_scores[(n_blocks, b * h)](
+        *(view.query, view.key, plan.group, plan.last, launch.mask, plan.padding, power, peak),
+        *(score, cosine, query_norm, key_norm),
+        *(h, h // view.key.shape[1], n_query, n_key, n_blocks),
+        *view.query.stride(),
+        *view.key.stride(),
+        *launch.mask_strides,
+        launch.log2_scale,
+        DIM=dim,
+        WIDE=launch.wide,
+        TILE_Q=16 if n_query <= 16 or launch.exact else 64,
+        BLOCK=block,
+        MASKED=not launch.ruled,
+        EXACT=launch.exact,
+        COLUMNS=columns,
+    )
+    beside = [labels.in_region, *([] if view.state is None else [view.state.float()])]
+    n, wide = labels.n_regions, max(2, 1 << (sum(v.shape[-1] for v in beside) - 1).bit_length())
+    values = plan.side_by_side(beside, n_key, wide, torch.float32)
+    lse, entropy = empty(b, h, n_query), empty(b, h, n_query)
+    weighted = empty(b, h, n_query, wide)
+    _kernels().few_rows[(b * h * n_query,)](
+        *(power, peak, values, plan.group, lse, entropy, weighted),
+        *(h, n_query, n_key, n_blocks, n_key),
+        VALUES=wide,
+        BLOCK=block,
+        TILE=max(16, min(1024, _NUMBERS // wide)),
+    )
+    column = empty(b, plan.n_groups, h, n_key)
+    _kernels().few_columns[(-(-n_key // _COLUMNS), b * h)](
+        *(power, plan.group, plan.padding, column),
+        *(h, n_query, n_key, plan.n_groups, n_blocks * block),
+        TILE=_COLUMNS,
+    )
+    rolled = None
+    if view.state is not None:
+        rolled = head_means(weighted, n, view.state.shape[-1])
+    sums = Sums(column, entropy, weighted[..., :n], rolled)
+    found = None
+    if columns:
+        found = Columns(score, cosine, query_norm, key_norm, plan.viewers)
+    return replace(view, lse=lse, few=Few(labels, sums, found, power, peak))

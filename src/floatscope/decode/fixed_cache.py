@@ -1,0 +1,97 @@
+"""A KV cache of fixed size: keys and values are written into their columns, and stay where they are.
+
+A cache that grows has another shape at every step, and other addresses: nothing recorded could be replayed.
+Here a forward sees all columns, filled or not, and a mask hides those that are not. Attention over them has
+other kernels than attention over a cache that fits, so the last bits of the logits differ from those; they
+are the same whether a forward is launched or replayed, watched or not.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+from transformers import DynamicCache
+
+from ..models import Model, seam
+
+_STEP = 256  # columns: a room is a multiple of it
+
+
+def room_for(columns: int, most: int) -> int:
+    """How many columns a cache has that holds so many now, and `most` at the end: the next power of two,
+    but no more than the end needs."""
+    wanted = 1 << (max(columns, _STEP) - 1).bit_length()
+    return max(min(wanted, -(-most // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
+
+
+class FixedCache(DynamicCache):
+    """Keys and values of some prompts, in `size` columns. Whose they are changes with `enter`."""
+
+    def __init__(self, model: Model, like: DynamicCache, size: int) -> None:
+        super().__init__(config=model.net.config)
+        self.name, self.size = object(), size
+        self.at: Int[Tensor, " q"] | None = None  # where the next forward writes
+        self.stored: list[tuple[Tensor, Tensor]] = []  # (b, kv, size, d), by layer
+        for layer in like.layers:
+            b, kv, _, d = layer.keys.shape
+            key, value = (one.new_zeros(b, kv, size, d) for one in (layer.keys, layer.values))
+            self.stored.append((key, value))
+
+    @staticmethod
+    def kind(like: DynamicCache, size: int) -> tuple[object, ...]:
+        key = like.layers[0].keys
+        return ("keys and values", key.shape[:2], key.shape[3], key.dtype, len(like.layers), size)
+
+    def tensors(self) -> list[Tensor]:
+        return [one for both in self.stored for one in both]
+
+    def enter(self, cache: DynamicCache) -> None:
+        """From now on it holds what this one does; other columns are empty."""
+        for layer, both in zip(cache.layers, self.stored, strict=True):
+            for mine, theirs in zip(both, (layer.keys, layer.values), strict=True):
+                n = theirs.shape[2]
+                mine[:, :, :n] = theirs
+                mine[:, :, n:] = 0
+
+    def leave(self, cache: DynamicCache, columns: int) -> None:
+        """That one holds the first columns of what is in here."""
+        for layer, (key, value) in zip(cache.layers, self.stored, strict=True):
+            layer.keys, layer.values = (one[:, :, :columns].clone() for one in (key, value))
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        *args: object,
+        **more: object,
+    ) -> tuple[Float[Tensor, "b kv k d"], Float[Tensor, "b kv k d"]]:
+        key, value = self.stored[layer_idx]
+        assert self.at is not None
+        key.index_copy_(2, self.at, key_states)
+        value.index_copy_(2, self.at, value_states)
+        return key, value
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0  # positions are counted by whoever forwards
+
+
+_added = WeakTensorKeyDictionary()  # a mask as SDPA's kernels take it: once for all layers
+
+
+def attend(call: seam.Call, proceed: seam.Proceed) -> Float[Tensor, "b q h d"]:
+    """Stands last at the seam. Heads that share keys are further rows of these: with a mask, transformers
+    would copy the keys for each of them."""
+    mask, (b, h, q, d), kv = call.mask, call.query.shape, call.key.shape[1]
+    if mask is None or mask.shape[1] != 1 or call.bias is not None or call.fills:
+        return proceed(call)
+    rows = call.query.reshape(b, kv, -1, d)  # (b, kv, h/kv · q, d)
+    added = _added.get(mask)
+    if added is None or added.dtype != call.query.dtype or added.shape[2] != rows.shape[2]:
+        each = mask.expand(b, 1, q, -1).repeat(1, 1, h // kv, 1)
+        added = torch.zeros_like(each, dtype=call.query.dtype).masked_fill_(~each, -torch.inf)
+        _added[mask] = added
+    out = torch.nn.functional.scaled_dot_product_attention(
+        rows, call.key, call.value, attn_mask=added, scale=call.scale
+    )
+    return out.reshape(b, h, q, d).transpose(1, 2).contiguous()

@@ -1,0 +1,142 @@
+"""How many examples a study traces together: on a GPU as many as fit into the memory that is free.
+
+The first is traced alone and shows what a position takes: on the device while it is traced, on the host until
+it is measured. The batches after it are what fits by that, and where the device runs out all the same, half
+as many are tried. On a CPU a batch gains nothing, and it is one unless a number is asked for. Nothing that is
+measured depends on it but the last digits.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from ..errors import ModelError
+from ..instrument import Model
+from ..models import graphs
+from ..models.devices import devices
+from ..sequences.prompt import Encoded
+from ..trace import Trace
+
+_ON_DEVICE = 0.7  # of the memory that is free: the rest is for what an estimate does not know
+_ON_HOST = 0.25  # other workers share it
+Tracing = Callable[[list[Encoded]], list[Trace]]
+
+
+class Gpu:
+    """What the device of a model has, and what was taken of it."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._before = model, 0
+
+    def free(self) -> int:
+        """On the device, also what torch holds of it unused."""
+        with torch.cuda.device(self._model.device):
+            return graphs.free_memory()
+
+    def host(self) -> int:
+        return free_on_host()
+
+    def begin(self, *, anew: bool) -> None:
+        """`anew`: what a recorded forward holds is to be counted too, and is recorded again."""
+        if anew:
+            self.release()
+        torch.cuda.reset_peak_memory_stats(self._model.device)
+        self._before = torch.cuda.memory_allocated(self._model.device)
+
+    def taken(self) -> int:
+        """At the most, since `begin`."""
+        return torch.cuda.max_memory_allocated(self._model.device) - self._before
+
+    def release(self) -> None:
+        """All that can be had without harm: recorded forwards, memory that is kept to be used again."""
+        graphs.store_of(self._model.net).forget()
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+@dataclass
+class Batching:
+    """The batches of one kind of trace. `fixed`: so many; otherwise what fits, `memory` says how much."""
+
+    fixed: int | None = None
+    memory: Gpu | None = None  # None: not to be asked, as on a CPU
+    limit: int | None = None  # of examples, since more ran out of memory
+    sizes: list[int] = field(default_factory=list)  # of all batches so far
+    _per_position: tuple[float, float] | None = None  # bytes on device and host
+
+    @classmethod
+    def of(cls, model: Model, wanted: int | None) -> "Batching":
+        """For a model where it is: layers on several devices have each their own limit, and are not asked."""
+        one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
+        return cls(wanted, Gpu(model) if one_gpu else None)
+
+    def traces(
+        self, prompts: Sequence[Encoded], length: int, trace: Tracing
+    ) -> Iterator[tuple[int, Trace]]:
+        """Each prompt's place and trace, in order; `length`: what is generated behind it."""
+        done = 0
+        while done < len(prompts):
+            batch = list(prompts[done : done + self.size(prompts[done:], length)])
+            found = self._attempt(batch, length, trace)
+            if found is None:
+                continue  # there was too little memory: again, with fewer
+            self.sizes.append(len(batch))
+            yield from enumerate(found, done)
+            done += len(batch)
+
+    def size(self, prompts: Sequence[Encoded], length: int) -> int:
+        """How many of these, from the first, are traced together."""
+        most = min(len(prompts), self.limit or len(prompts))
+        if self.fixed is not None:
+            return min(self.fixed, most)
+        if self.memory is None or self._per_position is None:
+            return 1
+        on_device, on_host = self._per_position
+        device, host = _ON_DEVICE * self.memory.free(), _ON_HOST * self.memory.host()
+        for n in range(most, 1, -1):
+            longest = length + max(len(prompt.ids) for prompt in prompts[:n])
+            if n * longest * on_device <= device and n * longest * on_host <= host:
+                return n
+        return 1
+
+    def _attempt(self, batch: list[Encoded], length: int, trace: Tracing) -> list[Trace] | None:
+        if self.memory is None:
+            return trace(batch)
+        self.memory.begin(anew=self._per_position is None)
+        try:
+            found = trace(batch)
+        except torch.OutOfMemoryError as error:
+            if len(batch) == 1:
+                raise _one_is_too_much(batch[0], length) from error
+        else:
+            if self._per_position is None:
+                places = len(batch) * (length + max(len(prompt.ids) for prompt in batch))
+                host = sum(one.data.nbytes for one in found)
+                self._per_position = self.memory.taken() / places, host / places
+            return found
+        # Not in the handler: until it is left, the error keeps alive what was under way.
+        self.limit = len(batch) // 2
+        self.memory.release()
+        return None
+
+
+def _one_is_too_much(prompt: Encoded, length: int) -> ModelError:
+    return ModelError(
+        f"the GPU has too little memory to trace one example of {len(prompt.ids)} tokens and "
+        f"{length} after them",
+        "Use shorter prompts (--traced-as passages=3), a narrower --dtype, fewer --workers on a GPU, or a "
+        "larger GPU.",
+    )
+
+
+def free_on_host() -> int:
+    """Bytes that programs can have without others giving any back."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        said = next(line for line in lines if line.startswith("MemAvailable:"))
+        return int(said.split()[1]) * 1024
+    except (OSError, StopIteration, ValueError, IndexError):  # not Linux
+        return 8_000_000_000

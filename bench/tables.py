@@ -415,37 +415,40 @@ def overhead() -> str:
         cells = [f"{size:,}", f"{plain['ms']:.0f} ms"]
         for way in ways:
             more = max(0.0, here[way]["peak_bytes"] - plain["peak_bytes"])
-            cost = between(here[way]["time_ratio"], here[way].get("time_ratio_range"), digits=2)
+            row = here[way]
+            cost = between(row["median_ratio"], [row["ratio_low"], row["ratio_high"]], digits=2)
             cells.append(f"{cost}, {more / 1e6:.0f} MB")
         rows.append(cells)
     return table(["S", "plain", *ways], rows)
 
 
-def busy() -> str:
-    """The same forwards on one thread of a machine with other work; times alone."""
-    found = raw("overhead_busy")["rows"]
-    rows = []
-    for size in dict.fromkeys(row["S"] for row in found):
-        here = {row["way"]: row["ms"] for row in found if row["S"] == size}
-        plain = here.pop("plain")
-        rows.append(
-            [f"{size:,}", f"{plain:.0f} ms", *(f"{ms / plain:.2f}×" for ms in here.values())]
-        )
-    return table(["S", "plain", *here], rows)
+def bound() -> str:
+    """The least that mass can cost on a CPU: its product alone, and with exponentials and sums."""
+    return table(
+        ["S", "a plain layer", "q·kᵀ once more", "with exponentials and sums"],
+        [
+            [f"{row['S']:,}", f"{row['layer_ms']:.2f} ms"]
+            + [
+                f"{row[f'{part}_ms']:.2f} ms, {between(row[part], row[f'{part}_range'], digits=2)}"
+                for part in ("product", "sums")
+            ]
+            for row in raw("bound")["rows"]
+        ],
+    )
 
 
 def blocks() -> str:
     """Decoding in blocks, cached and not: every way of one run, over the plain one with the same cache."""
     ways = json.loads((HERE / "blocks.json").read_text())["ways"]
-    plain = {row["cache"]: row["cpu_s"] for row in ways if row["kept"] == "plain"}
     named = {"plain": "not traced", "mass": "traced: mass", "all": "traced: all statistics"}
     rows = [
         [
             "exact" if row["cache"] else "none",
             named[row["kept"]],
             f"{row['cpu_s']:.2f} s",
-            f"{row['cpu_s'] / plain[row['cache']]:.2f}×"
-            + (f" ({row['ratio_low']:.2f}–{row['ratio_high']:.2f})" if "ratio_low" in row else ""),
+            "1"
+            if row["kept"] == "plain"
+            else between(row["ratio"], [row["ratio_low"], row["ratio_high"]], digits=2),
             f"{row['rows']:,}",
             f"{row['cache_bytes'] / 1e6:.1f} MB" if row["cache"] else "–",
             f"{row['trace_bytes'] / 1e6:.0f} MB" if row["trace_bytes"] else "–",
@@ -457,7 +460,7 @@ def blocks() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "replayed": replayed, "recordings": recordings, "large-batch": large_batch, "overhead": overhead,
-    "launched-again": launched_again, "busy": busy,
+    "launched-again": launched_again, "bound": bound,
     "forwards": forwards, "long": long, "kernel": kernel, "exact": exact, "decodings": decodings,
     "before": before, "layers": layers, "profile": profile, "cost": cost,
     "ablation": ablation, "causal": causal, "causal-speed": causal_speed,

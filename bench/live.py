@@ -53,6 +53,9 @@ class Page:
         return [(1000 * (time.perf_counter() - begun), json.loads(line)) for line in answer]
 
 
+LATE = 150.0  # milliseconds between two steps: longer, and one waits
+
+
 @contextmanager
 def served(models: list[str]) -> Iterator[Page]:
     flags = [flag for model in models for flag in ("--model", model)]
@@ -87,6 +90,8 @@ def figures(
         "slowest_first": max(one[0] for one in steps),
         "gap": median(gaps) if gaps else 0.0,
         "longest": max(gaps, default=0.0),
+        "gaps": len(gaps),
+        "late": sum(gap > LATE for gap in gaps),
         "done": median(run[-1][0] for run in runs),
     }
 

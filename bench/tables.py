@@ -122,7 +122,9 @@ def live() -> str:
         [
             f"{row['model']}, {row['what']}",
             f"{row['positions']} × {row['steps']}",
-            *(f"{row[name]:.0f} ms" for name in ("started", "first", "gap", "longest", "done")),
+            *(f"{row[name]:.0f} ms" for name in ("started", "first", "gap", "longest")),
+            f"{row['late']} of {row['gaps']}",
+            f"{row['done']:.0f} ms",
         ]
         for row in found["rows"]
     ]
@@ -131,7 +133,7 @@ def live() -> str:
     beside = (
         f"Load of the machine during that: {load:.1f}, on {cores} cores (idle otherwise: about 2)."
     )
-    return table([*head, "longest", "end, saved"], rows) + f"\n\n{beside}"
+    return table([*head, "longest", "over 150 ms", "end, saved"], rows) + f"\n\n{beside}"
 
 
 def before() -> str:

@@ -27,7 +27,9 @@ from .streaming import Telling
 from .touches import Touched
 
 Job = Mapping[str, Any]
-_THREADS = torch.get_num_threads()
+# One core is left for the server and the browser. A thread that is kept from its core holds up all others:
+# on two cores one thread takes 102 ms a step of the pair and never 150; two take 92, and every twentieth more.
+_THREADS = max(1, torch.get_num_threads() - 1)
 Tell = Callable[[dict[str, Any]], None]
 
 

@@ -28,7 +28,7 @@ from .touches import Touched
 
 Job = Mapping[str, Any]
 # One core is left for the server and the browser. A thread that is kept from its core holds up all others:
-# on two cores one thread takes 102 ms a step of the pair and never 150; two take 92, and every twentieth more.
+# on two cores one thread takes 102 ms a step of the pair, never 150; two take 92, and every twentieth more.
 _THREADS = max(1, torch.get_num_threads() - 1)
 Tell = Callable[[dict[str, Any]], None]
 

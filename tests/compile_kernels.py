@@ -103,6 +103,7 @@ def launch_all(hopper):
     module.o_proj = torch.nn.Linear(4 * 128, 64, bias=False)
     vectors.value_norms(module, torch.zeros(2, 2, 300, 128, dtype=torch.bfloat16))
     vectors.norms_of(torch.zeros(2, 300, 512, dtype=torch.bfloat16))
+    vectors.region_totals(torch.zeros(2, 600, 6), torch.zeros(2, 4, 600, 16)[..., :6])
     if hopper:
         assert not overlapped._refused, overlapped._refused
 

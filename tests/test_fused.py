@@ -33,6 +33,7 @@ from floatscope.attention.gpu import few, fused, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.attention.gpu.overlapped import _matrix
 from floatscope.attention.overhear import Overhear
+from floatscope.attention.statistics import one_hot
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -139,6 +140,17 @@ def test_columns_equal_the_closed_form(view):
     for name in ("score", "cosine", "query_norm", "key_norm"):
         scale = getattr(slow, name).abs().max().clamp_min(1)
         close(getattr(fast, name) * real / scale, getattr(slow, name) * real / scale)
+
+
+def test_totals_by_region():
+    """Rows of several parts and of a part cut short, of a tensor whose rows lie apart; some count nowhere."""
+    torch.manual_seed(0)
+    region = torch.randint(-1, 5, (2, 700))
+    values = torch.randn(2, 3, 700, 16)[..., 4:9]
+    there = one_hot(region, 5)
+    expected = torch.einsum("bqf,bhqr->bhfr", there.double(), values.double())
+    found = vectors.region_totals(there, values)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_value_norms_equal_the_reference():

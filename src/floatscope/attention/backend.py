@@ -94,6 +94,19 @@ def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Te
     return (vectors if _kernels_at(value) else norms).value_norms(module, value)
 
 
+def region_totals(
+    from_region: Float[Tensor, "b q f"], by_row: Float[Tensor, "b h q r"]
+) -> Float[Tensor, "b h f r"]:
+    """Summed over the rows of each region."""
+    if by_row.shape[2] == 1:
+        return from_region[:, :, :, None] * by_row
+    if _kernels_at(by_row):
+        return vectors.region_totals(from_region, by_row)
+    if by_row.shape[1] == 1:
+        return from_region.mT[:, None] @ by_row
+    return torch.einsum("bqf,bhqr->bhfr", from_region, by_row)
+
+
 def vector_norms(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
     if _kernels_at(x):
         return vectors.norms_of(x)

@@ -58,6 +58,7 @@ class Capture:
     _hooks: list[Any] = field(default_factory=list)  # its own, in the network
     _modules: list[nn.Module] = field(default_factory=list)
     _itself: object = field(default_factory=object)  # a name that no other has
+    _weights: Hashable = None  # what the factors of value norms are of
     _beside: Beside | None = None  # while it is recorded, on a GPU
     # With a cache of fixed size: `_states`, (b, k, r), in memory that stays where it is.
     fixed: dict[int, Tensor] = field(default_factory=dict)
@@ -123,7 +124,9 @@ class Capture:
             raise CannotReplay("a step with a cache has as many keys as there are tokens")
         weights: Hashable = None
         if "value_norm" in self.keep:  # its factors are in the graph, as the weights were
-            weights = norms.versions(self._modules) or self._itself
+            if self._weights is None:  # which do not change while it is attached
+                self._weights = norms.versions(self._modules) or self._itself
+            weights = self._weights
         return (
             *(frozenset(self.keep), tuple(self.layers), tuple(self.heads), self.top, weights),
             *(forward.labels.n_groups, forward.labels.n_regions),
@@ -324,17 +327,18 @@ class Capture:
             if sums.region_sum is not None and "flow" in keep:
                 by_row = sums.region_sum[:, pick]
                 from_region = forward.labels.from_region
-                layer.flow_sum = _between(from_region, by_row)
+                layer.flow_sum = backend.region_totals(from_region, by_row)
                 if n:
-                    part.flow_sum = _between(from_region[:, :n], by_row[:, :, :n])
+                    part.flow_sum = backend.region_totals(from_region[:, :n], by_row[:, :, :n])
             if sums.rolled is not None:
                 self._roll(call.layer, sums.rolled, forward)
                 assert self._state is not None
                 new = forward.visible.of_rows(self._state, 1)
                 from_region = forward.labels.from_region
-                layer.rollout_sum = from_region.mT @ new  # (b, f, r)
+                layer.rollout_sum = backend.region_totals(from_region, new[:, None])[:, 0]
                 if n:
-                    part.rollout_sum = from_region[:, :n].mT @ new[:, :n]
+                    settling = backend.region_totals(from_region[:, :n], new[:, None, :n])
+                    part.rollout_sum = settling[:, 0]  # (b, f, r)
         if not wanted:
             return
         if "qk" in keep:
@@ -409,16 +413,6 @@ class _Seen:
     forward: Forward
     lse: Float[Tensor, "b h q"] | None
     wanted: bool  # not for the rollout alone
-
-
-def _between(
-    from_region: Float[Tensor, "b q f"], by_row: Float[Tensor, "b h q r"]
-) -> Float[Tensor, "b h f r"]:
-    """Summed over the rows of each region."""
-    if by_row.shape[2] == 1:
-        return from_region[:, :, :, None] * by_row
-    # As a broadcast product of matrices this takes ten times as long on a GPU.
-    return torch.einsum("bqf,bhqr->bhfr", from_region, by_row)
 
 
 def _of_heads(view: View, at: Int[Tensor, " n"]) -> View:

@@ -69,10 +69,11 @@ def _continued(
             new=new,
             visible=_next(model, state, forwards.room(size, state), size),
         )
+        watching = watcher.forward(state)
         # As late as can be: until here the device was busy with the step before.
         if token is not None and note(token):
             break
-        with notify_edits(model, state), watcher.forward(state):
+        with notify_edits(model, state), watching:
             logits = forwards.forward(fresh, last, state, sampler.length - step)[:, 0].float()
         forwards.keep(size)
         if sampler.temperature == 0:

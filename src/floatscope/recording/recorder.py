@@ -96,11 +96,10 @@ class Recorder(Watcher):
         # With a cache, sums accumulate: a step with rows that settle must be seen even if it is not kept.
         if state.step not in self.steps and not (state.cached and state.settled != 0):
             return nullcontext()
-        return self._watch(state)
+        return self._watch(state, self._forward(state))
 
     @contextmanager
-    def _watch(self, state: State) -> Iterator[None]:
-        forward = self._forward(state)
+    def _watch(self, state: State, forward: Forward) -> Iterator[None]:
         self._fix_sums(state)
         self.packing.left = None
         with self.capture.forward(forward) as captured:

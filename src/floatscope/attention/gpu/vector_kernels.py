@@ -120,6 +120,36 @@ def value_norms(
 
 
 @triton.jit
+def region_totals(
+    from_ptr, values_ptr, out_ptr, n_heads, n_query, n_from, n_values, n_parts,
+    v_batch, v_head, v_row, v_dim,
+    FROM: tl.constexpr, VALUES: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """out[b, h, part, f, v] = Σ from[b, i, f] · values[b, h, i, v] over the rows i of a part, TILES tiles each."""
+    part = tl.program_id(0)
+    b = (tl.program_id(1) // n_heads).to(tl.int64)
+    h = (tl.program_id(1) % n_heads).to(tl.int64)
+    of = tl.arange(0, FROM)
+    value = tl.arange(0, VALUES)
+    from_ptr += b * n_query * n_from
+    values_ptr += b * v_batch + h * v_head
+    total = tl.zeros([FROM, VALUES], dtype=tl.float32)
+    for t in range(TILES):
+        row = (part * TILES + t) * TILE + tl.arange(0, TILE)
+        inside = row < n_query
+        some = inside[:, None] & (value[None, :] < n_values)
+        values = tl.load(
+            values_ptr + row[:, None] * v_row + value[None, :] * v_dim, mask=some, other=0.0
+        )
+        mine = inside[None, :] & (of[:, None] < n_from)
+        weight = tl.load(from_ptr + row[None, :] * n_from + of[:, None], mask=mine, other=0.0)
+        total = tl.dot(weight, values, total, input_precision="ieee")
+    to = ((b * n_heads + h) * n_parts + part) * n_from * n_values
+    to += of[:, None] * n_values + value[None, :]
+    tl.store(out_ptr + to, total, mask=(of[:, None] < n_from) & (value[None, :] < n_values))
+
+
+@triton.jit
 def row_norms(x_ptr, out_ptr, n_dim, TILE: tl.constexpr):
     """out[i] = ‖x_i‖; one program per row."""
     row = tl.program_id(0).to(tl.int64)

@@ -16,6 +16,7 @@ from .plan import plan_of
 
 _TILE = 64
 _VALUE_TILE = 128  # each tile reads a head's whole factor
+_ROW_TILE, _ROW_TILES = 64, 8  # rows at once, and how often in a program
 
 
 def _kernels() -> ModuleType:
@@ -95,6 +96,27 @@ def value_norms(module: nn.Module, value: Tensor) -> Tensor:
         num_warps=8,
     )
     return out
+
+
+def region_totals(
+    from_region: Float[Tensor, "b q f"], by_row: Float[Tensor, "b h q r"]
+) -> Float[Tensor, "b h f r"]:
+    """Summed over the rows of each region. As a product of matrices it is narrow, and torch's takes several
+    times as long."""
+    b, h, n_query, n = by_row.shape
+    n_from = from_region.shape[-1]
+    parts = -(-n_query // (_ROW_TILE * _ROW_TILES))
+    out = torch.empty((b, h, parts, n_from, n), dtype=torch.float32, device=by_row.device)
+    _kernels().region_totals[(parts, b * h)](
+        *(from_region.contiguous(), by_row, out, h, n_query, n_from, n, parts),
+        *by_row.stride(),
+        FROM=max(16, 1 << (n_from - 1).bit_length()),
+        VALUES=max(16, 1 << (n - 1).bit_length()),
+        TILE=_ROW_TILE,
+        TILES=_ROW_TILES,
+        num_warps=4,
+    )
+    return out[:, :, 0] if parts == 1 else out.sum(2)
 
 
 def norms_of(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:

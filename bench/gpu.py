@@ -27,7 +27,7 @@ from gpu_parts.sums import exact, kernel
 
 PARTS = ["LLaDA-8B", "kernel", "exact", "same", "decode", "Dream-7B", "Llama-8B", "long", "growth",
          "continue", "profile", "replay", "replay same", "memory", "whole",
-         "cached", "cached same", "cached memory"]  # fmt: skip
+         "cached", "cached blocks", "cached same", "cached memory"]  # fmt: skip
 
 
 def main() -> None:
@@ -65,8 +65,9 @@ def main() -> None:
         "replay": lambda: replayed(rounds=args.rounds),
         "replay same": replays_same,
         "memory": memory,
-        "whole": whole,
-        "cached": lambda: cached(rounds=args.rounds),
+        "whole": lambda: whole(min(args.rounds, 2)),
+        "cached": lambda: cached(args.rounds, kinds=("causal",)),
+        "cached blocks": lambda: cached(min(args.rounds, 2), kinds=("blocks",)),
         "cached same": cached_same,
         "cached memory": cached_memory,
     }

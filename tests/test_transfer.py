@@ -1,12 +1,15 @@
 """Values on their way to their places: every part whole, whatever threads share it."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floatscope.recording import transfer
+from floatscope.recording import host_memory, transfer
+from floatscope.recording.host_memory import HostMemory
 
 
 @given(
@@ -51,3 +54,41 @@ def test_threads_that_move_leave_the_others_as_they_were():
         assert set(pool.map(lambda _: torch.get_num_threads(), range(20))) == {1}
     transfer._movers.cache_clear()
     assert torch.get_num_threads() == before
+
+
+def test_memory_is_used_again_when_nothing_refers_to_it():
+    memory = HostMemory(64 << 20)
+    kind = np.dtype(np.float32)
+    one = memory.empty((2 << 20,), kind)
+    where = one.ctypes.data
+    part = one.reshape(2, -1)[1, 5:]  # a view of a view keeps all of it
+    del one
+    gc.collect()
+    assert memory.free() == 0
+    other = memory.empty((2 << 20,), kind)
+    assert not np.shares_memory(other, part)
+    part[:] = 7
+    del part
+    gc.collect()
+    assert memory.free() == 8 << 20
+    again = memory.empty((1024, 2000), kind)  # a little smaller
+    assert again.ctypes.data == where
+    assert memory.free() == 0
+    assert memory.empty((1100, 1000), kind).ctypes.data != where  # far smaller, and taken
+
+
+def test_no_more_memory_is_kept_than_allowed():
+    memory, kind = HostMemory(20 << 20), np.dtype(np.uint8)
+    for _ in range(2):
+        some = [memory.empty((8 << 20,), kind) for _ in range(4)]
+        del some
+        gc.collect()
+        assert memory.free() == 16 << 20
+    none = HostMemory(0)
+    assert none.empty((8 << 20,), kind).base is None
+
+
+@pytest.mark.parametrize(("said", "share"), [("0", 0), ("0.5", 0.5), ("7", 1), ("much", 0.25)])
+def test_the_share_of_memory_that_is_kept(monkeypatch, said, share):
+    monkeypatch.setenv("FLOATSCOPE_HOST_MEMORY", said)
+    assert host_memory.share() == share

@@ -9,7 +9,6 @@ import gc
 import json
 import resource
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,7 @@ from transformers import DynamicCache
 from floatscope.models import Direction, Model, graphs, seam
 
 from .common import GIB, KEEPS, Row
-from .replays import Bench, _equal, alone_ms, batch_of, of
+from .replays import Bench, _equal, alone_ms, batch_of, of, seconds
 
 PROMPT, TOKENS, BLOCK = 512, 128, 32
 
@@ -32,17 +31,6 @@ def prompts_of(sizes: list[int], seed: int = 0) -> list[Any]:
     from .common import WINDOW
 
     return batch_of([size + WINDOW for size in sizes], seed)
-
-
-def seconds(way: Callable[[], Any]) -> float:
-    """Until the last number is there; what it gave is let go afterwards."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    kept = way()
-    torch.cuda.synchronize()
-    taken = time.perf_counter() - start
-    del kept
-    return taken
 
 
 @torch.inference_mode()

@@ -89,7 +89,8 @@ class Bench:
         arrays = []
         for one in recorder.recorded:
             events = {name: np.concatenate(rows) for name, rows in one.event_arrays.items()}
-            arrays.append({**one.arrays, **events, "events": np.array(one.events)})
+            steps = {name: values[: len(one.steps)] for name, values in one.arrays.items()}
+            arrays.append({**steps, **events, "events": np.array(one.events)})
         return found, arrays
 
     @contextmanager
@@ -149,11 +150,14 @@ class Bench:
 
 
 def seconds(way: Callable[[], Any]) -> float:
+    """Until the last number is there; what it gave is let go afterwards."""
     torch.cuda.synchronize()
     start = time.perf_counter()
-    way()
+    kept = way()
     torch.cuda.synchronize()
-    return time.perf_counter() - start
+    taken = time.perf_counter() - start
+    del kept
+    return taken
 
 
 def replayed(sizes: tuple[int, ...] = (256, 512, 1024, 2048), rounds: int = 4) -> list[Row]:
@@ -405,43 +409,43 @@ def memory() -> list[Row]:
     return rows
 
 
-def whole(steps: int = STEPS, size: int = 2048, batch: int = 8) -> list[Row]:
-    """A large batch, launched as a user's is, and replayed."""
+def whole(
+    rounds: int = 2, steps: int = STEPS, size: int = 2048, batch: int = 8
+) -> list[dict[str, Any]]:
+    """A large batch, launched as a user's is; the ways take turns."""
     from floatscope.decode import Confidence
 
-    bench, rows = Bench("LLaDA-8B"), []
+    bench = Bench("LLaDA-8B")
     prompts, sampler = batch_of([size] * batch), Confidence(length=WINDOW, steps=steps)
     short = Confidence(length=WINDOW, steps=3)
-    plans: list[tuple[str, str, set[str] | None]] = [
-        ("plain", "off", None),
-        ("mass", "off", KEEPS["mass"][0]),
-        ("all", "off", KEEPS["all"][0]),
-        ("all, replayed", "always", KEEPS["all"][0]),
-        ("plain again", "off", None),
-    ]
-    for way, mode, keep in plans:
-        with bench.graphs(mode):
-            bench.run(prompts, short, keep)
+    keeps = {name: None if name == "plain" else KEEPS[name][0] for name in ("plain", "mass", "all")}
+    for keep in keeps.values():
+        bench.run(prompts, short, keep)
+    rows: dict[str, Row] = {
+        way: {"way": way, "steps": steps, "S": size, "batch": batch, "rounds_s": []}
+        for way in keeps
+    }
+    order = list(keeps)
+    for turn in range(rounds):
+        for way in order[turn % 3 :] + order[: turn % 3]:
             ticks = [time.perf_counter()]
+            row = rows[way]
             taken = seconds(
-                lambda keep=keep, ticks=ticks: bench.run(  # type: ignore[misc]
+                lambda keep=keeps[way], ticks=ticks: bench.run(  # type: ignore[misc]
                     prompts, sampler, keep, lambda *_: ticks.append(time.perf_counter())
                 )
             )
-        gaps = [b - a for a, b in itertools.pairwise(ticks[1:])]
-        row: Row = {"way": way, "steps": steps, "S": size, "batch": batch, "s": taken}
-        row |= {"first_step_s": ticks[1] - ticks[0], "median_step_s": statistics.median(gaps)}
-        row |= {"slowest_step_s": max(gaps), "after_last_step_s": taken - (ticks[-1] - ticks[0])}
-        if mode == "always":
-            store = graphs.store_of(bench.model.net)
-            row["replay_alone_ms"] = [alone_ms(one, 3) for one in store.recorded.values()]
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-        graphs.store_of(bench.model.net).forget()
-        gc.collect()
-        torch.cuda.empty_cache()
-    base = (rows[0]["s"] + rows[-1]["s"]) / 2
-    for row in rows:
-        row["ratio"] = row["s"] / base
-        print(row["way"], round(row["ratio"], 3))
-    return rows
+            gaps = [b - a for a, b in itertools.pairwise(ticks[1:])]
+            row["rounds_s"].append(taken)
+            row.setdefault("median_step_s", []).append(statistics.median(gaps))
+            row.setdefault("after_last_step_s", []).append(taken - (ticks[-1] - ticks[0]))
+            print(
+                json.dumps({"way": way, "s": taken, "step": row["median_step_s"][-1]}), flush=True
+            )
+            gc.collect()
+    for row in rows.values():
+        each = zip(row["rounds_s"], rows["plain"]["rounds_s"], strict=True)
+        ratios = [mine / plain for mine, plain in each]
+        row["ratio"], row["ratio_range"] = statistics.median(ratios), [min(ratios), max(ratios)]
+        print(row["way"], [round(one, 3) for one in ratios])
+    return list(rows.values())

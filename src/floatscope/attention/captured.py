@@ -103,11 +103,13 @@ class Captured:
     def rows(self, which: Sequence[Tensor]) -> Rows:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
         each has; not all may have none). Once: what they are computed from is let go."""
-        device = self.labels.region.device
+        kept = self.detached().stacked
         counts = [len(some) for some in which]
+        if kept is not None and kept.key.shape[-2] == 1 and set(counts) == {1}:  # all there are
+            return Rows(kept.key[..., 0, :], kept.weight[..., 0, :], kept.flow[..., 0, :])
+        device = self.labels.region.device
         prompt = sent(torch.arange(len(which)).repeat_interleave(torch.tensor(counts)), device)
         place = sent(torch.cat(list(which)), device)
-        kept = self.detached().stacked
         if kept is not None:
             tensors = [
                 one[prompt, ..., place, :] for one in (kept.key.long(), kept.weight, kept.flow)

@@ -4,7 +4,7 @@ Python then has one tensor to send to the host, not a dozen to put together whil
 replay leaves is overwritten by the next: here it is copied, at once and on the device.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -16,10 +16,20 @@ from ..attention import Capture, Captured, LayerStatistics
 from ..attention.captured import Candidates
 from ..models import Visibility
 from .fixed_sums import FixedSums
-from .steps import Places, Whole, begin, parts_of, wholes
+from .steps import (
+    Form,
+    Pick,
+    Places,
+    PromptRecord,
+    Whole,
+    begin,
+    filled,
+    nothing,
+    part_of,
+    wholes,
+)
 from .transfer import Outbox, Part
 
-Pick = Callable[[np.ndarray], np.ndarray]
 _HOST = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
 
 
@@ -46,9 +56,13 @@ class Packed:
     def take(self, captured: Captured) -> None:
         """While it is recorded: the kernels that pack are the last ones of the forward."""
         bits, end = [], 0
+        nobodys = captured.labels.region < 0  # (b, k): padding, and columns that are not filled yet
         for whole in wholes(captured):
             values = whole.values
             values = values.int() if values.dtype == torch.int64 else values
+            if whole.form in (Form.KEYS, Form.GROUPS):
+                there = nobodys.view(len(nobodys), *[1] * (values.ndim - 2), -1)
+                values = values.masked_fill(there, float(nothing(_HOST[values.dtype])))
             start, end = end, end + values.numel()
             empty = replace(whole, values=values.new_empty(0))
             self.cells.append(Cell(empty, tuple(values.shape), start, end, _HOST[values.dtype]))
@@ -62,17 +76,6 @@ class Packed:
             if one.held is not None
         }
 
-    def record(self, step: int, places: Places, dtype: np.dtype, outbox: Outbox) -> None:
-        """One step of a batch, as `steps.record` does it from layers."""
-        begin(step, places)
-        if self.flat is None:
-            return
-        parts: list[Part] = []
-        for cell in self.cells:
-            for pick, place in parts_of(cell.whole, cell.shape, places, dtype, 0):
-                parts.append((_of_cell(cell, pick), place))
-        outbox.post_parts(self.flat.clone(), parts)
-
     def rows_of(self, captured: Captured) -> Captured:
         """With the candidates, in memory of their own."""
         if self.candidates is None:
@@ -80,6 +83,35 @@ class Packed:
         kept = self.candidates
         own = Candidates(kept.key.clone(), kept.weight.clone(), kept.flow.clone())
         return replace(captured, layers={}, stacked=own)
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """A prompt's part of a statistic, as it is picked from the stretch at every step."""
+
+    recorded: PromptRecord
+    name: str
+    shape: tuple[int, ...]
+    kind: np.dtype
+    by_key: bool
+    pick: Pick
+
+    def parts(self) -> list[Part]:
+        here, *around = self.recorded.places(self.name, self.shape, self.kind, self.by_key)
+        return [(self.pick, here), *filled(self.kind, around)]
+
+
+def moves(cells: Sequence[Cell], places: Places, dtype: np.dtype) -> list[Move]:
+    """The same for all steps: columns that a prompt has not come to are there, with nothing in them."""
+    found = []
+    for cell in cells:
+        kind = cell.whole.kind or dtype
+        for b, (recorded, own) in enumerate(places):
+            room = slice(own.start, own.start + recorded.size)
+            shape, pick = part_of(cell.whole.form, cell.shape, b, recorded, room)
+            by_key = cell.whole.form in (Form.KEYS, Form.GROUPS)
+            found.append(Move(recorded, cell.whole.name, shape, kind, by_key, _of_cell(cell, pick)))
+    return found
 
 
 def _of_cell(cell: Cell, pick: Pick) -> Pick:
@@ -96,6 +128,7 @@ class Packing:
     capture: Capture
     left: Packed | None = None  # by the latest forward, if it was replayed
     sums: FixedSums | None = None  # with a cache of fixed size: what a forward adds to
+    _moves: tuple[object, list[Move]] = (None, [])  # of the latest forward, and those like it
 
     def key(self) -> Hashable:
         return self.capture.key(), None if self.sums is None else self.sums.name
@@ -118,6 +151,18 @@ class Packing:
             if self.sums is not None and visible.at is not None:
                 captured = self.sums.add(captured, visible.at)
             packed.take(captured)
+
+    def record(self, step: int, places: Places, dtype: np.dtype, outbox: Outbox) -> None:
+        """One step of a batch, as `steps.record` does it from layers."""
+        begin(step, places)
+        packed = self.left
+        if packed is None or packed.flat is None:
+            return
+        like = (packed, *((id(recorded), own.start) for recorded, own in places))
+        if self._moves[0] != like:
+            self._moves = (like, moves(packed.cells, places, dtype))
+        parts = [part for move in self._moves[1] for part in move.parts()]
+        outbox.post_parts(packed.flat.clone(), parts)
 
     def replayed(self, left: Packed) -> None:
         self.left = left

@@ -30,6 +30,7 @@ from ..trace.unfinished import CANVAS, Unfinished
 from .cache import RunningSums, placed
 from .dataset import DIMS, assemble, before
 from .fixed_sums import FixedSums, beginning
+from .host_memory import host_memory
 from .options import TraceOptions
 from .packing import Packing
 from .steps import Places, PromptRecord, record
@@ -119,7 +120,7 @@ class Recorder(Watcher):
             places = [(self.recorded[b], slice(*self._own(b, state))) for b in state.active]
             self._write_arrived()
             if packed is not None:
-                packed.record(state.step, places, self.dtype, self.outbox)
+                self.packing.record(state.step, places, self.dtype, self.outbox)
             else:
                 record(state.step, self.captured, places, self.dtype, self.outbox)
             self._note_age(state, [own for _, own in places])
@@ -320,6 +321,7 @@ class Recorder(Watcher):
             groups=len(self._group_names(b)),
             # The prompt's regions first, then the two states of the answer.
             regions=[*range(2, len(self.names[b])), 0, 1],
+            empty=host_memory.empty if self.model.device.type == "cuda" else np.empty,
         )
 
     def _group_names(self, b: int) -> tuple[str, ...]:

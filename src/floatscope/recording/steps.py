@@ -23,6 +23,7 @@ from .transfer import Outbox, Part
 
 _OF_COLUMNS = {f.name for f in fields(Columns)}
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
+Pick = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(eq=False)
@@ -39,6 +40,7 @@ class PromptRecord:
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
     stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
     stream: Stream | None = None  # where steps go instead of into `arrays`
+    empty: Callable[[tuple[int, ...], np.dtype], np.ndarray] = np.empty
 
     def place(
         self, name: str, shape: tuple[int, ...], kind: np.dtype, by_key: bool, start: int = 0
@@ -58,7 +60,7 @@ class PromptRecord:
             here = self.stream.room(name, whole, kind)
         else:
             if name not in self.arrays:
-                self.arrays[name] = np.empty((self.room, *whole), kind)
+                self.arrays[name] = self.empty((self.room, *whole), kind)
             here = self.arrays[name][len(self.steps) - 1]
         if not by_key:
             return [here]
@@ -183,15 +185,18 @@ def parts_of(
     """Each prompt's part of a statistic of this shape, and its place in the present step."""
     kind, found = whole.kind or dtype, []
     for b, (recorded, own) in enumerate(places):
-        pick = _pick(whole.form, b, recorded, own, first_predicted)
-        part = _shape(whole.form, shape, recorded, own, first_predicted)
+        part, pick = part_of(whole.form, shape, b, recorded, own, first_predicted)
         by_key = whole.form in (Form.KEYS, Form.GROUPS, Form.PREDICTED)
         start = first_predicted - own.start if whole.form is Form.PREDICTED else 0
         here, *around = recorded.places(whole.name, part, kind, by_key, start)
-        found.append((pick, here))
-        # Left to whoever moves the values: memory that is written to for the first time is slow.
-        found += [(partial(_always, nothing(kind)), other) for other in around]
+        found += [(pick, here), *filled(kind, around)]
     return found
+
+
+def filled(kind: np.dtype, places: Sequence[np.ndarray]) -> list[Part]:
+    """Nothing, for these places. Left to whoever moves the values: memory that is written to for the first
+    time is slow."""
+    return [(partial(_always, nothing(kind)), place) for place in places]
 
 
 def _always(value: np.ndarray, _: np.ndarray) -> np.ndarray:
@@ -203,37 +208,29 @@ def nothing(kind: np.dtype) -> np.ndarray:
     return np.array(np.nan if kind.kind == "f" else -1, kind)
 
 
-def _pick(
-    form: Form, b: int, recorded: PromptRecord, own: slice, first_predicted: int
-) -> Callable[[np.ndarray], np.ndarray]:
+def part_of(
+    form: Form,
+    shape: tuple[int, ...],
+    b: int,
+    recorded: PromptRecord,
+    own: slice,
+    first_predicted: int = 0,
+) -> tuple[tuple[int, ...], Pick]:
+    """Which part of a batch's statistic of this shape is prompt b's: its shape, and how it is picked."""
     groups, regions = recorded.groups, recorded.regions
-    if form is Form.GROUPS:
-        return lambda values: values[b, :groups][..., own]
-    if form is Form.COUNTS:
-        return lambda values: values[b, :groups]
-    if form is Form.REGIONS:
-        return lambda values: values[b][..., regions, :][..., regions]
-    if form is Form.PREDICTED:
-        n = max(own.stop - first_predicted, 1)  # the next one is not there yet
-        return lambda values: values[b][..., :n]
-    return lambda values: values[b][..., own]
-
-
-def _shape(
-    form: Form, shape: tuple[int, ...], recorded: PromptRecord, own: slice, first_predicted: int
-) -> tuple[int, ...]:
-    """Of what `_pick` picks from a statistic of this shape."""
-    groups, regions = min(shape[1], recorded.groups), len(recorded.regions)
     width = min(shape[-1], own.stop) - own.start
     if form is Form.GROUPS:
-        return (groups, *shape[2:-1], width)
+        few = min(shape[1], groups)
+        return (few, *shape[2:-1], width), lambda values: values[b, :groups][..., own]
     if form is Form.COUNTS:
-        return (groups,)
+        return (min(shape[1], groups),), lambda values: values[b, :groups]
     if form is Form.REGIONS:
-        return (*shape[1:-2], regions, regions)
+        n = len(regions)
+        return (*shape[1:-2], n, n), lambda values: values[b][..., regions, :][..., regions]
     if form is Form.PREDICTED:
-        return (*shape[1:-1], min(shape[-1], max(own.stop - first_predicted, 1)))
-    return (*shape[1:-1], width)
+        n = max(own.stop - first_predicted, 1)  # the next one is not there yet
+        return (*shape[1:-1], min(shape[-1], n)), lambda values: values[b][..., :n]
+    return (*shape[1:-1], width), lambda values: values[b][..., own]
 
 
 def record(step: int, captured: Captured, places: Places, dtype: np.dtype, outbox: Outbox) -> None:

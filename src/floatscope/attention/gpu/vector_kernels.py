@@ -125,7 +125,7 @@ def region_totals(
     v_batch, v_head, v_row, v_dim,
     FROM: tl.constexpr, VALUES: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """out[b, h, part, f, v] = Σ from[b, i, f] · values[b, h, i, v] over the rows i of a part, TILES tiles each."""
+    """out[b, h, part, f, v] = Σ from[b, i, f] · values[b, h, i, v] over a part's rows i, in TILES tiles."""
     part = tl.program_id(0)
     b = (tl.program_id(1) // n_heads).to(tl.int64)
     h = (tl.program_id(1) % n_heads).to(tl.int64)

@@ -116,6 +116,28 @@ def test_watched_or_not_replayed_or_not_the_path_is_the_same(replaying, causal, 
         np.testing.assert_array_equal(one.confidence[:2, -2:], other.confidence[:2, -34:-32])
 
 
+def test_an_end_is_seen_one_forward_late_and_leaves_no_trace(
+    replaying, causal, monkeypatch, tmp_path
+):
+    """The next forward is on its way before anybody looks: what it saw is left out, in a store too."""
+    free = causal.generate(PROMPTS[0], fs.Autoregressive(length=12, stop_at_eos=False))
+    tokens = free.canvas[-1, -12:]
+    last = next(n for n in range(4, 12) if tokens[n] not in tokens[:n])
+    monkeypatch.setattr(causal, "end_ids", (int(tokens[last]),))
+    sampler = fs.Autoregressive(length=12)
+    expected = launched(causal, lambda: causal.trace(PROMPTS[0], sampler, keep=LOOKED_AT))
+    assert len(expected.data.step) == last + 1
+    before = Again.replays
+    found = causal.trace(PROMPTS[0], sampler, keep=LOOKED_AT)
+    assert Again.replays - before == last  # two are launched, and one is too many
+    same_traces([found], [expected])
+    graphs.store_of(causal.net).forget()  # the stand-in knows but one who looks on
+    stored = causal.trace(PROMPTS[0], sampler, keep=LOOKED_AT, to=tmp_path / "t.zarr")
+    same_traces([stored], [expected])
+    plain = causal.generate(PROMPTS[0], sampler)
+    np.testing.assert_array_equal(plain.canvas, expected.canvas)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_replayed_traces_in_blocks_are_the_launched_ones(replaying, paths, rule):
     model = fs.load(paths["Qwen3"], dtype="float64", check=False, **IN_BLOCKS | RULES[rule])

@@ -69,12 +69,15 @@ def _continued(
             new=new,
             visible=_next(model, state, forwards.room(size, state), size),
         )
-        watching = watcher.forward(state)
-        # As late as can be: until here the device was busy with the step before.
-        if token is not None and note(token):
+        # Where forwards follow without Python between them, a look would make the device wait for the next:
+        # it comes when that is on its way, which at the end is one too many.
+        late = state.visible.at is not None and not model.edits and watcher.trims()
+        if not late and token is not None and note(token):
             break
-        with notify_edits(model, state), watching:
+        with notify_edits(model, state), watcher.forward(state):
             logits = forwards.forward(fresh, last, state, sampler.length - step)[:, 0].float()
+        if late and token is not None and note(token):
+            break
         forwards.keep(size)
         if sampler.temperature == 0:
             token = logits.argmax(-1)

@@ -170,6 +170,10 @@ class Watcher:
         """What of it is inside a forward, so that a recorded one can hold it; None: nothing is."""
         return None
 
+    def trims(self) -> bool:
+        """A forward behind the last step does no harm: what is seen of it is left out."""
+        return type(self) is Watcher
+
 
 class Edit(Watcher):
     """A watcher that changes the model while it decodes: an intervention in force."""

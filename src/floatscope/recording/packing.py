@@ -18,7 +18,6 @@ from ..models import Visibility
 from .fixed_sums import FixedSums
 from .steps import (
     Form,
-    Pick,
     Places,
     PromptRecord,
     Whole,
@@ -28,7 +27,7 @@ from .steps import (
     part_of,
     wholes,
 )
-from .transfer import Outbox, Part
+from .transfer import Outbox, Part, Pick
 
 _HOST = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
 

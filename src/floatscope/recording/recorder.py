@@ -93,14 +93,18 @@ class Recorder(Watcher):
     def part(self) -> Packing:
         return self.packing
 
+    def trims(self) -> bool:
+        return True
+
     def forward(self, state: State) -> AbstractContextManager[object]:
         # With a cache, sums accumulate: a step with rows that settle must be seen even if it is not kept.
         if state.step not in self.steps and not (state.cached and state.settled != 0):
             return nullcontext()
-        return self._watch(state, self._forward(state))
+        return self._watch(state)
 
     @contextmanager
-    def _watch(self, state: State, forward: Forward) -> Iterator[None]:
+    def _watch(self, state: State) -> Iterator[None]:
+        forward = self._forward(state)
         self._fix_sums(state)
         self.packing.left = None
         with self.capture.forward(forward) as captured:

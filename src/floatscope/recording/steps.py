@@ -19,11 +19,10 @@ from torch import Tensor
 from ..attention import Captured, Columns, LayerStatistics, Rows
 from ..models.devices import moved
 from .streaming import Stream
-from .transfer import Outbox, Part
+from .transfer import Outbox, Part, Pick
 
 _OF_COLUMNS = {f.name for f in fields(Columns)}
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
-Pick = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(eq=False)

@@ -36,6 +36,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 8192, 16384])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--ways", nargs="+", help="of replayed and cached decodings; all by default"
+    )
+    parser.add_argument("--cases", nargs="+", help="of `cached same`; all by default")
     args = parser.parse_args()
     device = torch.cuda.get_device_name()
     import transformers
@@ -62,13 +66,13 @@ def main() -> None:
         "growth": growth,
         "decode": lambda: decoding("LLaDA-8B", 32, 2048, 8),
         "continue": lambda: decoding("Llama-8B", 32, 2048, 8),
-        "replay": lambda: replayed(rounds=args.rounds),
+        "replay": lambda: replayed(rounds=args.rounds, chosen=args.ways),
         "replay same": replays_same,
         "memory": memory,
         "whole": lambda: whole(min(args.rounds, 2)),
-        "cached": lambda: cached(args.rounds, kinds=("causal",)),
+        "cached": lambda: cached(args.rounds, kinds=("causal",), chosen=args.ways),
         "cached blocks": lambda: cached(min(args.rounds, 2), kinds=("blocks",)),
-        "cached same": cached_same,
+        "cached same": lambda: cached_same(args.cases),
         "cached memory": cached_memory,
     }
     for name in args.only:

@@ -103,6 +103,7 @@ def cached(
     rounds: int = 4,
     batches: tuple[int, ...] = (1, 8),
     kinds: tuple[str, ...] = ("causal", "blocks"),
+    chosen: list[str] | None = None,
 ) -> list[Row]:
     """Whole decodings by way: a causal model token by token, and the same weights in blocks."""
     from floatscope.decode import Autoregressive, Confidence
@@ -115,7 +116,7 @@ def cached(
             sampler = Confidence(length=TOKENS, steps=TOKENS)
         row: Row = {"model": "Llama-8B", "kind": kind, "batch": batch}
         row |= {"prompt": PROMPT, "tokens": TOKENS, "steps": TOKENS}
-        row |= _row(bench, prompts_of([PROMPT] * batch), sampler, rounds)
+        row |= _row(bench, prompts_of([PROMPT] * batch), sampler, rounds, chosen)
         rows.append(row)
         print(json.dumps(row), flush=True)
         graphs.store_of(bench.model.net).forget()
@@ -134,8 +135,11 @@ def cached(
     return rows
 
 
-def _row(bench: Bench, prompts: list[Any], sampler: Any, rounds: int) -> Row:
+def _row(
+    bench: Bench, prompts: list[Any], sampler: Any, rounds: int, chosen: list[str] | None
+) -> Row:
     ways = ways_of(bench, prompts, sampler)
+    ways = {name: way for name, way in ways.items() if chosen is None or name in chosen}
     row: Row = {}
     for name, way in ways.items():
         bench.recordings.clear()
@@ -152,20 +156,8 @@ def _row(bench: Bench, prompts: list[Any], sampler: Any, rounds: int) -> Row:
             ratios = [a / b for a, b in zip(times[name], times[base], strict=True)]
             row[f"{name}_over_{base}"] = statistics.median(ratios)
             row[f"{name}_over_{base}_range"] = [min(ratios), max(ratios)]
-    # Launched and traced a token takes long, and as long as the next: a quarter of them is timed.
-    short = replace(sampler, length=TOKENS // 4)
-    if hasattr(short, "steps"):
-        short = replace(short, steps=TOKENS // 4)
-    slow = {"replayed": row["launched_s"] / TOKENS}
-    for keep in ("mass", "all"):
-        with bench.graphs("off"):
-            run = partial(bench.run, prompts, short, KEEPS[keep][0])
-            run()
-            slow[keep] = seconds(run) / (TOKENS // 4)
-        row[f"{keep} launched_s_a_step"] = slow[keep]
-    for name, launched in slow.items():
-        gain = launched - row[f"{name}_s"] / TOKENS
-        row[f"{name}_pays_from"] = row[f"{name}_recording_s"] / gain if gain > 0 else None
+    if "launched" in ways:
+        row |= _paying(bench, prompts, sampler, row)
     store = graphs.store_of(bench.model.net)
     row["graphs_GiB"] = store.bytes / GIB
     row["rooms_GiB"] = sum(t.nbytes for r in store.rooms.values() for t in r.tensors()) / GIB
@@ -173,7 +165,27 @@ def _row(bench: Bench, prompts: list[Any], sampler: Any, rounds: int) -> Row:
     return row
 
 
-def cached_same() -> list[Row]:
+def _paying(bench: Bench, prompts: list[Any], sampler: Any, times: Row) -> Row:
+    """From which step on a recording pays."""
+    row: Row = {}
+    # Launched and traced a token takes long, and as long as the next: a quarter of them is timed.
+    short = replace(sampler, length=TOKENS // 4)
+    if hasattr(short, "steps"):
+        short = replace(short, steps=TOKENS // 4)
+    slow = {"replayed": times["launched_s"] / TOKENS}
+    for keep in ("mass", "all"):
+        with bench.graphs("off"):
+            run = partial(bench.run, prompts, short, KEEPS[keep][0])
+            run()
+            slow[keep] = seconds(run) / (TOKENS // 4)
+        row[f"{keep} launched_s_a_step"] = slow[keep]
+    for name, launched in slow.items():
+        gain = launched - times[f"{name}_s"] / TOKENS
+        row[f"{name}_pays_from"] = times[f"{name}_recording_s"] / gain if gain > 0 else None
+    return row
+
+
+def cached_same(chosen: list[str] | None = None) -> list[Row]:
     """Tokens, confidences and statistics: watched or not, launched or replayed; against float64."""
     from floatscope.decode import Autoregressive, Confidence
 
@@ -188,6 +200,8 @@ def cached_same() -> list[Row]:
         ("in blocks, padding", "blocks", [300, 448], Confidence(length=64, steps=16)),
     ]
     for name, kind, sizes, sampler in cases:
+        if chosen is not None and name not in chosen:
+            continue
         if kind == "blocks":
             in_blocks(bench)
         keep = KEEPS["all"][0]

@@ -160,14 +160,19 @@ def seconds(way: Callable[[], Any]) -> float:
     return taken
 
 
-def replayed(sizes: tuple[int, ...] = (256, 512, 1024, 2048), rounds: int = 4) -> list[Row]:
-    """Whole decodings at batch 1, 32 steps, by length and way."""
+def replayed(
+    sizes: tuple[int, ...] = (256, 512, 1024, 2048),
+    rounds: int = 4,
+    chosen: list[str] | None = None,
+) -> list[Row]:
+    """Whole decodings at batch 1, 32 steps, by length and way (all of them, or those chosen)."""
     from floatscope.decode import Confidence
 
     bench, rows = Bench("LLaDA-8B"), []
     sampler = Confidence(length=WINDOW, steps=STEPS)
     for size in sizes:
         ways = bench.ways(batch_of([size]), sampler)
+        ways = {name: way for name, way in ways.items() if chosen is None or name in chosen}
         row: Row = {"S": size, "batch": 1, "steps": STEPS}
         for name, way in ways.items():
             bench.recordings.clear()
@@ -191,6 +196,8 @@ def replayed(sizes: tuple[int, ...] = (256, 512, 1024, 2048), rounds: int = 4) -
             ("mass", "mass launched"),
             ("all", "all launched"),
         ):
+            if launched not in ways:
+                continue
             gain = (row[f"{launched}_s"] - row[f"{name}_s"]) / STEPS
             cost = row[f"{name}_recording_s"]
             row[f"{name}_pays_from"] = cost / gain if gain > 0 else None
@@ -216,10 +223,11 @@ def replayed(sizes: tuple[int, ...] = (256, 512, 1024, 2048), rounds: int = 4) -
                     "all",
                     "eager",
                 )
+                if f"{name}_s" in row
             )
             + " | recording ms "
             + " ".join(
-                f"{row[f'{name}_recording_s'] * 1e3:.0f} (from {row[f'{name}_pays_from'] or -1:.0f})"
+                f"{row[f'{name}_recording_s'] * 1e3:.0f} (from {row.get(f'{name}_pays_from') or -1:.0f})"
                 for name in ("replayed", "mass", "all")
             )
         )

@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -321,6 +322,35 @@ def replayed() -> str:
     return table(head, rows)
 
 
+_AGAIN = [
+    "stock untraced",
+    "replayed untraced",
+    "mass",
+    "all",
+    "mass over replayed",
+    "all over replayed",
+]
+
+
+def _again(row: Any) -> list[str]:
+    cells = [f"{row['stock_s'] / row['steps'] * 1e3:.1f} ms a step"]
+    pairs = [(way, "stock") for way in ("replayed", "mass", "all")]
+    pairs += [(way, "replayed") for way in ("mass", "all")]
+    names = [f"{way}_over_{base}" for way, base in pairs]
+    return cells + [between(row[name], row[f"{name}_range"]) for name in names]
+
+
+def replayed_again() -> str:
+    """The ways that a user has, of the present code."""
+    rows = [[f"{row['S']:,}", *_again(row)] for row in raw("replays")["again"]]
+    return table(["S", *_AGAIN], rows)
+
+
+def cached_again() -> str:
+    rows = [[str(row["batch"]), *_again(row)] for row in raw("cached")["again"]]
+    return table(["batch", *_AGAIN], rows)
+
+
 def recordings() -> str:
     """What a recording takes, from how many steps it pays, and what is left when the host takes no time."""
     head = ["S", "recording: untraced", "mass", "all", "pays from step: untraced", "mass", "all"]
@@ -384,15 +414,14 @@ def cached_recordings() -> str:
 
 
 def large_batch() -> str:
-    rows = [
-        [
-            row["way"],
-            f"{row['s']:.2f} s",
-            times(row["ratio"]),
-            f"{row['median_step_s'] * 1e3:.0f} ms",
-        ]
-        for row in raw("replays")["whole"]
-    ]
+    rows = []
+    for row in raw("replays")["whole"]:
+        if "rounds_s" in row:  # of several rounds
+            ratio_of = between(row["ratio"], row["ratio_range"])
+            taken, step = (statistics.median(row[name]) for name in ("rounds_s", "median_step_s"))
+        else:
+            ratio_of, taken, step = times(row["ratio"]), row["s"], row["median_step_s"]
+        rows.append([row["way"], f"{taken:.2f} s", ratio_of, f"{step * 1e3:.0f} ms"])
     return table(["way", "time", "over plain", "a step"], rows)
 
 
@@ -400,7 +429,8 @@ def launched_again() -> str:
     """Single forwards, launched, in the run of the replays."""
     rows = [
         [f"{row['batch']} × {row['S']:,}", f"{row['plain_ms']:.1f} ms"]
-        + [ratio(row, way) for way in ("mass", "groups", "all", "eager")]
+        + [between(row[way], row[f"{way}_range"]) for way in ("mass", "groups", "all")]
+        + [ratio(row, "eager")]
         for row in raw("replays")["LLaDA-8B"]
     ]
     return table(["batch × S", "plain", "mass", "with groups", "all", "eager"], rows)
@@ -467,7 +497,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "before": before, "layers": layers, "profile": profile, "cost": cost,
     "ablation": ablation, "causal": causal, "causal-speed": causal_speed,
     "blocks": blocks, "cached": cached, "cached-recordings": cached_recordings,
-    "cached-before": cached_before,
+    "cached-before": cached_before, "cached-again": cached_again, "replayed-again": replayed_again,
     "peers-llada": partial(peers.of_family, "LLaDA"),
     "peers-dream": partial(peers.of_family, "Dream"),
     "peers-reuse": peers.reused, "peers-abilities": peers.abilities,

@@ -43,9 +43,10 @@ def pytest_configure(config):
         import torch
 
         torch.set_num_threads(1)  # several test processes share two cores
-        # Workers of all runs of this process come from one server, which imports what studies need once.
+        # Workers of all runs of this process come from one server, which imports what studies need once. It
+        # is started by the first run that has workers: many a process of the suite never has one.
         multiprocessing.set_forkserver_preload(["floatscope.studies.worker"])
-        multiprocessing.forkserver.ensure_running()
+        multiprocessing.forkserver.set_forkserver_preload = lambda modules: None
 
 
 def pytest_collection_modifyitems(items):

@@ -14,14 +14,11 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-import typechecker  # noqa: F401 (says what the hook puts before a function)
-from jaxtyping import install_import_hook
 
 # GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
 os.environ["TRITON_INTERPRET"] = "1"
 # At Ray's own 15 a busy machine hardly lets a worker work.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
-install_import_hook("floatscope", "typechecker.check")
 
 # What is imported stays. Without this, a fifth of the suite's time goes into looking through all of it for
 # garbage, again and again.
@@ -41,7 +38,10 @@ region_flow pair report_page""".split()
 def pytest_configure(config):
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
         import torch
+        import typechecker  # noqa: F401 (says what the hook puts before a function)
+        from jaxtyping import install_import_hook
 
+        install_import_hook("floatscope", "typechecker.check")
         torch.set_num_threads(1)  # several test processes share two cores
         # Workers of all runs of this process come from one server, which imports what studies need once. It
         # is started by the first run that has workers: many a process of the suite never has one.

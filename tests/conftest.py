@@ -95,8 +95,9 @@ def llama(models):
 
 @pytest.fixture(scope="session")
 def load():
-    """`fs.load`, which loads a trained model of the package once."""
+    """`fs.load`, which loads a trained model of the package once, and once with its first layers alone."""
     import floatscope as fs
+    from floatscope.models import pair
 
     right, kept = fs.load, {}
 
@@ -104,7 +105,8 @@ def load():
         chosen = {name for name, value in options.items() if value not in (None, "auto")}
         if chosen or not str(source).startswith("pair/"):
             return right(source, **options)
-        return kept.get(source) or kept.setdefault(source, right(source))
+        place = source, pair.locate
+        return kept.get(place) or kept.setdefault(place, right(source))
 
     return load
 

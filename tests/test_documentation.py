@@ -53,7 +53,7 @@ def once():
     right, kept = Model.trace, {}
 
     def trace(model, prompts, sampler=None, **options):
-        key = repr((model.name, prompts, sampler, sorted(options.items())))
+        key = repr((model.name, model.n_layers, prompts, sampler, sorted(options.items())))
         if key not in kept:
             kept[key] = right(model, prompts, sampler, **options)
         return kept[key]

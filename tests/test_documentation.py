@@ -101,10 +101,11 @@ def started_here(monkeypatch):
     "page", [*WITH_CODE, EXAMPLE], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_the_examples_of_a_page_run(
-    page, load, once, started_here, tmp_path, monkeypatch, capsys, request
+    page, load, once, pair_kept, started_here, tmp_path, monkeypatch, capsys, request
 ):
     """Each page by itself: its own folder, its own names; what it registers is forgotten."""
-    request.getfixturevalue("pair_kept" if page.name in WHOLE else "shallow_pair")
+    if page.name not in WHOLE:
+        request.getfixturevalue("shallow_pair")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fs, "load", load)
     if page.parent.name == "measures":  # which change no model: the same call gives the same traces

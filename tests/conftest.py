@@ -30,9 +30,10 @@ if threading.current_thread() is threading.main_thread():
 
 # Begun first, the longest before the others, so that no process is left alone with one at the end. A file
 # stays in one process, which makes its fixtures once (`--dist loadfile --no-loadscope-reorder`).
-LONG = """documentation studies documented_commands notebooks engine compiled_kernels real_model extending
-newcomer harness training viewer live_page interventions fused evaluate answers claims every_measure decode
-region_flow pair report_page""".split()
+LONG = """notebooks documentation studies documented_commands engine extending newcomer live_page
+compiled_kernels interventions fused every_measure viewer harness training real_model claims decode answers
+evaluate pair families live_runs provenance causal_studies damaged_checkpoints command_line region_flow
+control long_traces streamed_traces report_page twin""".split()
 
 
 def pytest_configure(config):

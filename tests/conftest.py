@@ -14,14 +14,11 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-import typechecker  # noqa: F401 (says what the hook puts before a function)
-from jaxtyping import install_import_hook
 
 # GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
 os.environ["TRITON_INTERPRET"] = "1"
 # At Ray's own 15 a busy machine hardly lets a worker work.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
-install_import_hook("floatscope", "typechecker.check")
 
 # What is imported stays. Without this, a fifth of the suite's time goes into looking through all of it for
 # garbage, again and again.
@@ -33,19 +30,24 @@ if threading.current_thread() is threading.main_thread():
 
 # Begun first, the longest before the others, so that no process is left alone with one at the end. A file
 # stays in one process, which makes its fixtures once (`--dist loadfile --no-loadscope-reorder`).
-LONG = """documentation studies documented_commands notebooks engine compiled_kernels real_model extending
-newcomer harness training viewer live_page interventions fused evaluate answers claims every_measure decode
-region_flow pair report_page""".split()
+LONG = """notebooks documentation studies documented_commands engine extending newcomer live_page
+compiled_kernels interventions fused every_measure viewer harness training real_model claims decode answers
+evaluate pair families live_runs provenance causal_studies damaged_checkpoints command_line region_flow
+control long_traces streamed_traces report_page twin""".split()
 
 
 def pytest_configure(config):
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
         import torch
+        import typechecker  # noqa: F401 (says what the hook puts before a function)
+        from jaxtyping import install_import_hook
 
+        install_import_hook("floatscope", "typechecker.check")
         torch.set_num_threads(1)  # several test processes share two cores
-        # Workers of all runs of this process come from one server, which imports what studies need once.
+        # Workers of all runs of this process come from one server, which imports what studies need once. It
+        # is started by the first run that has workers: many a process of the suite never has one.
         multiprocessing.set_forkserver_preload(["floatscope.studies.worker"])
-        multiprocessing.forkserver.ensure_running()
+        multiprocessing.forkserver.set_forkserver_preload = lambda modules: None
 
 
 def pytest_collection_modifyitems(items):
@@ -94,8 +96,9 @@ def llama(models):
 
 @pytest.fixture(scope="session")
 def load():
-    """`fs.load`, which loads a trained model of the package once."""
+    """`fs.load`, which loads a trained model of the package once, and once with its first layers alone."""
     import floatscope as fs
+    from floatscope.models import pair
 
     right, kept = fs.load, {}
 
@@ -103,7 +106,8 @@ def load():
         chosen = {name for name, value in options.items() if value not in (None, "auto")}
         if chosen or not str(source).startswith("pair/"):
             return right(source, **options)
-        return kept.get(source) or kept.setdefault(source, right(source))
+        place = source, pair.locate
+        return kept.get(place) or kept.setdefault(place, right(source))
 
     return load
 

@@ -1,11 +1,18 @@
 """Every Python block of the documentation runs, page by page, in an empty folder; so do the example
 and the benchmark."""
 
+import contextlib
 import importlib.util
+import io
 import json
 import re
+import runpy
+import signal
+import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,7 +60,7 @@ def once():
     right, kept = Model.trace, {}
 
     def trace(model, prompts, sampler=None, **options):
-        key = repr((model.name, prompts, sampler, sorted(options.items())))
+        key = repr((model.name, model.n_layers, prompts, sampler, sorted(options.items())))
         if key not in kept:
             kept[key] = right(model, prompts, sampler, **options)
         return kept[key]
@@ -61,12 +68,44 @@ def once():
     return trace
 
 
+@pytest.fixture
+def started_here(monkeypatch):
+    """A Python program that is started and waited for runs in this process, which need not import torch
+    again. How it is started is another test's."""
+
+    right = subprocess.run
+
+    def run(command, **options):
+        if command[0] != sys.executable:
+            return right(command, **options)
+        words, said = command[1:], io.StringIO()
+        with contextlib.redirect_stdout(said), monkeypatch.context() as patch:
+            module = words[0] == "-m"
+            patch.setattr(sys, "argv", words[1:] if module else words)
+            try:
+                if module:
+                    runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+                else:
+                    runpy.run_path(words[0], run_name="__main__")
+            except SystemExit as ending:
+                if ending.code:
+                    raise subprocess.CalledProcessError(ending.code, command) from None
+            finally:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+        return SimpleNamespace(stdout=said.getvalue())
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
 @pytest.mark.parametrize(
     "page", [*WITH_CODE, EXAMPLE], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_the_examples_of_a_page_run(page, load, once, tmp_path, monkeypatch, capsys, request):
+def test_the_examples_of_a_page_run(
+    page, load, once, pair_kept, started_here, tmp_path, monkeypatch, capsys, request
+):
     """Each page by itself: its own folder, its own names; what it registers is forgotten."""
-    request.getfixturevalue("pair_kept" if page.name in WHOLE else "shallow_pair")
+    if page.name not in WHOLE:
+        request.getfixturevalue("shallow_pair")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fs, "load", load)
     if page.parent.name == "measures":  # which change no model: the same call gives the same traces
@@ -99,21 +138,18 @@ def test_the_published_tables_are_those_of_the_published_answers():
     assert found.strip() in (ROOT / "docs" / "findings.md").read_text()
 
 
-def test_the_benchmark_of_overhead_runs(tmp_path, monkeypatch):
-    """Peak memory comes from a process for each way to attend; one is started here, and serves for all."""
+def test_the_benchmark_of_overhead_runs(started_here, tmp_path, monkeypatch):
     overhead = script("bench/overhead.py")
-    measured = []
-
-    def peak(args, size, way, right=overhead.peak):
-        if not measured:
-            measured.append(right(args, size, way))
-        return measured[0]
-
     out = tmp_path / "overhead.json"
     sizes = "--layers 2 --width 32 --heads 2 --sizes 32 --rounds 1 --json".split()
     monkeypatch.setattr(sys, "argv", [overhead.__file__, *sizes, str(out)])
-    monkeypatch.setattr(overhead, "peak", peak)
     overhead.main()
     rows = json.loads(out.read_text())["rows"]
     assert {row["way"] for row in rows} == set(overhead.WAYS)
     assert all(row["ms"] > 0 and row["peak_bytes"] >= 0 for row in rows)
+
+
+def test_the_command_line_starts_as_a_module():
+    command = [sys.executable, "-m", "floatscope.cli", "--version"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said == f"floatscope {version('floatscope')}\n"

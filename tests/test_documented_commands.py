@@ -319,7 +319,7 @@ def test_the_scripts_for_clusters_start_studies():
     "words",
     [pytest.param(w, id=" ".join(w)[:70]) for w in COMMANDS if "smollm2.gguf" not in named(w)],
 )
-def test_a_command_of_the_documentation(words, folder, visited, shallow_pair):
+def test_a_command_of_the_documentation(words, folder, visited, shallow_pair, pair_kept):
     assert not set(words) & set(SHELL), "one command a line"
     if words[0] == "study" and words[-2] == "--out" and MADE.get(words[-1]) is finished_run:
         folder(words[-1:])  # which runs this very line, for those that come after it

@@ -82,6 +82,14 @@ def folder(tmp_path_factory, examples):
     return folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_a_list_of_packages():
+    """For its report the harness asks pip what is installed, each time: a process and most of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.utils.collect_env.get_pretty_env_info", lambda: "")
+        yield
+
+
 @pytest.fixture(scope="module")
 def pair():
     return {name: fs.load(name) for name in SAMPLERS}

@@ -3,8 +3,9 @@
 Every command is a process of its own, in an environment of its own: a new virtual environment in which the
 package lies as a wheel would put it, without the repository around it (what it depends on is this
 environment's, by a .pth file: installing it again takes minutes); an empty home, an empty folder to work
-in, and of all variables those that are set below. The first command is started by its script; the others
-come from a process of that environment that has imported what commands need and becomes each of them.
+in, and of all variables those that are set below. The command that needs no torch is started by its script;
+the others come from a process of that environment that has imported what commands need and becomes each of
+them (attacks/test_evaluate.py has one that starts from nothing).
 """
 
 import json
@@ -162,7 +163,7 @@ def produced(run):
 
 def test_from_an_adapted_checkpoint_to_a_run_that_is_repeated_elsewhere(type_in, project):
     few = "--data questions.jsonl --length 6"
-    said = type_in.script(
+    said = type_in.imported(
         f"floatscope evaluate --model '{OURS}' {few} --out answers.jsonl", project
     )
     assert "ours" in said and len((project / "answers.jsonl").read_text().splitlines()) == 3
@@ -172,7 +173,7 @@ def test_from_an_adapted_checkpoint_to_a_run_that_is_repeated_elsewhere(type_in,
         f"floatscope study structure knowledge --model '{OURS}' {few} {small}", project
     )
     assert "What was found" in said
-    type_in.imported("floatscope report run --tables csv", project)
+    type_in.script("floatscope report run --tables csv", project)
     page, before = (project / "run" / "report.html").read_bytes(), produced(project / "run")
     assert str(project.parent).encode() not in page
 

@@ -43,15 +43,15 @@ def capture_leaves_its_tokens_alone(smollm):
 
 def it_answers_from_passages(smollm):
     """End to end on real questions: more right with passages than without, none dropped."""
-    records = fs.read_records(Path(__file__).parent / "data" / "xquad.json").records[:6]
+    records = fs.read_records(Path(__file__).parent / "data" / "xquad.json").records[:4]
     answers = {
         name: fs.evaluate(
-            smollm, records, fs.Autoregressive(length=16), condition=fs.Condition.parse(name)
+            smollm, records, fs.Autoregressive(length=12), condition=fs.Condition.parse(name)
         )
         for name in ("closed-book", "passages=1,gold=0")
     }
     closed, read = answers.values()
-    assert closed.n == read.n == len(records) == 6
+    assert closed.n == read.n == len(records) == 4
     assert read.mean()[0] > closed.mean()[0]
     assert read.mean("f1")[0] > closed.mean("f1")[0]
 

@@ -1,7 +1,7 @@
 """The checks that every other test runs under refuse what they should: none of them would say so."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -107,3 +107,26 @@ def test_long_lists_are_checked_anew():
     assert counted(x, ["a", "b"]) == counted(x, ["c", "d"])
     with pytest.raises(BeartypeCallHintViolation):
         counted(x, [1, 2])
+
+
+@jaxtyped(typechecker=None)
+def told(x: Float[np.ndarray, "a"], sizes: dict[str, int], more: dict[str, Any]) -> int:
+    return len(sizes)
+
+
+@jaxtyped(typechecker=None)
+def chosen(x: Float[np.ndarray, "a"], more: dict[str, Any]) -> int:
+    return len(more)
+
+
+def test_what_a_dictionary_holds_is_checked_every_time():
+    """Where the annotation says what; its keys in any case."""
+    for _ in range(2):
+        assert told(np.ones(2), {"a": 1}, {"b": "any"}) == 1
+        assert chosen(np.ones(2), {"a": 1}) == 1
+    with pytest.raises(BeartypeCallHintViolation):
+        told(np.ones(2), {"a": "1"}, {})
+    with pytest.raises(BeartypeCallHintViolation):
+        chosen(np.ones(2), {1: 1})
+    with pytest.raises(BeartypeCallHintViolation):
+        chosen(np.ones(2), ["a"])

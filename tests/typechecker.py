@@ -9,9 +9,10 @@ call, types, dtypes and shapes decide, so that one alike in all of these, with a
 import dataclasses
 import functools
 import inspect
+from collections.abc import Mapping
 from enum import Enum
 from types import SimpleNamespace
-from typing import Any, Literal, Protocol, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 import jaxtyping
 import numpy as np
@@ -45,7 +46,9 @@ def resolved(hint, fn):
 
 
 UNKNOWN = object()  # what it is cannot be told at a glance: it is checked
-ARRAY, ITSELF, SEVERAL, TYPE = "an array", "itself", "several", "its type"
+ARRAY, ITSELF, SEVERAL, NAMED, TYPE = "an array", "itself", "several", "named", "its type"
+FEW = 8  # of which all are looked at
+Options = dict[str, Any]  # of which nothing but its keys is checked
 
 
 class _Seen(dict):
@@ -58,6 +61,8 @@ class _Seen(dict):
             seen = ITSELF  # a text may be one of a few
         elif t in (tuple, list):
             seen = SEVERAL
+        elif t is dict:
+            seen = NAMED
         else:
             seen = UNKNOWN if issubclass(t, dict | set | frozenset | tuple | list) else TYPE
         self[t] = seen
@@ -67,8 +72,9 @@ class _Seen(dict):
 SEEN = _Seen()
 
 
-def alike(values):
-    """All that a check sees of several values, however deep: the same, the same answer."""
+def alike(values, options):
+    """All that a check sees of several values, however deep: the same, the same answer. `options`: where
+    there is a dictionary, it may hold anything under its names."""
     kinds = []
     for value in values:
         t = type(value)
@@ -76,17 +82,28 @@ def alike(values):
         if seen is TYPE:
             kinds.append(t)
         elif seen is ARRAY:
-            kinds.append((t, value.dtype, value.shape))
+            kinds += t, value.dtype, value.shape
         elif seen is ITSELF:
             kinds.append(value)
-        elif seen is UNKNOWN or len(value) > 8:
+        elif seen is NAMED and options:
+            kinds.append((t, *set(map(type, value))))
+        elif seen is not SEVERAL or len(value) > FEW:
             return UNKNOWN
         else:
-            inner = alike(value)
+            inner = alike(value, options)
             if inner is UNKNOWN:
                 return UNKNOWN
             kinds.append((t, inner))
     return tuple(kinds)
+
+
+def has_items(annotation) -> bool:
+    """The annotation is, or holds, a dictionary of which it says more."""
+    if annotation == Options:
+        return False
+    kind = get_origin(annotation) or annotation
+    mapping = isinstance(kind, type) and issubclass(kind, Mapping)
+    return mapping or any(map(has_items, get_args(annotation)))
 
 
 def giving(fn, box):
@@ -115,7 +132,7 @@ def checked_by(hints, fn):
 def with_shapes(fn, hints):
     """Checked, and a letter stands for one size in all annotations of a call."""
     checked = checked_by(hints, fn)
-    box, seen = [], {}
+    box, seen, options = [], {}, not any(map(has_items, hints.values()))
 
     @functools.cache
     def only_result():
@@ -132,16 +149,18 @@ def with_shapes(fn, hints):
 
     @functools.wraps(fn)
     def call(*args, **kwargs):
-        given = alike((*args, *kwargs.values()))
+        given = alike((*args, *kwargs.values()) if kwargs else args, options)
         if given is UNKNOWN:
             return with_memo(checked, args, kwargs)
-        before = seen.get(given := (*given, *kwargs))
+        if kwargs:
+            given += tuple(kwargs)
+        before = seen.get(given)
         if before is None:
             result = with_memo(checked, args, kwargs)
-            seen[given] = {alike((result,))}
+            seen[given] = {alike((result,), options)}
             return result
         result = fn(*args, **kwargs)
-        got = alike((result,))
+        got = alike((result,), options)
         if got is UNKNOWN or got not in before:
             box[:] = [result]
             with_memo(only_result(), args, kwargs)

@@ -34,11 +34,12 @@ class Rule:
 
     def of(self, received: "xr.DataArray", *, warn: bool = True) -> "xr.DataArray":
         """The rule on any labelled array of received attention with a `key` dimension."""
-        limit = self.limit(int(received.notnull().sum("key").min())) if warn else None
+        by_key = received.transpose(..., "key")
+        values = by_key.values
+        limit = self.limit(int((~np.isnan(values)).sum(-1).min())) if warn else None
         if limit:
             warnings.warn(limit, stacklevel=3)
-        by_key = received.transpose(..., "key")
-        return by_key.copy(data=self.passes(by_key.values)).transpose(*received.dims)
+        return by_key.copy(deep=False, data=self.passes(values)).transpose(*received.dims)
 
     def passes(self, received: Array) -> Array:
         """The rule on a numpy array or a torch tensor whose last axis is the keys."""

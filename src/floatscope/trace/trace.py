@@ -105,9 +105,7 @@ class Trace:
     @property
     def mass(self) -> xr.DataArray:
         """m_j: the share of all attention that key j receives; sums to 1 over keys."""
-        return (self._columns().sum("group", skipna=False) / self._rows().sum("group")).rename(
-            "mass"
-        )
+        return _over(self._columns(), self._rows().sum("group"), "mass")
 
     def mass_from(self, *groups: str) -> xr.DataArray:
         """The same from some queries alone, such as mass_from("masked", "revealed")."""
@@ -118,17 +116,14 @@ class Trace:
                     f"no query group {group!r} in this trace",
                     f"It has: {', '.join(known)}. Trace with keep including 'groups' for more.",
                 )
-        part = {"group": list(groups)}
-        rows = self._rows().sel(part).sum("group")
-        share = self._columns().sel(part).sum("group", skipna=False) / rows.where(rows > 0)
-        return share.rename("mass")
+        part = {"group": [known.index(group) for group in groups]}
+        rows = self._rows().isel(part).sum("group")
+        return _over(self._columns().isel(part), rows.where(rows > 0), "mass")
 
     @property
     def received(self) -> xr.DataArray:
         """c_j: mean attention from the queries that can see key j."""
-        return (self._columns().sum("group", skipna=False) / self._need("visible")).rename(
-            "received"
-        )
+        return _over(self._columns(), self._need("visible").variable, "received")
 
     @property
     def null(self) -> xr.DataArray:
@@ -235,8 +230,8 @@ class Trace:
     def _columns(self) -> xr.DataArray:
         return self._need("column_sum", "mass")
 
-    def _rows(self) -> xr.DataArray:
-        return self.data["rows_counted"].astype(np.float32)
+    def _rows(self) -> xr.Variable:
+        return self.data["rows_counted"].variable.astype(np.float32)
 
     def _need(self, name: str, keep: str | None = None) -> xr.DataArray:
         if name not in self.data and not self.data.sizes["step"]:
@@ -379,6 +374,13 @@ class Trace:
         # A notebook asks the trace itself, so this one name is looked up to the right, when asked.
         embed = import_module("floatscope.report.embed")
         return str(embed.notebook([self]))
+
+
+def _over(columns: xr.DataArray, count: xr.Variable, name: str) -> xr.DataArray:
+    """Attention of all groups over a count. Both come from one trace: their labels need no aligning."""
+    total = columns.sum("group", skipna=False)
+    share = total.variable / count
+    return total.copy(deep=False, data=share.values).rename(name)
 
 
 def readable(size: float) -> str:

@@ -8,7 +8,7 @@ import xarray as xr
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
 from ..base import Measure
-from ..contrast import LOOSE, uniform_received
+from ..contrast import uniform_received
 from ..result import Result
 from ..style import Figure, band, headline, panels
 
@@ -32,30 +32,30 @@ class Absorption(Measure):
     }
 
     def one(self, trace: Trace) -> xr.Dataset:
-        mass = trace.mass if self.rule.per_head else trace.mass.mean("head")
-        null, anchor = trace.null, self.rule(trace)
+        labelled = trace.mass if self.rule.per_head else trace.mass.mean("head")
+        # Without their labels, which every sum and comparison of these would align anew.
+        mass, null, anchor = labelled.variable, trace.null.variable, self.rule(trace).variable
         rest = [d for d in mass.dims if d not in ("layer", "key")]  # averaged, after the keys
-        strongest = mass.fillna(-1).argmax("key")
+        first = mass.isel(key=0)
         values = {
             "absorption": mass.where(anchor, 0).sum("key"),
             "absorption_null": null.where(anchor, 0).sum("key"),
-            "first": mass.isel(key=0),
-            "first_null": null.isel(key=0) + 0 * mass.isel(key=0),
+            "first": first,
+            "first_null": null.isel(key=0) + 0 * first,
             "top": mass.max("key"),
-            "top_null": null.isel(key=strongest),
+            "top_null": null.isel(key=mass.fillna(-1).argmax("key")),
             "anchors": anchor.sum("key"),
-            "anchors_null": self._by_chance(trace, mass),
+            "anchors_null": self._by_chance(trace) + 0 * first,
         }
-        return xr.Dataset(
-            {k: v.mean(rest).drop_vars(LOOSE, errors="ignore") for k, v in values.items()}
-        )
+        layer = labelled["layer"].variable
+        return xr.Dataset({"layer": layer} | {k: v.mean(rest) for k, v in values.items()})
 
-    def _by_chance(self, trace: Trace, mass: xr.DataArray) -> xr.DataArray:
+    def _by_chance(self, trace: Trace) -> xr.Variable:
         """How many keys the rule flags under uniform attention: a causal one favours the first."""
         received = uniform_received(trace)
-        uneven = received.max("key") - received.min("key") > 1e-6 * received.max("key")
-        flagged = self.rule.of(received, warn=False)
-        return (flagged.sum("key") * uneven) + 0 * mass.isel(key=0)
+        even, flagged = received.variable, self.rule.of(received, warn=False).variable
+        uneven = even.max("key") - even.min("key") > 1e-6 * even.max("key")
+        return flagged.sum("key") * uneven
 
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):

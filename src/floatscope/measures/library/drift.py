@@ -58,7 +58,7 @@ class Drift(Measure):
         by = "layer" if self.over == "step" else "step"
         lead = [by, "head"] if self.rule.per_head else [by]
         order = (*lead, self.over, "key")
-        visible = trace.data["visible"].broadcast_like(received).transpose(*order).values
+        visible = trace.data["visible"].variable.set_dims(received.sizes).transpose(*order).values
         c = received.transpose(*order).values.astype(np.float64)
         anchor = self.rule(trace).transpose(*order).values
         weight = mass.transpose(*order).values
@@ -66,12 +66,11 @@ class Drift(Measure):
         each = [
             _row(c[i], anchor[i], weight[i], visible[i], front) for i in np.ndindex(c.shape[:-2])
         ]
-        measured = xr.Dataset()
+        measured = {by: xr.Variable(by, trace.data[by].values)}
         for name in each[0]:
-            values = np.array([r[name] for r in each]).reshape(c.shape[:-2])
-            array = xr.DataArray(values, dims=lead, coords={by: trace.data[by].values})
-            measured[name] = array.mean("head") if self.rule.per_head else array
-        return measured
+            values = xr.Variable(lead, np.array([r[name] for r in each]).reshape(c.shape[:-2]))
+            measured[name] = values.mean("head") if self.rule.per_head else values
+        return xr.Dataset(measured)
 
     def plot(self, result: Result) -> Figure:
         by = "layer" if self.over == "step" else "step"

@@ -14,7 +14,7 @@ import xarray as xr
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
 from ..base import Measure
-from ..contrast import anchors_of, by_layer, sides
+from ..contrast import anchors_of
 from ..result import Result
 from ..style import Figure, band, headline, panels, points
 
@@ -58,32 +58,38 @@ class Geometry(Measure):
     }
 
     def one(self, trace: Trace) -> xr.Dataset:
-        score, cosine, key_norm = trace.score, trace.cosine, trace.key_norm
-        norms = trace.query_norm * key_norm
-        anchor, has_anchor = anchors_of(trace, self.rule, fallback=self.fallback)
+        # Without their labels, which every sum and comparison of these would align anew.
+        score, cosine, key_norm, query_norm, anchor, has_anchor = (
+            one.variable
+            for one in (
+                *(trace.score, trace.cosine, trace.key_norm, trace.query_norm),
+                *anchors_of(trace, self.rule, fallback=self.fallback),
+            )
+        )
+        norms = query_norm * key_norm
 
-        def means(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-            at, off = sides(values, anchor)
-            return at.mean("key"), off.mean("key")
+        def means(values: xr.Variable) -> tuple[xr.Variable, xr.Variable]:
+            return values.where(anchor).mean("key"), values.where(~anchor).mean("key")
 
         (s_a, s_o), (c_a, c_o), (n_a, n_o) = means(score), means(cosine), means(norms)
         angle, norm = (c_a - c_o) * (n_a + n_o) / 2, (n_a - n_o) * (c_a + c_o) / 2
         values = {
-            "score": by_layer((s_a - s_o) / _spread(score, s_a - s_o)),
-            "cosine": by_layer((c_a - c_o) / _spread(cosine, c_a - c_o)),
-            "norms": by_layer((n_a - n_o) / _spread(norms, n_a - n_o)),
-            "angle": by_layer(angle),
-            "norm": by_layer(norm),
-            "remainder": by_layer(s_a - s_o - angle - norm),
-            "key_rank": by_layer(_rank(key_norm).where(anchor).mean("key")),
-            "found": by_layer(has_anchor.astype(float)),
+            "score": _by_layer((s_a - s_o) / _spread(score, s_a - s_o)),
+            "cosine": _by_layer((c_a - c_o) / _spread(cosine, c_a - c_o)),
+            "norms": _by_layer((n_a - n_o) / _spread(norms, n_a - n_o)),
+            "angle": _by_layer(angle),
+            "norm": _by_layer(norm),
+            "remainder": _by_layer(s_a - s_o - angle - norm),
+            "key_rank": _by_layer(_rank(key_norm).where(anchor).mean("key")),
+            "found": _by_layer(has_anchor.astype(float)),
         }
         both = values["angle"] + values["norm"]
         clear = both > _CANCEL * (abs(values["angle"]) + abs(values["norm"]))
         values["angle_share"] = (values["angle"] / both).where(clear)
         nulls = {f"{k}_null": 0 * values["found"] for k in ("score", "cosine", "norms")}
         nulls |= {f"{k}_null": 0 * values["found"] for k in ("angle", "norm")}
-        return xr.Dataset({**values, **nulls, "key_rank_null": 0.5 + 0 * values["found"]})
+        nulls |= {"key_rank_null": 0.5 + 0 * values["found"]}
+        return xr.Dataset({"layer": trace.data["layer"].variable, **values, **nulls})
 
     def plot(self, result: Result) -> Figure:
         with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
@@ -117,14 +123,19 @@ class Geometry(Measure):
         return figure
 
 
-def _spread(values: xr.DataArray, difference: xr.DataArray) -> xr.DataArray:
+def _by_layer(values: xr.Variable) -> xr.Variable:
+    """Mean over everything else (steps, heads) where the value applies."""
+    return values.mean([d for d in values.dims if d != "layer"])
+
+
+def _spread(values: xr.Variable, difference: xr.Variable) -> xr.Variable:
     """Population standard deviation over keys; infinite (a difference of 0) where all are equal."""
     spread = values.std("key", ddof=0)
     flat = spread <= _FLAT * abs(values).max("key")
     return spread.where(~flat, np.inf).where(difference.notnull())
 
 
-def _rank(values: xr.DataArray) -> xr.DataArray:
+def _rank(values: xr.Variable) -> xr.Variable:
     """Share of the other keys that are smaller, ties counted half: 0 lowest, 1 highest, mean ½."""
     dims = [d for d in values.dims if d != "key"]
     flat = values.transpose("key", *dims)

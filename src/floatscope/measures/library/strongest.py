@@ -5,8 +5,9 @@ beside its place, and whoever counts places asks first whether it is strong enou
 (`anchored` in the studies: stronger than in untrained weights).
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -77,11 +78,13 @@ class MaskedRows(Measure):
         content, steps = _checkpoints(trace)
         share = trace.mass_from("masked")
         made = {step: self._at(trace, share, max(step, 0)) for step in set(steps)}
-        parts = [
-            (made[step] if step >= 0 else made[step] * np.nan).expand_dims(revealed=[part])
-            for part, step in zip(REVEALED, steps, strict=True)
-        ]
-        return xr.concat(parts, "revealed").assign(content=float(content))
+        like = made[steps[0]]
+        values: dict[Hashable, Any] = {}
+        for name, one in like.data_vars.items():
+            each = [made[s].variables[name].values * (1 if s >= 0 else np.nan) for s in steps]
+            values[name] = ("revealed", *one.dims), np.stack(each)
+        coords = {"revealed": list(REVEALED)} | {c: like.variables[c] for c in like.coords}
+        return xr.Dataset(values, coords).assign(content=float(content))
 
     def _at(self, trace: Trace, share: xr.DataArray, step: int) -> xr.Dataset:
         share = share.isel(step=step)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floatscope.attention import Labels, View, reference
-from floatscope.attention.cpu import blocked, closed_form, strips
+from floatscope.attention.cpu import blocked, closed_form, strips, weights
 from floatscope.models import Direction, Visibility
 
 
@@ -83,7 +83,7 @@ def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocked, "_BLOCK_BYTES", block_bytes)
         patch.setattr(strips, "_FEW", few)
-        patch.setattr(blocked, "_MILD", mild)
+        patch.setattr(weights, "_MILD", mild)
         fast = blocked.sums(view)
         mass = blocked.sums(view_without_state(view), entropy=False, regions=False)
     slow = reference.sums(view)
@@ -121,14 +121,14 @@ def test_strips_compute_what_is_seen_and_little_else(direction, queries, padding
     view = View(zero[:, :, :queries], zero, 1.0, visible.mask, causal, visible, labels)
     found = strips.plan(view, 1 << 10)
     assert [strip.start for strip, _ in found] == [0, *(strip.stop for strip, _ in found[:-1])]
-    for strip, tiles in found:
+    for strip, bands in found:
         part = visible.matrix[0, strip.start : strip.stop]
         assert part[:, : strip.seen].all() and not part[:, strip.last :].any()
         if strip.hidden is not None:
             assert torch.equal(~strip.hidden, part[:, strip.seen : strip.last])
         if not padding:
             assert part[:, strip.last - 1].any()
-        rows = sum(t.rows.stop - t.rows.start for t in tiles if t.heads.start == 0)
+        rows = sum(band.rows.stop - band.rows.start for band in bands)
         assert rows == strip.stop - strip.start
     assert (len(found) > 1) == (not padding and queries > strips._FEW)
 

@@ -54,6 +54,20 @@ class Labels:
         return one_hot(self.region, self.n_regions)
 
     @cached_property
+    def by_region(self) -> Float[Tensor, "b r k"]:
+        return self.in_region.mT.contiguous()
+
+    @cached_property
+    def one_group(self) -> bool:
+        """All queries count, in one group. Asking waits for the device."""
+        return self.n_groups == 1 and bool((self.group >= 0).all())
+
+    @cached_property
+    def every_key(self) -> bool:
+        """Every key is in a region. Asking waits for the device."""
+        return bool((self.region >= 0).all())
+
+    @cached_property
     def from_region(self) -> Float[Tensor, "b q r"]:
         """The queries' own regions, of those that count."""
         if self.at is not None:

@@ -85,6 +85,11 @@ class Labels:
     def real(self) -> Float[Tensor, "b 1 k"]:
         return (self.region >= 0).float()[:, None]
 
+    @cached_property
+    def counting(self) -> Int[Tensor, "b k"]:
+        """How many queries count, for every key that is there."""
+        return (self.group >= 0).sum(1, keepdim=True) * (self.region >= 0)
+
 
 def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
     """Rows of −1 are all zero."""

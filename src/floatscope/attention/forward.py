@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..models import Visibility
 from ..models.devices import moved
+from .cpu.flow import ByRegion
 from .statistics import Labels
 
 
@@ -76,6 +77,13 @@ class Forward:
         group, n_groups = self.labels.group, self.labels.n_groups
         moved = torch.where(self.settling.group >= 0, group + n_groups, group)
         return replace(self.labels, group=moved, n_groups=2 * n_groups)
+
+    @cached_property
+    def by_region(self) -> ByRegion | None:
+        """For sums over many rows on a CPU; None where it does not apply."""
+        if self.cached or not self.labels.group.is_cpu:
+            return None
+        return ByRegion.of(self.labels)
 
     @cached_property
     def max_entropy(self) -> Float[Tensor, "b 1 q"]:

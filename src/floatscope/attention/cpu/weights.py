@@ -48,74 +48,64 @@ class Weights:
 
         Both have all heads of all prompts in one axis; the logarithm of a hidden key is 0, not −inf.
         """
+        last, per, rows = strip.last, self._per, band.rows.stop - band.rows.start
         hidden = _hidden(self._view, strip, band.rows)
+        plain = hidden is None and self._view.bias is None and self._known
         query = self._query if band.whole else self._query[:, :, band.rows]
-        key = self._key if strip.last == self._key.shape[2] else self._key[:, :, : strip.last]
-        parts = (query.flatten(1, 2).split(band.pairs), key.split(band.pairs))
-        for tile, left, right in zip(band.tiles, *parts, strict=True):
-            yield self._tile(strip, tile, left, right, hidden)
+        key = self._key if last == self._key.shape[2] else self._key[:, :, :last]
+        cut = query.flatten(1, 2).split(band.pairs), key.split(band.pairs)
+        size = 0
+        for tile, n, left, right in zip(band.tiles, band.pairs, *cut, strict=True):
+            if n != size:
+                size, rooms = n, _rooms(left, (n, per * rows, last), self._logarithms)
+                product, log_weight = rooms[0], rooms[0].view(n * per, rows, last)
+                weight = rooms[1].view(log_weight.shape) if self._logarithms else log_weight
+            torch.baddbmm(product, left, right, beta=0, alpha=self._factor, out=product)
+            by_head = None if plain else self._edited(strip, tile, log_weight, hidden)
+            torch.exp(log_weight, out=weight)
+            if by_head is not None and hidden is not None and self._logarithms:
+                by_head[..., strip.seen :].masked_fill_(_of_tile(hidden, tile), 0)
+            yield weight, log_weight if self._logarithms else None
 
-    def _tile(
-        self,
-        strip: Strip,
-        tile: Tile,
-        left: Float[Tensor, "n q e"],
-        right: Float[Tensor, "n e k"],
-        hidden: Tensor | None,
-    ) -> tuple[Float[Tensor, "m r k"], Float[Tensor, "m r k"] | None]:
-        view, seen, per = self._view, strip.seen, self._per
-        shape = (len(left), left.shape[1], strip.last)
-        product, other = _room(left, shape, self._logarithms)
-        torch.baddbmm(product, left, right, beta=0, alpha=self._factor, out=product)
-        log_weight, weight = product, other
-        if per > 1:  # (n · per, rows, k)
-            log_weight = product.view(shape[0] * per, -1, strip.last)
-            weight = None if other is None else other.view(log_weight.shape)
-        prompts = tile.prompts.stop - tile.prompts.start
-        by_head = (prompts, -1, per, shape[1] // per, strip.last)  # (b, kv, per, rows, k)
+    def _edited(
+        self, strip: Strip, tile: Tile, log_weight: Float[Tensor, "m r k"], hidden: Tensor | None
+    ) -> Float[Tensor, "b kv per r k"]:
+        """In place: with a bias, without what is hidden, and less a log-sum-exp that was not known."""
+        view, per, (_, rows, last) = self._view, self._per, log_weight.shape
+        by_head = log_weight.view(tile.prompts.stop - tile.prompts.start, -1, per, rows, last)
         if view.bias is not None:
-            bias = view.bias.unflatten(1, (-1, per))[tile.prompts, tile.heads, ..., : strip.last]
-            log_weight.view(by_head).add_(bias)
+            by_head.add_(view.bias.unflatten(1, (-1, per))[tile.prompts, tile.heads, ..., :last])
         if hidden is not None:
-            hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
-            hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
-            log_weight.view(by_head)[..., seen:].masked_fill_(hidden, -torch.inf)
+            by_head[..., strip.seen :].masked_fill_(_of_tile(hidden, tile), -torch.inf)
         if not self._known:
-            log_weight.sub_(log_weight.logsumexp(-1, keepdim=True))
-        if weight is None:
-            return log_weight.exp_(), None
-        torch.exp(log_weight, out=weight)
-        if hidden is not None:
-            log_weight.view(by_head)[..., seen:].masked_fill_(hidden, 0)
-        return weight, log_weight
+            by_head.sub_(by_head.logsumexp(-1, keepdim=True))
+        return by_head
+
+
+def _of_tile(hidden: Tensor, tile: Tile) -> Tensor:
+    hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
+    return hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
 
 
 def _mild(lse: Float[Tensor, "b h q"]) -> bool:
     if not lse.is_cpu:  # to ask would wait
         return False
-    values = lse.numpy()  # which is twice as fast at this
-    return bool(values.min() > -_MILD and values.max() < _MILD)
+    return float(torch.linalg.vector_norm(lse, torch.inf)) < _MILD
 
 
 _kept = threading.local()
 
 
-def _room(
-    like: Tensor, shape: tuple[int, int, int], both: bool
-) -> tuple[Float[Tensor, "n q k"], Float[Tensor, "n q k"] | None]:
-    """Memory to work in. On a CPU a thread keeps it from tile to tile: fresh memory is slow at first."""
-    size = shape[0] * shape[1] * shape[2]
-    if not like.is_cpu or size > _KEPT:  # one row of many keys may take more
-        return like.new_empty(shape), like.new_empty(shape) if both else None
-    if getattr(_kept, "shape", None) != (shape, both):
-        flat = getattr(_kept, "flat", None)
-        if flat is None:
-            with torch.inference_mode(False):
-                flat = _kept.flat = torch.empty(2 * _KEPT, dtype=torch.float32)
-        _kept.shape = (shape, both)
-        _kept.rooms = (flat[:size].view(shape), flat[size : 2 * size].view(shape) if both else None)
-    rooms: tuple[Tensor, Tensor | None] = _kept.rooms
-    return rooms
+def _rooms(like: Tensor, shape: tuple[int, int, int], both: bool) -> list[Tensor]:
+    """Memory to work in. On a CPU a thread keeps it from layer to layer: fresh memory is slow at first."""
+    size, n = shape[0] * shape[1] * shape[2], 2 if both else 1
+    if not like.is_cpu or n * size > _KEPT:  # one row of many keys may take more
+        return [like.new_empty(shape) for _ in range(n)]
+    flat: Tensor | None = getattr(_kept, "flat", None)
+    if flat is None:
+        with torch.inference_mode(False):
+            flat = _kept.flat = torch.empty(_KEPT, dtype=torch.float32)
+    return [flat[i * size : (i + 1) * size].view(shape) for i in range(n)]
 
 
 def _hidden(view: View, strip: Strip, rows: slice) -> Tensor | None:

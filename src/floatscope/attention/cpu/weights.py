@@ -61,30 +61,39 @@ class Weights:
                 product, log_weight = rooms[0], rooms[0].view(n * per, rows, last)
                 weight = rooms[1].view(log_weight.shape) if self._logarithms else log_weight
             torch.baddbmm(product, left, right, beta=0, alpha=self._factor, out=product)
-            by_head = None if plain else self._edited(strip, tile, log_weight, hidden)
+            if not plain:
+                self._edit(strip, tile, log_weight, hidden)
             torch.exp(log_weight, out=weight)
-            if by_head is not None and hidden is not None and self._logarithms:
-                by_head[..., strip.seen :].masked_fill_(_of_tile(hidden, tile), 0)
+            if hidden is not None:
+                self._hide(strip, tile, weight, hidden, 0)
+                if self._logarithms:  # of a row that sees nothing it is infinite
+                    self._hide(strip, tile, log_weight, hidden, 0)
             yield weight, log_weight if self._logarithms else None
 
-    def _edited(
+    def _edit(
         self, strip: Strip, tile: Tile, log_weight: Float[Tensor, "m r k"], hidden: Tensor | None
-    ) -> Float[Tensor, "b kv per r k"]:
-        """In place: with a bias, without what is hidden, and less a log-sum-exp that was not known."""
-        view, per, (_, rows, last) = self._view, self._per, log_weight.shape
-        by_head = log_weight.view(tile.prompts.stop - tile.prompts.start, -1, per, rows, last)
-        if view.bias is not None:
-            by_head.add_(view.bias.unflatten(1, (-1, per))[tile.prompts, tile.heads, ..., :last])
-        if hidden is not None:
-            by_head[..., strip.seen :].masked_fill_(_of_tile(hidden, tile), -torch.inf)
+    ) -> None:
+        """In place: with a bias, and less a log-sum-exp that was not known."""
+        if (bias := self._view.bias) is not None:
+            bias = bias.unflatten(1, (-1, self._per))[tile.prompts, tile.heads, ..., : strip.last]
+            self._by_head(tile, log_weight).add_(bias)
         if not self._known:
-            by_head.sub_(by_head.logsumexp(-1, keepdim=True))
-        return by_head
+            seen = log_weight
+            if hidden is not None:
+                self._hide(strip, tile, seen := log_weight.clone(), hidden, -torch.inf)
+            log_weight.sub_(seen.logsumexp(-1, keepdim=True))
 
+    def _hide(
+        self, strip: Strip, tile: Tile, of: Float[Tensor, "m r k"], hidden: Tensor, value: float
+    ) -> None:
+        """In place. Weights are hidden behind the exponential: of −inf it takes eight times as long."""
+        hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
+        hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
+        self._by_head(tile, of)[..., strip.seen :].masked_fill_(hidden, value)
 
-def _of_tile(hidden: Tensor, tile: Tile) -> Tensor:
-    hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
-    return hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
+    def _by_head(self, tile: Tile, of: Float[Tensor, "m r k"]) -> Float[Tensor, "b kv per r k"]:
+        prompts = tile.prompts.stop - tile.prompts.start
+        return of.view(prompts, -1, self._per, *of.shape[1:])
 
 
 def _mild(lse: Float[Tensor, "b h q"]) -> bool:

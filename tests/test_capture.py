@@ -282,9 +282,10 @@ def test_rows_of_prompts_that_reveal_unequal_numbers(exact):
 @pytest.mark.parametrize("inference", [True, False])
 def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
     """Bit for bit, whatever the mask; and the log-sum-exp is that of the scores."""
-    from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.attention.overhear import OverhearOnCPU, attend
+    from floatscope.models import seam
 
-    attend = torch.nn.functional.scaled_dot_product_attention
+    sdpa = torch.nn.functional.scaled_dot_product_attention
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, n, 9, 8, generator=generator).to(dtype) for n in (4, 2, 2))
     seen = torch.rand(2, 1, 9, 9, generator=generator) < 0.5
@@ -296,9 +297,8 @@ def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
     ):
         asked = {"enable_gqa": True, **asked}
         with torch.inference_mode(inference):
-            stock = attend(query, key, value, **asked)
-            with OverhearOnCPU() as ear:
-                heard = attend(query, key, value, **asked)
+            stock = sdpa(query, key, value, **asked)
+            heard = attend(query, key, value, **asked)
         assert torch.equal(stock, heard)
         score = query.double() @ key.double().repeat_interleave(2, 1).mT
         score = score * asked.get("scale", 8**-0.5)
@@ -308,7 +308,9 @@ def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
         if mask is not None:
             added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
             score = score + (added if mask is seen else mask.double())
-        lse = ear.lse(query)
+        lse = OverhearOnCPU(
+            seam.Call(0, torch.nn.Identity(), query, key, value, None, False, 1.0)
+        ).lse(query)
         assert lse is not None
         near = 2e-2 if dtype is torch.bfloat16 else 1e-5
         torch.testing.assert_close(lse.double(), score.logsumexp(-1), rtol=near, atol=near)
@@ -319,10 +321,33 @@ def test_where_attention_has_no_kernel_nothing_is_heard():
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.models import seam
 
     q = torch.randn(1, 2, 5, 8)
+    call = seam.Call(0, torch.nn.Identity(), q, q, q, None, False, 8**-0.5)
     with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
-        stock = torch.nn.functional.scaled_dot_product_attention(q, q, q)
-        with OverhearOnCPU() as ear:
-            heard = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        stock = seam.stock(call)
+        with OverhearOnCPU(call) as ear:
+            heard = seam.stock(call)
     assert torch.equal(stock, heard) and ear.lse(q) is None
+
+
+@pytest.mark.parametrize("mask", [None, "some"])
+@pytest.mark.parametrize("heads", [4, 2])
+def test_transformers_own_function_is_what_listens(mask, heads):
+    """Its code, whatever it does around SDPA; afterwards the call is as it was."""
+    from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.models import seam
+
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, n, 9, 8, generator=generator) for n in (4, heads, heads))
+    module = torch.nn.Identity()
+    module.num_key_value_groups = 4 // heads
+    seen = None if mask is None else torch.ones(2, 1, 9, 9, dtype=torch.bool).tril(2)
+    call = seam.Call(0, module, query, key, value, seen, mask is None, 0.3)
+    with torch.inference_mode():
+        stock = seam.stock(call)
+        with OverhearOnCPU(call) as ear:
+            heard = seam.stock(call)
+    assert torch.equal(stock, heard) and call.attention is None
+    assert ear.lse(query) is not None and ear.lse(query) is None  # it is given once

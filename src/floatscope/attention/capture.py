@@ -253,7 +253,7 @@ class Capture:
         if not wanted and not rolling:
             return proceed(call)
         self._join()
-        with backend.overhearing(call.query) as ear:
+        with backend.overhearing(call) as ear:
             output = proceed(call)
         lse = ear.lse(call.query)
         if (

@@ -1,5 +1,7 @@
 """The model is untouched: bit-identical with tracing on and off, and as it was afterwards."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -351,3 +353,23 @@ def test_transformers_own_function_is_what_listens(mask, heads):
             heard = seam.stock(call)
     assert torch.equal(stock, heard) and call.attention is None
     assert ear.lse(query) is not None and ear.lse(query) is None  # it is given once
+
+
+@pytest.mark.parametrize("family", ["LLaDA", "Dream"])
+def test_layers_measured_together_are_what_they_are_alone(models, family, monkeypatch):
+    """With room for all of them, or for one at a time; and the room is given back."""
+    from floatscope.attention.cpu import together
+
+    model, sampler = models[family], fs.Confidence(steps=2, length=4)
+    keep, found = ["mass", "groups", "entropy", "flow"], []
+    for short, room in ((0, 1), (1 << 17, 1 << 21), (1 << 17, 1)):
+        monkeypatch.setattr(together, "_SHORT", short)
+        monkeypatch.setattr(together, "_ROOM", room)
+        monkeypatch.setattr(together, "_kept", threading.local())
+        both = model.trace(["Hello there", "there Hello"], sampler, keep=keep, heads=[1, 2])
+        found.append(both[1])
+        assert (getattr(together._kept, "room", None) is not None) == (short > 0)
+    for name in ("column_sum", "entropy", "flow"):
+        alone, *others = (trace.data[name].values for trace in found)
+        for other in others:
+            np.testing.assert_allclose(other, alone, rtol=2e-6, atol=1e-6)

@@ -59,7 +59,10 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
                     columns[n].add_(torch.bmm(group[n], weight))
                 if value is not None and to is not None:
                     # Values × weightsᵀ, not weights × values: few columns make the second product slow.
-                    to[n].copy_(torch.bmm(value[n], weight.mT))
+                    if len(weight) == 1:  # which need not lie in one piece
+                        torch.bmm(value[n], weight.mT, out=to[n])
+                    else:
+                        to[n].copy_(torch.bmm(value[n], weight.mT))
     column = column.view(b, h, -1, n_key).transpose(1, 2)
     if gathered is None:
         return Sums(

@@ -1,5 +1,7 @@
 """The model is untouched: bit-identical with tracing on and off, and as it was afterwards."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -282,9 +284,10 @@ def test_rows_of_prompts_that_reveal_unequal_numbers(exact):
 @pytest.mark.parametrize("inference", [True, False])
 def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
     """Bit for bit, whatever the mask; and the log-sum-exp is that of the scores."""
-    from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.attention.overhear import OverhearOnCPU, attend
+    from floatscope.models import seam
 
-    attend = torch.nn.functional.scaled_dot_product_attention
+    sdpa = torch.nn.functional.scaled_dot_product_attention
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, n, 9, 8, generator=generator).to(dtype) for n in (4, 2, 2))
     seen = torch.rand(2, 1, 9, 9, generator=generator) < 0.5
@@ -296,9 +299,8 @@ def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
     ):
         asked = {"enable_gqa": True, **asked}
         with torch.inference_mode(inference):
-            stock = attend(query, key, value, **asked)
-            with OverhearOnCPU() as ear:
-                heard = attend(query, key, value, **asked)
+            stock = sdpa(query, key, value, **asked)
+            heard = attend(query, key, value, **asked)
         assert torch.equal(stock, heard)
         score = query.double() @ key.double().repeat_interleave(2, 1).mT
         score = score * asked.get("scale", 8**-0.5)
@@ -308,7 +310,9 @@ def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
         if mask is not None:
             added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
             score = score + (added if mask is seen else mask.double())
-        lse = ear.lse(query)
+        lse = OverhearOnCPU(
+            seam.Call(0, torch.nn.Identity(), query, key, value, None, False, 1.0)
+        ).lse(query)
         assert lse is not None
         near = 2e-2 if dtype is torch.bfloat16 else 1e-5
         torch.testing.assert_close(lse.double(), score.logsumexp(-1), rtol=near, atol=near)
@@ -319,10 +323,53 @@ def test_where_attention_has_no_kernel_nothing_is_heard():
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.models import seam
 
     q = torch.randn(1, 2, 5, 8)
+    call = seam.Call(0, torch.nn.Identity(), q, q, q, None, False, 8**-0.5)
     with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
-        stock = torch.nn.functional.scaled_dot_product_attention(q, q, q)
-        with OverhearOnCPU() as ear:
-            heard = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        stock = seam.stock(call)
+        with OverhearOnCPU(call) as ear:
+            heard = seam.stock(call)
     assert torch.equal(stock, heard) and ear.lse(q) is None
+
+
+@pytest.mark.parametrize("mask", [None, "some"])
+@pytest.mark.parametrize("heads", [4, 2])
+def test_transformers_own_function_is_what_listens(mask, heads):
+    """Its code, whatever it does around SDPA; afterwards the call is as it was."""
+    from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.models import seam
+
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, n, 9, 8, generator=generator) for n in (4, heads, heads))
+    module = torch.nn.Identity()
+    module.num_key_value_groups = 4 // heads
+    seen = None if mask is None else torch.ones(2, 1, 9, 9, dtype=torch.bool).tril(2)
+    call = seam.Call(0, module, query, key, value, seen, mask is None, 0.3)
+    with torch.inference_mode():
+        stock = seam.stock(call)
+        with OverhearOnCPU(call) as ear:
+            heard = seam.stock(call)
+    assert torch.equal(stock, heard) and call.attention is None
+    assert ear.lse(query) is not None and ear.lse(query) is None  # it is given once
+
+
+@pytest.mark.parametrize("family", ["LLaDA", "Dream"])
+def test_layers_measured_together_are_what_they_are_alone(models, family, monkeypatch):
+    """With room for all of them, or for one at a time; and the room is given back."""
+    from floatscope.attention.cpu import together
+
+    model, sampler = models[family], fs.Confidence(steps=2, length=4)
+    keep, found = ["mass", "groups", "entropy", "flow"], []
+    for short, room in ((0, 1), (1 << 17, 1 << 21), (1 << 17, 1)):
+        monkeypatch.setattr(together, "_SHORT", short)
+        monkeypatch.setattr(together, "_ROOM", room)
+        monkeypatch.setattr(together, "_kept", threading.local())
+        both = model.trace(["Hello there", "there Hello"], sampler, keep=keep, heads=[1, 2])
+        found.append(both[1])
+        assert (getattr(together._kept, "room", None) is not None) == (short > 0)
+    for name in ("column_sum", "entropy", "flow"):
+        alone, *others = (trace.data[name].values for trace in found)
+        for other in others:
+            np.testing.assert_allclose(other, alone, rtol=2e-6, atol=1e-6)

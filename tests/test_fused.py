@@ -175,7 +175,8 @@ def test_the_strongest_keys_of_rows(view, top, scarce, data):
             patch.setattr(peaks, "_SCRATCH", 1)
         key, weight = peaks.strongest(fused.Launch(view), start, stop, top)
     for b in range(len(view.query)):
-        whole = rows.row(rows.hold(view, start, stop), b, torch.arange(stop - start))
+        held = rows.hold(view, start, stop)
+        whole = rows.scores(held, b, torch.arange(stop - start)).softmax(-1)
         counted = (view.labels.group[b, start:stop] >= 0)[None, :, None]
         _, expected = rows.strongest(whole, top)
         close(weight[b] * counted, expected * counted)

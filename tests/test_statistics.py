@@ -1,12 +1,14 @@
 """blocked against reference on drawn shapes, masks and groups; reference against plain arithmetic."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floatscope.attention import Labels, View, reference
-from floatscope.attention.cpu import blocked, closed_form, strips
+from floatscope.attention.cpu import blocked, closed_form, flow, strips, weights
 from floatscope.models import Direction, Visibility
 
 
@@ -77,13 +79,16 @@ def rounding_of_entropy(view):
     st.sampled_from([64, 4096, 1 << 20]),
     st.sampled_from([1, 3, 32]),
     st.sampled_from([0.0, 60.0]),
+    st.sampled_from([0, 3]),
 )
-def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild):
-    """Whatever the size of a tile (also of one query), the height of a strip, and where lse goes."""
+def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild, threads):
+    """Whatever the size of a tile (also of one query), the height of a strip, where lse goes, and
+    whose dot products are taken."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocked, "_BLOCK_BYTES", block_bytes)
         patch.setattr(strips, "_FEW", few)
-        patch.setattr(blocked, "_MILD", mild)
+        patch.setattr(weights, "_MILD", mild)
+        patch.setattr(blocked, "_MANY_THREADS", threads)
         fast = blocked.sums(view)
         mass = blocked.sums(view_without_state(view), entropy=False, regions=False)
     slow = reference.sums(view)
@@ -94,6 +99,30 @@ def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild):
     close(fast.entropy * counted, slow.entropy * counted, rounding_of_entropy(view))
     close(fast.region_sum * counted[..., None], slow.region_sum * counted[..., None])
     close(fast.rolled * counted[:, 0, :, None], slow.rolled * counted[:, 0, :, None])
+
+
+@settings(max_examples=60, deadline=None)
+@given(views(), st.integers(1, 3))
+def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
+    """Where a group is a union of regions; otherwise there is no such way."""
+    labels = view.labels
+    own = labels.region[:, labels.region.shape[1] - labels.group.shape[1] :]
+    group = torch.where(labels.group >= 0, own.clamp(max=n_groups - 1), -1)
+    view = replace(view, labels=replace(labels, group=group, n_groups=n_groups))
+    by_region = flow.ByRegion.of(view.labels)
+    assert by_region is not None
+    sums = blocked.sums(replace(view, labels=by_region.labels), entropy=False, regions=False)
+    slow = reference.sums(view)
+    close(by_region.column_sum(sums.column_sum), slow.column_sum)
+    expected = view.labels.from_region.double().mT[:, None] @ slow.region_sum.double()
+    close(by_region.flow_sum(sums.column_sum), expected)
+    if (
+        group.shape[1] > 1
+        and bool((group[:, -2:] >= 0).all())
+        and bool((own[:, -1] == own[:, -2]).all())
+    ):
+        apart = torch.cat([group[:, :-1], group[:, -1:] + n_groups], dim=1)
+        assert flow.ByRegion.of(replace(labels, group=apart, n_groups=2 * n_groups)) is None
 
 
 @settings(max_examples=150, deadline=None)
@@ -121,14 +150,14 @@ def test_strips_compute_what_is_seen_and_little_else(direction, queries, padding
     view = View(zero[:, :, :queries], zero, 1.0, visible.mask, causal, visible, labels)
     found = strips.plan(view, 1 << 10)
     assert [strip.start for strip, _ in found] == [0, *(strip.stop for strip, _ in found[:-1])]
-    for strip, tiles in found:
+    for strip, bands in found:
         part = visible.matrix[0, strip.start : strip.stop]
         assert part[:, : strip.seen].all() and not part[:, strip.last :].any()
         if strip.hidden is not None:
             assert torch.equal(~strip.hidden, part[:, strip.seen : strip.last])
         if not padding:
             assert part[:, strip.last - 1].any()
-        rows = sum(t.rows.stop - t.rows.start for t in tiles if t.heads.start == 0)
+        rows = sum(band.rows.stop - band.rows.start for band in bands)
         assert rows == strip.stop - strip.start
     assert (len(found) > 1) == (not padding and queries > strips._FEW)
 

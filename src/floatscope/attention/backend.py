@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ..models import seam
 from .cpu import blocked, closed_form, norms
 from .gpu import few, fused, vectors
 from .gpu import strongest as peaks
@@ -28,9 +29,10 @@ def on_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
-def overhearing(query: Tensor) -> Overhear | OverhearOnCPU:
+def overhearing(call: seam.Call) -> Overhear | OverhearOnCPU:
     """To be entered around stock attention; then it has the log-sum-exp."""
-    return OverhearOnCPU() if query.is_cpu and not on_gpu(query) else Overhear()
+    plain = call.query.is_cpu and not on_gpu(call.query)
+    return OverhearOnCPU(call) if plain else Overhear()
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:

@@ -8,6 +8,7 @@ raises if a layer was missed. The output is stock attention's, bit for bit; capt
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -22,19 +23,21 @@ from ..models.placing import constant
 from . import backend, experts, lens
 from .captured import Candidates, Captured, LayerStatistics
 from .cpu import norms
+from .cpu.together import Together
 from .forward import Forward
 from .gpu.beside import Beside
 from .kv_drift import Before
 from .residuals import massive
 from .rows import hold
-from .statistics import Columns, View
+from .statistics import Columns, Sums, View
 
 # What a forward that is recorded and replayed cannot hold, and why.
 _LAUNCHED = {
     "lens": "keep has 'lens', which looks at as many positions as are still masked",
     "kv_drift": "keep has 'kv_drift', which compares a forward with the one before",
 }
-_WEIGHED = {"mass", "groups", "entropy", "flow", "rollout", "rows"}  # what needs the weights
+_SUMMED = {"mass", "groups", "entropy", "flow"}  # what is a sum over one layer's weights
+_WEIGHED = {*_SUMMED, "rollout", "rows"}  # what needs the weights
 
 
 @dataclass(eq=False)
@@ -63,6 +66,7 @@ class Capture:
     # With a cache of fixed size: `_states`, (b, k, r), in memory that stays where it is.
     fixed: dict[int, Tensor] = field(default_factory=dict)
     _waiting: list["_Seen"] = field(default_factory=list)  # layers that are still to be measured
+    _together: Together = field(default_factory=Together)  # and those of them that can be as one
 
     branches: ClassVar[bool] = (
         True  # statistics are recorded beside the forward, not in line with it
@@ -110,6 +114,7 @@ class Capture:
         finally:
             self._forward = None
             self._waiting.clear()
+            self._together.clear()
 
     # As part of a forward that is recorded and replayed (`models/graphs.py`)
 
@@ -162,7 +167,9 @@ class Capture:
         if self.model.device.type == "cuda" and not self.model.edits and self.branches:
             self._beside = Beside()
         try:
-            moved_here = replace(forward, visible=visible, labels=labels, _elsewhere={})
+            moved_here = replace(
+                forward, visible=visible, labels=labels, _elsewhere={}, _repeated={}
+            )
             with self.forward(moved_here) as captured:
                 yield captured
             self._join()
@@ -249,9 +256,20 @@ class Capture:
         if not wanted and not rolling:
             return proceed(call)
         self._join()
-        with backend.overhearing(call.query) as ear:
+        with backend.overhearing(call) as ear:
             output = proceed(call)
-        seen = _Seen(call, forward, ear.lse(call.query), wanted)
+        lse = ear.lse(call.query)
+        if (
+            lse is not None
+            and self._summed_alone
+            and not forward.cached
+            and self._together.short(call)
+        ):
+            if not self._together.fits(call, forward):
+                self._measure_together()
+            self._together.add(call, forward, lse)
+            return output
+        seen = _Seen(call, forward, lse, wanted)
         if self._may_wait(seen):
             self._waiting.append(seen)
             return output
@@ -274,6 +292,27 @@ class Capture:
         waiting, self._waiting = self._waiting, []
         for seen in waiting:
             self._measure(seen)
+        self._measure_together()
+
+    @cached_property
+    def _summed_alone(self) -> bool:
+        """Nothing is kept that one layer's sums do not hold."""
+        measured = _WEIGHED | {"qk", "value_norm", "kv_drift"}
+        return 0 < len(measured & set(self.keep)) == len(_SUMMED & set(self.keep))
+
+    @torch.inference_mode()
+    def _measure_together(self) -> None:
+        together, keep = self._together, self.keep
+        if not together.layers:
+            return
+        view, forward = together.view(), together.forward
+        if len(self.heads) < view.query.shape[1]:
+            view = _of_heads(view, constant(self.heads, view.query.device))
+        every = backend.sums(view, entropy="entropy" in keep, regions="flow" in keep)
+        for number, sums in together.apart(every).items():
+            layer = self._layers[number]
+            self._take_sums(sums, slice(None), layer, LayerStatistics(), forward)
+        together.clear()
 
     def _view(
         self, call: seam.Call, forward: Forward, lse: Tensor | None, chosen: Sequence[int]
@@ -308,28 +347,20 @@ class Capture:
             best = backend.strongest(view, forward.rows, self.top)
         at_once = best is not None
         if at_once or not (_WEIGHED - {"rows"}).isdisjoint(keep):
+            by_region = forward.by_region if wanted and "flow" in keep and not at_once else None
             sums = backend.sums(
-                view,
+                view if by_region is None else replace(view, labels=by_region.labels),
                 entropy=wanted and "entropy" in keep,
-                regions=wanted and ("flow" in keep or at_once),
+                regions=wanted and ("flow" in keep or at_once) and by_region is None,
             )
-            if not {"mass", "groups"}.isdisjoint(keep):
-                layer.column_sum = sums.column_sum[:, :, pick]
-                if n:
-                    rest, part.column_sum = layer.column_sum.split(forward.labels.n_groups, dim=1)
-                    layer.column_sum = rest + part.column_sum
-            if sums.entropy is not None:
-                layer.entropy = sums.entropy[:, pick] / forward.max_entropy
+            if by_region is not None:
+                layer.flow_sum = by_region.flow_sum(sums.column_sum[:, :, pick])
+                sums = replace(sums, column_sum=by_region.column_sum(sums.column_sum))
+            self._take_sums(sums, pick, layer, part, forward)
             if best is not None:
                 assert sums.region_sum is not None
                 flow = sums.region_sum[:, pick, slice(*forward.rows)].clone()
                 layer.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
-            if sums.region_sum is not None and "flow" in keep:
-                by_row = sums.region_sum[:, pick]
-                from_region = forward.labels.from_region
-                layer.flow_sum = backend.region_totals(from_region, by_row)
-                if n:
-                    part.flow_sum = backend.region_totals(from_region[:, :n], by_row[:, :, :n])
             if sums.rolled is not None:
                 self._roll(call.layer, sums.rolled, forward)
                 assert self._state is not None
@@ -367,6 +398,30 @@ class Capture:
         if "rows" in keep and not at_once:
             kept = view if isinstance(pick, slice) else _of_heads(view, pick)
             layer.held = hold(kept, *forward.rows)
+
+    def _take_sums(
+        self,
+        sums: Sums,
+        pick: slice | Tensor,
+        layer: LayerStatistics,
+        part: LayerStatistics,
+        forward: Forward,
+    ) -> None:
+        """What is kept of them, of all rows, and of those that settle apart."""
+        n = forward.settled or 0
+        if not {"mass", "groups"}.isdisjoint(self.keep):
+            layer.column_sum = sums.column_sum[:, :, pick]
+            if n:
+                rest, part.column_sum = layer.column_sum.split(forward.labels.n_groups, dim=1)
+                layer.column_sum = rest + part.column_sum
+        if sums.entropy is not None:
+            layer.entropy = sums.entropy[:, pick] / forward.max_entropy
+        if sums.region_sum is not None and "flow" in self.keep:
+            by_row = sums.region_sum[:, pick]
+            from_region = forward.labels.from_region
+            layer.flow_sum = backend.region_totals(from_region, by_row)
+            if n:
+                part.flow_sum = backend.region_totals(from_region[:, :n], by_row[:, :, :n])
 
     def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> None:
         """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""

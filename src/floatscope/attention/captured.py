@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import CaptureError
 from ..models.devices import moved
 from ..models.placing import sent
-from .rows import Held, row, strongest
+from .rows import Held, scores, strongest
 from .statistics import Columns, Labels
 
 
@@ -114,35 +114,44 @@ class Captured:
             tensors = [
                 one[prompt, ..., place, :] for one in (kept.key.long(), kept.weight, kept.flow)
             ]
-        else:
-            some = [self._rows_of(one, which, prompt, place) for one in self.layers.values()]
+        elif all(one.held is not None for one in self.layers.values()):
+            tensors = self._computed(list(self.layers.values()), which)
+        else:  # some of the layers do not fit the kernels
+            some = [
+                tuple(part[:, 0] for part in self._computed([one], which))
+                if one.held is not None
+                else _picked(one, prompt, place)
+                for one in self.layers.values()
+            ]
             here = moved(tuple(some), device)  # layers may lie on several
             tensors = [torch.stack(part, dim=1) for part in zip(*here, strict=True)]
         return Rows(*tensors)  # (n, l, h, _) each
 
-    def _rows_of(
-        self,
-        layer: LayerStatistics,
-        which: Sequence[Tensor],
-        prompt: Int[Tensor, " all"],
-        place: Int[Tensor, " all"],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """One layer's rows of all prompts, (all, h, _): picked out, or computed now."""
-        kept, held = layer.candidates, layer.held
-        layer.candidates = layer.held = None
-        if kept is not None:
-            prompt, place = moved((prompt, place), kept.key.device)
-            key = kept.key[prompt, :, place].long()
-            return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]
-        if held is None:
-            raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
-        keys, weights, flows = [], [], []
+    def _computed(self, layers: Sequence[LayerStatistics], which: Sequence[Tensor]) -> list[Tensor]:
+        """Rows of all prompts in these layers, (all, l, h, _): scores one by one, and the rest together."""
+        device, every = self.labels.region.device, []
         for b, some in enumerate(which):
             if not len(some):  # its keys need not be looked at
                 continue
-            whole = row(held, b, some.to(held.key.device)).movedim(1, 0)  # (n, h, k)
-            key, weight = strongest(whole, self.top)
-            keys.append(key)
-            weights.append(weight)
-            flows.append(whole @ self.labels.in_region[b].to(whole.device))
-        return torch.cat(keys), torch.cat(weights), torch.cat(flows)
+            parts = [
+                scores(one.held, b, some.to(one.held.key.device)).to(device)
+                for one in layers
+                if one.held is not None
+            ]
+            whole = torch.stack(parts).softmax(-1).movedim(2, 0)  # (n, l, h, k)
+            every.append((*strongest(whole, self.top), whole @ self.labels.in_region[b]))
+        for one in layers:
+            one.held = None
+        return [torch.cat(part) for part in zip(*every, strict=True)]
+
+
+def _picked(
+    layer: LayerStatistics, prompt: Int[Tensor, " all"], place: Int[Tensor, " all"]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One layer's rows of all prompts, (all, h, _), from its candidates."""
+    kept, layer.candidates = layer.candidates, None
+    if kept is None:
+        raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
+    prompt, place = moved((prompt, place), kept.key.device)
+    key = kept.key[prompt, :, place].long()
+    return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]

@@ -6,6 +6,7 @@ What depends on the forward alone is made here once, not in every layer. Nothing
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from ..models import Visibility
 from ..models.devices import moved
+from .cpu.flow import ByRegion
 from .statistics import Labels
 
 
@@ -33,13 +35,16 @@ class Forward:
     predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
     _elsewhere: dict[torch.device, "Forward"] = field(default_factory=dict)
     _narrower: dict[int, "Forward"] = field(default_factory=dict)
+    _repeated: dict[int, Labels] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> "Forward":
         """The same for a layer on another device; made once for each."""
         if self.labels.region.device == device:
             return self
         if device not in self._elsewhere:
-            self._elsewhere[device] = moved(replace(self, _elsewhere={}, _narrower={}), device)
+            self._elsewhere[device] = moved(
+                replace(self, _elsewhere={}, _narrower={}, _repeated={}), device
+            )
         return self._elsewhere[device]
 
     def within(self, reach: int | None) -> "Forward":
@@ -48,8 +53,16 @@ class Forward:
         if reach is None or visible is self.visible:
             return self
         if reach not in self._narrower:
-            self._narrower[reach] = replace(self, visible=visible, _elsewhere={}, _narrower={})
+            apart: dict[str, Any] = {"_elsewhere": {}, "_narrower": {}, "_repeated": {}}
+            self._narrower[reach] = replace(self, visible=visible, **apart)
         return self._narrower[reach]
+
+    def repeated(self, n: int) -> Labels:
+        """The labels of so many layers, as of further prompts; made once for each number."""
+        if n not in self._repeated:
+            group, region = (x.repeat(n, 1) for x in (self.labels.group, self.labels.region))
+            self._repeated[n] = replace(self.labels, group=group, region=region)
+        return self._repeated[n]
 
     @cached_property
     def settling(self) -> Labels:
@@ -64,6 +77,13 @@ class Forward:
         group, n_groups = self.labels.group, self.labels.n_groups
         moved = torch.where(self.settling.group >= 0, group + n_groups, group)
         return replace(self.labels, group=moved, n_groups=2 * n_groups)
+
+    @cached_property
+    def by_region(self) -> ByRegion | None:
+        """For sums over many rows on a CPU; None where it does not apply."""
+        if self.cached or not self.labels.group.is_cpu:
+            return None
+        return ByRegion.of(self.labels)
 
     @cached_property
     def max_entropy(self) -> Float[Tensor, "b 1 q"]:

@@ -7,16 +7,20 @@ nothing else, except for few queries: cuDNN then has a faster kernel without it,
 differ. Both are left alone there. Where a kernel has none, the statistics compute their own.
 
 On a CPU there is one kernel, and a dispatch mode costs more than a short call of it: there `OverhearOnCPU`
-calls that kernel as SDPA does, where SDPA would.
+lets transformers' function, its own code, find `attend` where it looks for SDPA; that calls the kernel as
+SDPA does, where SDPA would.
 """
 
+import threading
+from types import FunctionType
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..models import seam
 
 # Kernels whose fifth argument says whether the log-sum-exp is kept: off when nothing is trained.
 _TOLD = (
@@ -76,47 +80,71 @@ _FLASH = 1  # what it says where SDPA takes its kernel, and not plain arithmetic
 _flash: Any = torch._scaled_dot_product_flash_attention_for_cpu
 
 
-class OverhearOnCPU(TorchFunctionMode):
-    """The same for tensors on a CPU, at a third of the cost: 13 to 22 µs a call, measured, not 34 to 76."""
+_heard = threading.local()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._heard: Tensor | None = None
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if func is _SDPA:
-            return self._attend(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """SDPA, line by line: which kernel, a mask of truths as numbers, the kernel. The thread has heard it."""
+    how = (dropout_p, is_causal)
+    gqa: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
+    if not query.is_cpu or _choice(query, key, value, attn_mask, *how, **gqa) != _FLASH:
+        return _SDPA(query, key, value, attn_mask, *how, **gqa)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        hidden = torch.full((), -torch.inf, dtype=query.dtype)
+        attn_mask = torch.where(attn_mask, 0.0, hidden)
+    output, _heard.lse = _flash(query, key, value, *how, attn_mask=attn_mask, scale=scale)
+    return output
 
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Any:
-        """SDPA, line by line: which kernel, a mask of truths as numbers, the kernel."""
-        how = (dropout_p, is_causal)
-        gqa: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
-        if not query.is_cpu or _choice(query, key, value, attn_mask, *how, **gqa) != _FLASH:
-            return _SDPA(query, key, value, attn_mask, *how, **gqa)
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            hidden = torch.full((), -torch.inf, dtype=query.dtype)
-            attn_mask = torch.where(attn_mask, 0.0, hidden)
-        output, self._heard = _flash(query, key, value, *how, attn_mask=attn_mask, scale=scale)
-        return output
+
+class _Instead:
+    """A module as it is, but for some names."""
+
+    def __init__(self, module: Any, **names: Any) -> None:
+        self._module = module
+        vars(self).update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def _listening(stock: FunctionType) -> FunctionType:
+    """The same code, for which `torch.nn.functional.scaled_dot_product_attention` is `attend`."""
+    functional = _Instead(torch.nn.functional, scaled_dot_product_attention=attend)
+    instead = {"torch": _Instead(torch, nn=_Instead(torch.nn, functional=functional))}
+    same = (stock.__name__, stock.__defaults__, stock.__closure__)
+    made = FunctionType(stock.__code__, {**stock.__globals__, **instead}, *same)
+    made.__kwdefaults__ = stock.__kwdefaults__
+    return made
+
+
+_LISTENING = _listening(seam.sdpa_attention_forward)
+
+
+class OverhearOnCPU:
+    """The same for a call on a CPU: no mode, which would cost 15 µs a call, and 35 between two layers."""
+
+    def __init__(self, call: seam.Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> "OverhearOnCPU":
+        _heard.lse = None
+        self._call.attention = _LISTENING
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._call.attention = None
 
     def lse(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "b h q"] | None:
-        """The log-sum-exp of every row, or None if none was heard of that shape."""
-        heard = self._heard
+        """The log-sum-exp of every row, or None if none was heard of that shape. Once."""
+        heard: Tensor | None = _heard.lse
+        _heard.lse = None
         return heard.float() if heard is not None and heard.shape == query.shape[:3] else None

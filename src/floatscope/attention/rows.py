@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .reference import expand
 from .statistics import View
 
 
@@ -22,29 +21,32 @@ class Held:
     query: Float[Tensor, "b h w d"]
     key: Float[Tensor, "b kv k d"]
     scale: float
-    mask: Bool[Tensor, "b _ w k"]
+    mask: Bool[Tensor, "b _ w k"] | None  # None: everything
     bias: Float[Tensor, "b h 1 k"] | None = None
 
 
 def hold(view: View, start: int, stop: int) -> Held:
     """Copies the few queries, so that the rest of the tensor can go."""
     mask = view.mask
-    if mask is None:
+    if mask is not None:
+        mask = mask[:, :, start:stop].expand(len(view.query), -1, -1, -1)
+    elif view.causal:
         keys = torch.arange(view.visible.keys, device=view.query.device)
-        last = view.visible.last_visible[:, None, start:stop, None]
-        part = keys <= last
-    else:
-        part = mask[:, :, start:stop].expand(len(view.query), -1, -1, -1)
-    return Held(view.query[:, :, start:stop].clone(), view.key, view.scale, part, view.bias)
+        mask = keys <= view.visible.last_visible[:, None, start:stop, None]
+    return Held(view.query[:, :, start:stop].clone(), view.key, view.scale, mask, view.bias)
 
 
-def row(held: Held, b: int, which: Int[Tensor, " n"]) -> Float[Tensor, "h n k"]:
-    """The attention of some of the held rows of one prompt."""
-    query = held.query[b, :, which].float()  # (h, n, d)
-    score = query @ expand(held.key[b : b + 1].float(), len(query))[0].mT * held.scale
+def scores(held: Held, b: int, which: Int[Tensor, " n"]) -> Float[Tensor, "h n k"]:
+    """Scaled scores of some of the held rows of one prompt; −inf where a row may not look."""
+    query = held.query[b, :, which].float() * held.scale  # (h, n, d)
+    key = held.key[b].float()  # (kv, k, d)
+    n_heads, n, d = query.shape
+    score = (query.reshape(len(key), -1, d) @ key.mT).view(n_heads, n, -1)
     if held.bias is not None:
         score = score + held.bias[b]
-    return score.masked_fill(~held.mask[b][:, which], -torch.inf).softmax(-1)
+    if held.mask is not None:
+        score = score.masked_fill(~held.mask[b][:, which], -torch.inf)
+    return score
 
 
 def strongest(

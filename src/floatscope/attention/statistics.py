@@ -54,6 +54,20 @@ class Labels:
         return one_hot(self.region, self.n_regions)
 
     @cached_property
+    def by_region(self) -> Float[Tensor, "b r k"]:
+        return self.in_region.mT.contiguous()
+
+    @cached_property
+    def one_group(self) -> bool:
+        """All queries count, in one group. Asking waits for the device."""
+        return self.n_groups == 1 and bool((self.group >= 0).all())
+
+    @cached_property
+    def every_key(self) -> bool:
+        """Every key is in a region. Asking waits for the device."""
+        return bool((self.region >= 0).all())
+
+    @cached_property
     def from_region(self) -> Float[Tensor, "b q r"]:
         """The queries' own regions, of those that count."""
         if self.at is not None:
@@ -70,6 +84,11 @@ class Labels:
     @cached_property
     def real(self) -> Float[Tensor, "b 1 k"]:
         return (self.region >= 0).float()[:, None]
+
+    @cached_property
+    def counting(self) -> Int[Tensor, "b k"]:
+        """How many queries count, for every key that is there."""
+        return (self.group >= 0).sum(1, keepdim=True) * (self.region >= 0)
 
 
 def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:

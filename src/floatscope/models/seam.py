@@ -47,6 +47,7 @@ class Call:
     bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores of a key
     fills: tuple[Fill, ...] = ()  # where two name one key, the first counts
     extra: dict[str, Any] = field(default_factory=dict)
+    attention: Callable[..., Any] | None = None  # in place of transformers' own SDPA function
 
 
 Proceed = Callable[[Call], Float[Tensor, "b q h d"]]
@@ -98,7 +99,7 @@ def stock(call: Call) -> Float[Tensor, "b q h d"]:
     if call.fills:
         return _filled(call)
     biased = call.bias is not None
-    output, _ = sdpa_attention_forward(
+    output, _ = (call.attention or sdpa_attention_forward)(
         call.module,
         call.query,
         call.key,

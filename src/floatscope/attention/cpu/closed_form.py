@@ -21,38 +21,63 @@ def columns(view: View) -> Columns:
     Whoever sees key j, every later query does too, so those sums are suffix sums; where rows see a
     window, the difference of two.
     """
-    n_heads = view.query.shape[1]
     query, key, labels = view.query.float(), view.key.float(), view.labels
-    norm = query.norm(dim=-1, keepdim=True)  # (b, h, q, 1)
-    query_norm = norm * labels.counted
-    inverse = labels.counted / norm.clamp_min(_TINY)
-    key_norm = key.norm(dim=-1).repeat_interleave(n_heads // key.shape[1], dim=1)  # (b, h, k)
-    over = _viewers(view)
+    norm = torch.linalg.vector_norm(query, dim=-1, keepdim=True)  # (b, h, q, 1)
+    key_norm = torch.linalg.vector_norm(key, dim=-1)
+    if (per := query.shape[1] // key.shape[1]) > 1:
+        key_norm = key_norm.repeat_interleave(per, dim=1)  # (b, h, k)
     real = labels.real
+    if _all_see_all(view):
+        return _of_all(view, query, key, norm, key_norm)
+    over = _viewers(view)
+    inverse = labels.counted / norm.clamp_min(_TINY)
     return Columns(
         score=_dot(over(labels.counted, query), key) * real,
         cosine=_dot(over(inverse, query), key) / key_norm.clamp_min(_TINY) * real,
-        query_norm=over(query_norm, None).squeeze(-1) * real,
+        query_norm=over(norm * labels.counted, None).squeeze(-1) * real,
         key_norm=key_norm,
         viewers=(over(labels.counted, None)[:, 0, :, 0] * real[:, 0]).round().long(),
     )
 
 
-def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """A function of weights (b, h, q, 1) and values (b, h, q, v): the sum for each key, over those
-    who see it, of weight · value (or of the weights alone), as (b, h, k or 1, v)."""
+def _all_see_all(view: View) -> bool:
     visible = view.visible
     everything = visible.direction is Direction.BIDIRECTIONAL and visible.reach is None
-    if everything or (visible.direction.in_blocks and visible.sees_all):
+    return everything or (visible.direction.in_blocks and visible.sees_all)
 
-        def total(weight: Tensor, value: Tensor | None) -> Tensor:
-            if value is None:
-                return weight.sum(2, keepdim=True)
-            return weight.mT.expand(*value.shape[:2], 1, -1) @ value
 
-        return total
-    last = view.visible.last_visible.contiguous()  # (b, q), never falling
-    keys = torch.arange(view.visible.keys, device=last.device).expand(len(last), -1).contiguous()
+def _of_all(
+    view: View,
+    query: Float[Tensor, "b h q d"],
+    key: Float[Tensor, "b kv k d"],
+    norm: Float[Tensor, "b h q 1"],
+    key_norm: Float[Tensor, "b h k"],
+) -> Columns:
+    """Every key has the same queries: the sums of q and of q/‖q‖ in one product, and so their scores."""
+    labels, (b, h, n, d) = view.labels, query.shape
+    mean = (norm.mT @ labels.counted).squeeze(-1)  # (b, h, 1)
+    weight = query.new_empty(b, h, 2, n)
+    weight[:, :, 0] = labels.counted[..., 0]
+    torch.div(labels.counted[..., 0], norm[..., 0].clamp_min_(_TINY), out=weight[:, :, 1])
+    total = (weight @ query).view(b, key.shape[1], -1, d)  # (b, kv, h/kv · 2, d)
+    found = (total @ key.mT).view(b, h, 2, -1)
+    if not (found.is_cpu and labels.every_key):  # elsewhere, asking would wait
+        found *= labels.real[:, :, None]
+    return Columns(
+        score=found[:, :, 0],
+        cosine=found[:, :, 1] / key_norm.clamp_min(_TINY),
+        query_norm=mean * labels.real,
+        key_norm=key_norm,
+        viewers=labels.counting,
+    )
+
+
+def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """A function of weights (b, h, q, 1) and values (b, h, q, v): the sum for each key, over those
+    who see it, of weight · value (or of the weights alone), as (b, h, k, v)."""
+    visible = view.visible
+    last = visible.last_visible.contiguous()  # (b, q), never falling
+    keys = torch.arange(visible.keys, device=last.device).expand(len(last), -1).contiguous()
     first = torch.searchsorted(last, keys)  # (b, k): the first query that sees k
     behind = None  # and the first after those
     if visible.reach is not None:
@@ -75,11 +100,7 @@ def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
     return suffix
 
 
-def _dot(
-    query: Float[Tensor, "b h k_or_1 d"], key: Float[Tensor, "b kv k d"]
-) -> Float[Tensor, "b h k"]:
+def _dot(query: Float[Tensor, "b h k d"], key: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:
     b, h, n, d = query.shape
-    grouped = query.view(b, key.shape[1], -1, n, d)  # (b, kv, h/kv, k or 1, d)
-    if n == 1:
-        return (grouped.squeeze(3) @ key.mT).view(b, h, -1)
+    grouped = query.view(b, key.shape[1], -1, n, d)  # (b, kv, h/kv, k, d)
     return (grouped * key[:, :, None]).sum(-1).view(b, h, -1)

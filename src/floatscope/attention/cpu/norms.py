@@ -70,6 +70,8 @@ def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Te
     """One number per head and key; grouped heads share values but not W_O."""
     factor = _factor(module, value.shape[-1])  # (h, r, d)
     b, kv, k = value.shape[:3]
-    grouped = factor.unflatten(0, (kv, -1))  # (kv, h/kv, r, d)
-    written = value.float()[:, :, None] @ grouped.mT  # (b, kv, h/kv, k, r)
-    return written.norm(dim=-1).reshape(b, -1, k)
+    grouped = factor.reshape(kv, -1, factor.shape[-1])  # (kv, h/kv · r, d)
+    written = (grouped @ value.float().mT).reshape(b, len(factor), -1, k)  # (b, h, r, k)
+    # Keys last, and not `norm`: measured at 512 keys, 8 heads of 32, sums over an axis in between take
+    # 30 µs, a norm over the last 60, and a norm over an axis in between 860.
+    return written.square_().sum(2).sqrt_()

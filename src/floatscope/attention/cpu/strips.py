@@ -38,17 +38,23 @@ class Strip:
 
 @dataclass(frozen=True)
 class Tile:
-    """Some heads of some prompts, and some rows of a strip. Where not all heads, then of one prompt."""
+    """Some heads of some prompts. Where not all heads, then of one prompt."""
 
     prompts: slice
     heads: slice  # of keys: grouped heads stay together
-    pairs: slice  # the same two, of prompts × heads in one
+
+
+@dataclass(frozen=True)
+class Band:
+    """Some rows of a strip, and the tiles that all heads of all prompts are cut into for them."""
+
     rows: slice
-    size: int  # weights
-    whole: bool  # everything there is, over all keys that are in view
+    tiles: list[Tile]
+    pairs: list[int]  # prompts × heads of keys in each tile
+    whole: bool  # all rows there are
 
 
-Plan = list[tuple[Strip, list[Tile]]]
+Plan = list[tuple[Strip, list[Band]]]
 
 
 def plan(view: View, numbers: int) -> Plan:
@@ -61,7 +67,7 @@ def plan(view: View, numbers: int) -> Plan:
     ruled = view.mask is not None and view.query.is_cpu and view.ruled
     key = (shape, view.causal, view.mask is None, ruled, numbers)
     if key not in known:
-        known[key] = [(one, list(tiles(one, shape, numbers))) for one in strips(view, ruled)]
+        known[key] = [(one, list(bands(one, shape, numbers))) for one in strips(view, ruled)]
     return known[key]
 
 
@@ -109,9 +115,9 @@ def _strip(start: int, stop: int, last: Sequence[int], device: torch.device) -> 
     return Strip(start, stop, seen, end, hidden)
 
 
-def tiles(strip: Strip, shape: tuple[int, ...], numbers: int) -> Iterator[Tile]:
+def bands(strip: Strip, shape: tuple[int, ...], numbers: int) -> Iterator[Band]:
     """A strip in parts of about so many weights, rows first: few heads of many rows make larger products."""
-    prompts, all_heads, n_query, heads, n_key = shape
+    prompts, all_heads, n_query, heads, _ = shape
     width = all_heads // heads * strip.last
     n_rows = strip.stop - strip.start
     parts = -(-n_rows // max(1, min(n_rows, numbers // width)))
@@ -119,13 +125,12 @@ def tiles(strip: Strip, shape: tuple[int, ...], numbers: int) -> Iterator[Tile]:
     pairs = max(1, numbers // (rows * width))
     some = min(prompts, max(1, pairs // heads))
     few = min(heads, pairs)
+    tiles = [
+        Tile(slice(first, min(first + some, prompts)), slice(head, min(head + few, heads)))
+        for first in range(0, prompts, some)
+        for head in range(0, heads, few)
+    ]
+    sizes = [(t.prompts.stop - t.prompts.start) * (t.heads.stop - t.heads.start) for t in tiles]
     for start in range(strip.start, strip.stop, rows):
         of_rows = slice(start, min(start + rows, strip.stop))
-        for first in range(0, prompts, some):
-            stop = min(first + some, prompts)
-            for head in range(0, heads, few):
-                end = min(head + few, heads)
-                together = slice(first * heads + head, (stop - 1) * heads + end)
-                size = (together.stop - together.start) * (of_rows.stop - start) * width
-                whole = size == prompts * all_heads * n_query * n_key
-                yield Tile(slice(first, stop), slice(head, end), together, of_rows, size, whole)
+        yield Band(of_rows, tiles, sizes, whole=of_rows == slice(0, n_query))

@@ -1,0 +1,121 @@
+"""Layers of a short forward that are measured as one, as if they were further prompts.
+
+Between two layers of a network a call into torch finds nothing of its own in the caches, and a short
+forward's calls take longer than their arithmetic. Measured with 128 tokens and 8 heads of 32, column sums
+take 340 µs a layer there. Here q and k are copied, into memory that a thread keeps (fresh memory would cost
+as much), and all layers' sums are taken in a row. Nothing is summed here.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...models import seam
+from ..forward import Forward
+from ..statistics import Sums, View
+
+_SHORT = 1 << 17  # numbers in q and k of a layer; of more, copying costs what it saves
+_ROOM = 1 << 21  # numbers of all layers that wait
+
+_kept = threading.local()
+
+
+@dataclass(eq=False)
+class Together:
+    """The layers that wait. `add` them while it `fits`; `view` is of all, and `apart` cuts its sums."""
+
+    layers: list[int] = field(default_factory=list)
+    _call: seam.Call | None = None  # of the first
+    _forward: Forward | None = None
+    _room: "_Room | None" = None
+
+    def short(self, call: seam.Call) -> bool:
+        """It is worth while."""
+        few = call.query.numel() + call.key.numel() <= _SHORT
+        return few and call.query.is_cpu and call.bias is None and _for_all(call.mask)
+
+    def fits(self, call: seam.Call, forward: Forward) -> bool:
+        """There is room, and the layer is like those that wait."""
+        first, room = self._call, self._room
+        if first is None or room is None:
+            return True
+        alike = forward is self._forward and call.mask is first.mask and call.scale == first.scale
+        alike = alike and call.causal == first.causal and room.fits(call.query, call.key)
+        return alike and len(self.layers) < len(room.query)
+
+    def add(self, call: seam.Call, forward: Forward, lse: Float[Tensor, "b h q"]) -> None:
+        if self._room is None:
+            self._call, self._forward = call, forward
+            self._room = _take_room(call.query, call.key)
+        n = len(self.layers)
+        self._room.query[n].copy_(call.query)
+        self._room.key[n].copy_(call.key)
+        self._room.lse[n].copy_(lse)
+        self.layers.append(call.layer)
+
+    @property
+    def forward(self) -> Forward:
+        assert self._forward is not None
+        return self._forward
+
+    def view(self) -> View:
+        """All layers that wait, one behind the other in the axis of prompts."""
+        call, forward, room, n = self._call, self.forward, self._room, len(self.layers)
+        assert call is not None
+        assert room is not None
+        query, key, lse = (whole[:n].flatten(0, 1) for whole in room.whole)
+        first = View.of(call, forward.visible, forward.labels)
+        return replace(first, query=query, key=key, lse=lse, labels=forward.repeated(n))
+
+    def apart(self, sums: Sums) -> dict[int, Sums]:
+        """Each layer's own."""
+        n = len(self.layers)
+        by_name = {name: one for name, one in vars(sums).items() if one is not None}
+        cut = {name: one.unflatten(0, (n, -1)).unbind() for name, one in by_name.items()}
+        nothing = Sums(sums.column_sum, None, None, None)
+        return {
+            layer: replace(nothing, **{name: parts[place] for name, parts in cut.items()})
+            for place, layer in enumerate(self.layers)
+        }
+
+    def clear(self) -> None:
+        if self._room is not None:
+            _kept.room = self._room
+        self.layers, self._call, self._forward, self._room = [], None, None, None
+
+
+@dataclass(frozen=True, eq=False)
+class _Room:
+    """Memory for q, k and log-sum-exp of some layers of one shape."""
+
+    whole: tuple[Float[Tensor, "n b h q d"], Float[Tensor, "n b kv k d"], Float[Tensor, "n b h q"]]
+    query: Sequence[Tensor]  # the same by layer
+    key: Sequence[Tensor]
+    lse: Sequence[Tensor]
+
+    def fits(self, query: Tensor, key: Tensor) -> bool:
+        return self.query[0].shape == query.shape and self.key[0].shape == key.shape
+
+
+def _take_room(query: Float[Tensor, "b h q d"], key: Float[Tensor, "b kv k d"]) -> _Room:
+    """The thread's own, which nobody else has until it is given back."""
+    room: _Room | None = getattr(_kept, "room", None)
+    _kept.room = None
+    if room is not None and room.fits(query, key):
+        return room
+    n = max(1, _ROOM // (query.numel() + key.numel()))
+    with torch.inference_mode(False):
+        whole = [
+            torch.empty(n, *shape, dtype=torch.float32)
+            for shape in (query.shape, key.shape, query.shape[:3])
+        ]
+    return _Room((whole[0], whole[1], whole[2]), *(one.unbind() for one in whole))
+
+
+def _for_all(mask: Tensor | None) -> bool:
+    """It hides nothing, or the same for every prompt."""
+    return mask is None or len(mask) == 1

@@ -1,0 +1,127 @@
+"""Attention weights of a tile of rows and heads, in memory that the next tile overwrites.
+
+A weight is exp(score − lse). Log-sum-exps of ordinary size are left to whoever sums: exp(score) needs no
+pass before the exponential. Nothing is summed here, but the log-sum-exp itself where nobody knows it.
+"""
+
+import threading
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..statistics import View
+from .strips import Band, Strip, Tile
+
+# Log-sum-exps up to here are left for the end: exp(score) · exp(−lse) is as exact as exp(score − lse), as
+# neither leaves float32, and what is below 1e-12 of a row may be lost. It saves a pass, or a copy of keys.
+_MILD = 60.0
+_KEPT = 1 << 20  # numbers that a thread keeps room for
+
+Tiles = Iterator[tuple[Float[Tensor, "m r k"], Float[Tensor, "m r k"] | None]]
+
+
+class Weights:
+    """`factor` · query · key is the logarithm of weights, to which each row's −`later` is still missing."""
+
+    def __init__(self, view: View, logarithms: bool) -> None:
+        self._view, self._logarithms = view, logarithms
+        b, kv, n_key, d = view.key.shape
+        query, key, lse = view.query.float(), view.key.float(), view.lse
+        self._factor, self._known = view.scale, lse is not None
+        self.later: Float[Tensor, "b h q"] | None = (
+            None  # None: nothing is missing, or it is unknown
+        )
+        if lse is not None and _mild(lse):
+            self.later = lse.contiguous()  # the kernel has heads side by side
+        elif lse is not None:  # −lse is a further number of q that meets a one of k
+            one = key.new_ones(()).expand(b, kv, n_key, 1)
+            query = torch.cat([query * view.scale, -lse[..., None]], dim=-1)
+            key, self._factor, d = torch.cat([key, one], dim=-1), 1.0, d + 1
+        self._per = query.shape[1] // kv  # heads that share a key
+        self._query = query.reshape(b * kv, self._per, -1, d)
+        self._key = key.reshape(b * kv, n_key, d).mT  # (n, d, k)
+
+    def of(self, strip: Strip, band: Band) -> Tiles:
+        """Weights of a band's tiles (but for `later`) over keys 0 … last, and their logarithm if wanted.
+
+        Both have all heads of all prompts in one axis; the logarithm of a hidden key is 0, not −inf.
+        """
+        last, per, rows = strip.last, self._per, band.rows.stop - band.rows.start
+        hidden = _hidden(self._view, strip, band.rows)
+        plain = hidden is None and self._view.bias is None and self._known
+        query = self._query if band.whole else self._query[:, :, band.rows]
+        key = self._key if last == self._key.shape[2] else self._key[:, :, :last]
+        cut = query.flatten(1, 2).split(band.pairs), key.split(band.pairs)
+        size = 0
+        for tile, n, left, right in zip(band.tiles, band.pairs, *cut, strict=True):
+            if n != size:
+                size, rooms = n, _rooms(left, (n, per * rows, last), self._logarithms)
+                product, log_weight = rooms[0], rooms[0].view(n * per, rows, last)
+                weight = rooms[1].view(log_weight.shape) if self._logarithms else log_weight
+            torch.baddbmm(product, left, right, beta=0, alpha=self._factor, out=product)
+            if not plain:
+                self._edit(strip, tile, log_weight, hidden)
+            torch.exp(log_weight, out=weight)
+            if hidden is not None:
+                self._hide(strip, tile, weight, hidden, 0)
+                if self._logarithms:  # of a row that sees nothing it is infinite
+                    self._hide(strip, tile, log_weight, hidden, 0)
+            yield weight, log_weight if self._logarithms else None
+
+    def _edit(
+        self, strip: Strip, tile: Tile, log_weight: Float[Tensor, "m r k"], hidden: Tensor | None
+    ) -> None:
+        """In place: with a bias, and less a log-sum-exp that was not known."""
+        if (bias := self._view.bias) is not None:
+            bias = bias.unflatten(1, (-1, self._per))[tile.prompts, tile.heads, ..., : strip.last]
+            self._by_head(tile, log_weight).add_(bias)
+        if not self._known:
+            seen = log_weight
+            if hidden is not None:
+                self._hide(strip, tile, seen := log_weight.clone(), hidden, -torch.inf)
+            log_weight.sub_(seen.logsumexp(-1, keepdim=True))
+
+    def _hide(
+        self, strip: Strip, tile: Tile, of: Float[Tensor, "m r k"], hidden: Tensor, value: float
+    ) -> None:
+        """In place. Weights are hidden behind the exponential: of −inf it takes eight times as long."""
+        hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
+        hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
+        self._by_head(tile, of)[..., strip.seen :].masked_fill_(hidden, value)
+
+    def _by_head(self, tile: Tile, of: Float[Tensor, "m r k"]) -> Float[Tensor, "b kv per r k"]:
+        prompts = tile.prompts.stop - tile.prompts.start
+        return of.view(prompts, -1, self._per, *of.shape[1:])
+
+
+def _mild(lse: Float[Tensor, "b h q"]) -> bool:
+    if not lse.is_cpu:  # to ask would wait
+        return False
+    return float(torch.linalg.vector_norm(lse, torch.inf)) < _MILD
+
+
+_kept = threading.local()
+
+
+def _rooms(like: Tensor, shape: tuple[int, int, int], both: bool) -> list[Tensor]:
+    """Memory to work in. On a CPU a thread keeps it from layer to layer: fresh memory is slow at first."""
+    size, n = shape[0] * shape[1] * shape[2], 2 if both else 1
+    if not like.is_cpu or n * size > _KEPT:  # one row of many keys may take more
+        return [like.new_empty(shape) for _ in range(n)]
+    flat: Tensor | None = getattr(_kept, "flat", None)
+    if flat is None:
+        with torch.inference_mode(False):
+            flat = _kept.flat = torch.empty(_KEPT, dtype=torch.float32)
+    return [flat[i * size : (i + 1) * size].view(shape) for i in range(n)]
+
+
+def _hidden(view: View, strip: Strip, rows: slice) -> Tensor | None:
+    """True where a row may not look, for keys seen … last, as (#b, #kv, #per, rows, keys)."""
+    if strip.hidden is not None:
+        return strip.hidden[rows.start - strip.start : rows.stop - strip.start][None, None, None]
+    if strip.seen == strip.last or view.mask is None:
+        return None
+    part = ~view.mask[:, :, rows, strip.seen : strip.last]
+    return part[:, :, None] if part.shape[1] == 1 else part.unflatten(1, (view.key.shape[1], -1))

@@ -30,7 +30,7 @@ demo: $(VENV)/.base ## every study on the embedded pair: demo/report.html, demo/
 # Types and documentation take a core for the better part of a minute: they are checked beside the tests.
 test: $(VENV)/.test chromium style ## lint, types, tests, documentation
 	@{ $(BIN)/mypy && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site; } & beside=$$!; \
-	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=30; \
+	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=30; \
 	tests=$$?; wait $$beside && exit $$tests
 
 # SECURITY.md says what each of them shows. Full disks need root, and are left out without.

@@ -9,8 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from floatscope.cli import app
+from floatscope.decode import SAMPLERS
 from floatscope.errors import RunError, UsageError
-from floatscope.studies import Findings
+from floatscope.interventions import INTERVENTIONS
+from floatscope.measures import MEASURES
+from floatscope.models import FAMILIES
+from floatscope.studies import STUDIES, Findings
 from floatscope.studies.provenance import repeated
 
 MINE = ("--plugin", "mine.py")
@@ -37,8 +41,17 @@ def command(*words):
     return done.output
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgotten():
+    """What a plugin registers, when these tests have ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        for registry in (MEASURES, SAMPLERS, INTERVENTIONS, FAMILIES, STUDIES):
+            patch.setattr(registry, "_added", dict(registry._added))
+        yield
+
+
 @pytest.fixture(scope="module")
-def project(checkpoints, tmp_path_factory):
+def project(checkpoints, tmp_path_factory, forgotten):
     """A folder with a checkpoint, data and a plugin; a run in it, with paths as one types them."""
     folder = tmp_path_factory.mktemp("project")
     shutil.copytree(checkpoints["Llama"], folder / "adapted")

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from shapes import SHAPES
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import floatscope as fs
@@ -25,20 +26,6 @@ from floatscope.models import graphs
 from floatscope.sequences.prompt import Encoded
 from floatscope.studies.batching import Batching
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "pair": {
-        "hidden_size": 256, "num_hidden_layers": 12, "num_attention_heads": 8,
-        "num_key_value_heads": 8, "intermediate_size": 768, "vocab_size": 8192,
-    },
-    "twin": {
-        "hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9,
-        "num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49152,
-    },
-    "LLaDA-8B": {
-        "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 32, "intermediate_size": 12288, "vocab_size": 126464,
-    },
-}  # fmt: skip
 # Which shape, whether causal, its type, examples, lengths of prompts, tokens and steps.
 PARTS: dict[str, tuple[str, bool, str, int, tuple[int, int], int, int]] = {
     "pair": ("pair", False, "float32", 24, (220, 330), 16, 16),

@@ -25,24 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from shapes import SHAPES
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import floatscope as fs
 
-SHAPES: dict[str, dict[str, int]] = {
-    "narrow": {
-        "hidden_size": 128, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 32, "intermediate_size": 128, "vocab_size": 512,
-    },
-    "LLaDA-8B": {
-        "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 32, "intermediate_size": 12288, "vocab_size": 126464,
-    },
-    "tiny": {
-        "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-        "num_key_value_heads": 2, "intermediate_size": 16, "vocab_size": 512,
-    },
-}  # fmt: skip
 PARTS = 128
 
 

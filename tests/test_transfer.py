@@ -88,7 +88,14 @@ def test_no_more_memory_is_kept_than_allowed():
     assert none.empty((8 << 20,), kind).base is None
 
 
-@pytest.mark.parametrize(("said", "share"), [("0", 0), ("0.5", 0.5), ("7", 1), ("much", 0.25)])
+@pytest.mark.parametrize(("said", "share"), [("0", 0), ("0.5", 0.5), ("1", 1)])
 def test_the_share_of_memory_that_is_kept(monkeypatch, said, share):
     monkeypatch.setenv("FLOATSCOPE_HOST_MEMORY", said)
     assert host_memory.share() == share
+
+
+@pytest.mark.parametrize("said", ["7", "-1", "much", "nan"])
+def test_a_share_that_is_none_is_told_of(monkeypatch, said):
+    monkeypatch.setenv("FLOATSCOPE_HOST_MEMORY", said)
+    with pytest.warns(UserWarning, match="not a number from 0 to 1"):
+        assert host_memory.share() == 0.25

@@ -22,7 +22,7 @@ from transformers import DynamicCache
 from floatscope.models import Direction, Model, graphs, seam
 
 from .common import GIB, KEEPS, Row
-from .replays import Bench, _equal, alone_ms, batch_of, of, seconds
+from .replays import Bench, _equal, alone_ms, batch_of, of, seconds, unchanged
 
 PROMPT, TOKENS, BLOCK = 512, 128, 32
 
@@ -216,14 +216,7 @@ def cached_same(chosen: list[str] | None = None) -> list[Row]:
             bench.run(prompts_of(sizes, seed=99), sampler, keep)
             back, found_back = bench.run(prompts, sampler, keep)
         row: Row = {"case": name, "recordings": len(bench.recordings)}
-        for way, some in {"traced": first, "again": again, "back": back}.items():
-            row[f"tokens {way}"] = all(
-                np.array_equal(a.canvas, b.canvas) for a, b in zip(plain, some, strict=True)
-            )
-            row[f"confidence {way}"] = all(
-                np.array_equal(a.confidence, b.confidence, equal_nan=True)
-                for a, b in zip(plain, some, strict=True)
-            )
+        row |= unchanged(plain, {"traced": first, "again": again, "back": back})
         row["differ"] = _equal(found_first, found_again) + _equal(found_back, found_again)
         row["tokens as launched"] = [
             float((a.canvas[-1] == b.canvas[-1])[-sampler.length :].mean())

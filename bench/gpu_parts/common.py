@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import shapes
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
@@ -18,20 +19,7 @@ Row = dict[str, Any]
 Run = Callable[[], object]
 Way = Callable[[], AbstractContextManager[Run]]
 GIB = 2**30
-SHAPES: dict[str, dict[str, Any]] = {
-    "LLaDA-8B": {
-        "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 32, "intermediate_size": 12288, "vocab_size": 126464,
-    },
-    "Dream-7B": {
-        "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
-        "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064,
-    },
-    "Llama-8B": {
-        "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
-    },
-}  # fmt: skip
+SHAPES = {name: shapes.SHAPES[name] for name in ("LLaDA-8B", "Dream-7B", "Llama-8B")}
 WINDOW = 64  # positions being decided
 KEEPS: dict[str, tuple[set[str], int]] = {
     "mass": ({"mass"}, 1),

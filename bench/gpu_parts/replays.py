@@ -268,6 +268,18 @@ def _equal(one: list[dict[str, np.ndarray]], other: list[dict[str, np.ndarray]])
     return sorted(wrong)
 
 
+def unchanged(plain: list[Any], ways: dict[str, list[Any]]) -> Row:
+    """Tokens and confidences of each way are those of the plain one, bit for bit."""
+    row: Row = {}
+    for way, some in ways.items():
+        pairs = list(zip(plain, some, strict=True))
+        row[f"tokens {way}"] = all(np.array_equal(a.canvas, b.canvas) for a, b in pairs)
+        row[f"confidence {way}"] = all(
+            np.array_equal(a.confidence, b.confidence, equal_nan=True) for a, b in pairs
+        )
+    return row
+
+
 def replays_same() -> list[Row]:
     """Tokens, confidences and every statistic, launched and replayed, bit for bit; against float64."""
     from floatscope.decode import Confidence, Random
@@ -294,14 +306,7 @@ def replays_same() -> list[Row]:
             back, found_back = bench.run(prompts, sampler, KEEPS["all"][0])
         row: Row = {"case": name, "recordings": len(bench.recordings)}
         every = {"traced": traced, "replayed": plain_again, "all": replayed_, "again": back}
-        for way, some in every.items():
-            row[f"tokens {way}"] = all(
-                np.array_equal(a.canvas, b.canvas) for a, b in zip(plain, some, strict=True)
-            )
-            row[f"confidence {way}"] = all(
-                np.array_equal(a.confidence, b.confidence, equal_nan=True)
-                for a, b in zip(plain, some, strict=True)
-            )
+        row |= unchanged(plain, every)
         row["differ"] = _equal(found, expected) + _equal(found_back, expected)
         row["another prompt differs"] = not np.array_equal(other[0].canvas, plain[0].canvas)
         if name in ("one", "padding"):

@@ -6,7 +6,9 @@ go back here, not to the system, when nothing refers to them any more: up to a s
 On a CPU, which computes more slowly than memory comes, nobody asks for it.
 """
 
+import math
 import os
+import warnings
 import weakref
 from collections import deque
 from threading import Lock
@@ -70,10 +72,17 @@ def machine_memory() -> int:
 
 def share() -> float:
     """By default a quarter of the machine's memory; FLOATSCOPE_HOST_MEMORY says otherwise."""
+    said = os.environ.get(SWITCH, str(_SHARE))
     try:
-        return min(1.0, max(0.0, float(os.environ.get(SWITCH, _SHARE))))
+        found = float(said)
     except ValueError:
+        found = math.nan
+    if not 0 <= found <= 1:
+        warnings.warn(
+            f"{SWITCH} is {said!r}, not a number from 0 to 1: {_SHARE} is taken", stacklevel=2
+        )
         return _SHARE
+    return found
 
 
 host_memory = HostMemory(int(share() * machine_memory()))

@@ -99,6 +99,7 @@ def launch_all(hopper):
     one = view_of(causal, torch.bfloat16, n_query=1)
     fused.sums(replace(one, lse=peaks.log_sum_exp(one)))
     few.measured(one, True)
+    few.measured(view_of(causal, torch.bfloat16, n_query=3), True)
     module = torch.nn.Module()
     module.o_proj = torch.nn.Linear(4 * 128, 64, bias=False)
     vectors.value_norms(module, torch.zeros(2, 2, 300, 128, dtype=torch.bfloat16))

@@ -394,7 +394,8 @@ def test_attention_is_told_to_keep_its_log_sum_exp():
 
 
 @pytest.mark.parametrize("edited", [False, True])
-def test_few_rows_are_the_reference(edited, monkeypatch):
+@pytest.mark.parametrize("n", [3, 1])
+def test_few_rows_are_the_reference(n, edited, monkeypatch):
     """All sums and the strongest keys from logarithms that are written once: of rows at the columns that a
     cache of fixed size has for them, with padding and columns that are not filled; also under a mask."""
     from floatscope.attention import Labels, View
@@ -404,12 +405,14 @@ def test_few_rows_are_the_reference(edited, monkeypatch):
     monkeypatch.setattr(few, "_NUMBERS", 128)
     monkeypatch.setattr(few, "_COLUMNS", 32)
     draw = torch.Generator().manual_seed(0)
-    at, room = torch.tensor([28, 29, 30]), 36  # of which 31 are filled
-    rule = (Direction.CAUSAL, None, torch.tensor([0, 5]), 3, room, None, None, None, 28, None)
+    first, room = 31 - n, 36  # of which 31 are filled
+    at = torch.arange(first, 31)
+    rule = (Direction.CAUSAL, None, torch.tensor([0, 5]), n, room, None, None, None, first, None)
     visible = Visibility(*rule, at, torch.tensor(31))
     region = torch.randint(0, 3, (2, room), generator=draw).masked_fill(~visible.key_is_real, -1)
-    labels = Labels(torch.tensor([[0, 1, 0], [1, -1, 1]]), 2, region, 3, 28, at)
-    query, key = torch.randn(2, 4, 3, 8, generator=draw), torch.randn(2, 2, room, 8, generator=draw)
+    groups = torch.tensor([[0, 1, 0], [1, -1, 1]])[:, -n:]
+    labels = Labels(groups, 2, region, 3, first, at)
+    query, key = torch.randn(2, 4, n, 8, generator=draw), torch.randn(2, 2, room, 8, generator=draw)
     mask = visible.mask
     if edited:
         mask = mask.expand(-1, 4, -1, -1).clone()
@@ -426,8 +429,9 @@ def test_few_rows_are_the_reference(edited, monkeypatch):
         assert torch.equal(fast.viewers, slow.viewers)
         for name in ("score", "cosine", "query_norm", "key_norm"):
             close(getattr(fast, name) * labels.real, getattr(slow, name) * labels.real)
-    number, weight = few.strongest(found.few, 1, 3, 4)
-    whole = reference.attention(view)[:, :, 1:].float()
+    begin = min(1, n - 1)
+    number, weight = few.strongest(found.few, begin, n, 4)
+    whole = reference.attention(view)[:, :, begin:].float()
     close(weight, rows.strongest(whole, 4)[1])
     close(whole.gather(-1, number.long()), weight)
 

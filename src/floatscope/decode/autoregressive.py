@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..models import Model, Visibility
-from ..models.placing import constant
+from ..models.placing import OnItsWay, constant
 from ..sequences.decoding import ABSENT, Change, Decoding, Progress
 from ..sequences.prompt import Encoded
 from .cached_forwards import CachedForwards
@@ -45,12 +45,15 @@ def _continued(
     taken = [0] * len(prompts)  # tokens generated for each prompt
     ended = [""] * len(prompts)
     sure: list[Tensor] = []
-    fresh, state, token = canvas, None, None
+    fresh, state = canvas, None
+    latest: OnItsWay | None = None  # the token before, where somebody looks at it
     looks = sampler.stop_at_eos and bool(model.end_ids)
 
-    def note(token: Tensor) -> bool:
+    def note(token: OnItsWay | None) -> bool:
         """Who has ended with this token; true where all have. It waits for the device only to see."""
-        for b, chosen in enumerate(token.tolist() if looks else [-1] * len(ended)):
+        for b, chosen in enumerate(
+            [-1] * len(ended) if token is None else token.arrived().tolist()
+        ):
             if not ended[b]:
                 taken[b] += 1
                 if looks and chosen in model.end_ids:
@@ -72,11 +75,11 @@ def _continued(
         # Where forwards follow without Python between them, a look would make the device wait for the next:
         # it comes when that is on its way, which at the end is one too many.
         late = state.visible.at is not None and not model.edits and watcher.trims()
-        if not late and token is not None and note(token):
+        if not late and step and note(latest):
             break
         with notify_edits(model, state), watcher.forward(state):
             logits = forwards.forward(fresh, last, state, sampler.length - step)[:, 0].float()
-        if late and token is not None and note(token):
+        if late and step and note(latest):
             break
         forwards.keep(size)
         if sampler.temperature == 0:
@@ -91,10 +94,10 @@ def _continued(
         canvas = torch.cat([canvas, token[:, None]], dim=1)
         watcher.stepped(state, canvas, sure[-1][:, None])
         fresh = token[:, None]
+        latest = OnItsWay(token) if looks else None
         progress(step + 1, sampler.length)
     else:
-        assert token is not None
-        note(token)
+        note(latest)
     confidence = torch.stack(sure, dim=1).cpu().numpy()  # (b, steps)
     whole = canvas.cpu().numpy()
     return [

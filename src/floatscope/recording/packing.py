@@ -1,7 +1,8 @@
-"""A step's statistics in one stretch of memory, packed by the forward that is recorded and replayed.
+"""What a forward that is recorded and replayed leaves of its statistics, and how that is sent.
 
-Python then has one tensor to send to the host, not a dozen to put together while the device waits. What a
-replay leaves is overwritten by the next: here it is copied, at once and on the device.
+The small ones are packed, by the forward itself, into one stretch of memory: Python then has one tensor to
+send, not a dozen. What a replay leaves is overwritten by the next: here it is copied, at once and on the
+device.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -10,23 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from ..attention import Capture, Captured, LayerStatistics
 from ..attention.captured import Candidates
 from ..models import Visibility
 from .fixed_sums import FixedSums
-from .steps import (
-    Form,
-    Places,
-    PromptRecord,
-    Whole,
-    begin,
-    filled,
-    nothing,
-    part_of,
-    wholes,
-)
+from .posting import BY_POSITION, Cut, cuts, post
+from .steps import Places, PromptRecord, Whole, begin, part_of, wholes
 from .transfer import Outbox, Part, Pick
 
 _HOST = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
@@ -34,7 +27,7 @@ _HOST = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """Where a statistic lies in the stretch; the statistic's own tensor is let go."""
+    """Where a small statistic lies in the stretch; its own tensor is let go."""
 
     whole: Whole
     shape: tuple[int, ...]
@@ -47,21 +40,24 @@ class Cell:
 class Packed:
     """What a recorded forward leaves; empty where nobody looked on."""
 
-    flat: Tensor | None = None  # the bits of all statistics, as whole numbers
+    flat: Tensor | None = None  # the bits of all small statistics, as whole numbers
     cells: list[Cell] = field(default_factory=list)
+    large: list[Whole] = field(default_factory=list)  # those with a number for each position
+    nobodys: Bool[Tensor, "b k"] | None = None  # padding, and columns that are not filled yet
     candidates: Candidates | None = None  # rows that may be revealed: of all layers,
     held: dict[int, LayerStatistics] = field(default_factory=dict)  # or what to compute them from
 
     def take(self, captured: Captured) -> None:
         """While it is recorded: the kernels that pack are the last ones of the forward."""
         bits, end = [], 0
-        nobodys = captured.labels.region < 0  # (b, k): padding, and columns that are not filled yet
+        self.nobodys = captured.labels.region < 0
         for whole in wholes(captured):
             values = whole.values
             values = values.int() if values.dtype == torch.int64 else values
-            if whole.form in (Form.KEYS, Form.GROUPS):
-                there = nobodys.view(len(nobodys), *[1] * (values.ndim - 2), -1)
-                values = values.masked_fill(there, float(nothing(_HOST[values.dtype])))
+            whole = replace(whole, values=values)
+            if whole.form in BY_POSITION:
+                self.large.append(whole)
+                continue
             start, end = end, end + values.numel()
             empty = replace(whole, values=values.new_empty(0))
             self.cells.append(Cell(empty, tuple(values.shape), start, end, _HOST[values.dtype]))
@@ -86,30 +82,26 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """A prompt's part of a statistic, as it is picked from the stretch at every step."""
+    """A prompt's part of a small statistic, as it is picked from the stretch at every step."""
 
     recorded: PromptRecord
     name: str
     shape: tuple[int, ...]
     kind: np.dtype
-    by_key: bool
     pick: Pick
 
-    def parts(self) -> list[Part]:
-        here, *around = self.recorded.places(self.name, self.shape, self.kind, self.by_key)
-        return [(self.pick, here), *filled(self.kind, around)]
+    def part(self) -> Part:
+        return self.pick, self.recorded.place(self.name, self.shape, self.kind, by_key=False)
 
 
 def moves(cells: Sequence[Cell], places: Places, dtype: np.dtype) -> list[Move]:
-    """The same for all steps: columns that a prompt has not come to are there, with nothing in them."""
+    """The same for all steps."""
     found = []
     for cell in cells:
         kind = cell.whole.kind or dtype
         for b, (recorded, own) in enumerate(places):
-            room = slice(own.start, own.start + recorded.size)
-            shape, pick = part_of(cell.whole.form, cell.shape, b, recorded, room)
-            by_key = cell.whole.form in (Form.KEYS, Form.GROUPS)
-            found.append(Move(recorded, cell.whole.name, shape, kind, by_key, _of_cell(cell, pick)))
+            shape, pick = part_of(cell.whole.form, cell.shape, b, recorded, own)
+            found.append(Move(recorded, cell.whole.name, shape, kind, _of_cell(cell, pick)))
     return found
 
 
@@ -127,7 +119,9 @@ class Packing:
     capture: Capture
     left: Packed | None = None  # by the latest forward, if it was replayed
     sums: FixedSums | None = None  # with a cache of fixed size: what a forward adds to
-    _moves: tuple[object, list[Move]] = (None, [])  # of the latest forward, and those like it
+    _like: object = None  # the latest forward, which the next are like
+    _moves: list[Move] = field(default_factory=list)
+    _cuts: list[Cut] = field(default_factory=list)
 
     def key(self) -> Hashable:
         return self.capture.key(), None if self.sums is None else self.sums.name
@@ -155,13 +149,19 @@ class Packing:
         """One step of a batch, as `steps.record` does it from layers."""
         begin(step, places)
         packed = self.left
-        if packed is None or packed.flat is None:
+        if packed is None:
             return
         like = (packed, *((id(recorded), own.start) for recorded, own in places))
-        if self._moves[0] != like:
-            self._moves = (like, moves(packed.cells, places, dtype))
-        parts = [part for move in self._moves[1] for part in move.parts()]
-        outbox.post_parts(packed.flat.clone(), parts)
+        if self._like != like:
+            self._like = like
+            self._moves, self._cuts = (
+                moves(packed.cells, places, dtype),
+                cuts(places, to_come=True),
+            )
+        for whole in packed.large:
+            post(whole, self._cuts, dtype, outbox, packed.nobodys)
+        if packed.flat is not None:
+            outbox.post_parts(packed.flat.clone(), [move.part() for move in self._moves])
 
     def replayed(self, left: Packed) -> None:
         self.left = left

@@ -21,7 +21,7 @@ from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..models import Model, graphs, parts
-from ..models.placing import constant
+from ..models.placing import OnItsWay, constant
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..trace import Trace, readable
@@ -33,7 +33,8 @@ from .fixed_sums import FixedSums, beginning
 from .host_memory import host_memory
 from .options import TraceOptions
 from .packing import Packing
-from .steps import Places, PromptRecord, record
+from .posting import record
+from .steps import Places, PromptRecord
 from .streaming import Stream
 from .transfer import Outbox
 
@@ -365,17 +366,10 @@ class _Decision:
         token: Int[Tensor, "b w"],
     ) -> None:
         self.state, self.captured = state, captured
-        self._both = tuple(one.to("cpu", non_blocking=one.is_cuda) for one in (revealed, token))
-        self._arrived = None
-        if revealed.is_cuda:
-            self._arrived = torch.cuda.Event()
-            self._arrived.record()
+        self._revealed, self._token = OnItsWay(revealed), OnItsWay(token)
 
     def on_the_host(self) -> tuple[Bool[Tensor, "b w"], Int[Tensor, "b w"]]:
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        revealed, token = self._both
-        return revealed, token
+        return self._revealed.arrived(), self._token.arrived()
 
 
 def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:
@@ -397,5 +391,6 @@ def _prompt_regions(
     region = torch.full((len(prompts), width), -1)
     for b, prompt in enumerate(prompts):
         at = {name: i for i, name in enumerate(names[b]) if i >= 2}
-        region[b, width - len(prompt.ids) :] = torch.tensor([at[r] for r in prompt.regions])
+        numbers = np.fromiter(map(at.__getitem__, prompt.regions), np.int64, len(prompt.regions))
+        region[b, width - len(prompt.ids) :] = torch.from_numpy(numbers)
     return region

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..attention import Captured, Columns, LayerStatistics, Rows
 from ..models.devices import moved
 from .streaming import Stream
-from .transfer import Outbox, Part, Pick
+from .transfer import Part, Pick, Slot
 
 _OF_COLUMNS = {f.name for f in fields(Columns)}
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
@@ -40,6 +40,7 @@ class PromptRecord:
     stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
     stream: Stream | None = None  # where steps go instead of into `arrays`
     empty: Callable[[tuple[int, ...], np.dtype], np.ndarray] = np.empty
+    _wholes: dict[str, Slot] = field(default_factory=dict)  # `arrays`, as tensors
 
     def place(
         self, name: str, shape: tuple[int, ...], kind: np.dtype, by_key: bool, start: int = 0
@@ -66,6 +67,19 @@ class PromptRecord:
         stop = start + shape[-1]
         around = [part for part in (here[..., :start], here[..., stop:]) if part.size]
         return [here[..., start:stop], *around]
+
+    def slot(self, name: str, shape: tuple[int, ...], kind: np.dtype) -> Slot:
+        """Where the present step's values go, of all positions there may be."""
+        if self.stream is not None:
+            return Slot(torch.from_numpy(self.stream.room(name, shape, kind)))
+        whole = self._wholes.get(name)
+        if whole is None:
+            array = self.arrays.get(name)
+            if array is None:
+                array = self.arrays[name] = self.empty((self.room, *shape), kind)
+            tensor = torch.from_numpy(array)
+            whole = self._wholes[name] = Slot(tensor, _pinned(tensor))
+        return Slot(whole.tensor[len(self.steps) - 1], whole.pinned)
 
     def reveal(
         self,
@@ -95,6 +109,10 @@ class PromptRecord:
             (lambda every: every[mine], weight),
             (lambda every: every[mine][..., self.regions], flow),
         )
+
+
+def _pinned(tensor: Tensor) -> bool:
+    return torch.cuda.is_available() and tensor.is_pinned()
 
 
 class Form(Enum):
@@ -230,15 +248,6 @@ def part_of(
         n = max(own.stop - first_predicted, 1)  # the next one is not there yet
         return (*shape[1:-1], min(shape[-1], n)), lambda values: values[b][..., :n]
     return (*shape[1:-1], width), lambda values: values[b][..., own]
-
-
-def record(step: int, captured: Captured, places: Places, dtype: np.dtype, outbox: Outbox) -> None:
-    """One step of a batch."""
-    begin(step, places)
-    for whole in wholes(captured):
-        shape = tuple(whole.values.shape)
-        parts = parts_of(whole, shape, places, dtype, captured.first_predicted)
-        outbox.post_parts(whole.values, parts)
 
 
 def _together(layers: list[LayerStatistics], device: torch.device) -> list[LayerStatistics]:

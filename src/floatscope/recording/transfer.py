@@ -1,8 +1,8 @@
 """Values on their way from the device to their places on the host, while the device goes on.
 
-A tensor on a GPU is copied on a second stream into pinned memory; threads move its parts on into their
-places when it has arrived, so that the pinned memory can be used again. Copies to the host come one after
-another, whatever their streams: what is posted in a step leaves when `send` is called, after the next
+A tensor on a GPU is copied on a second stream: straight to its places, where these are pinned memory, and
+else into some that is, from which threads move its parts on when it has arrived. Copies to the host come one
+after another, whatever their streams: what is posted in a step leaves when `send` is called, after the next
 forward has been launched, so that what the loop waits for does not queue behind it. `settle` waits for all.
 On a CPU everything happens at once.
 
@@ -14,16 +14,19 @@ and up to 50 where each of them called once for every part.
 
 import heapq
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
+from operator import itemgetter
 from threading import Barrier, Semaphore
 
 import numpy as np
 import torch
 from torch import Tensor
 
-# Pinned memory is scarce: so many bytes may be under way before the sender waits.
+# Pinned memory is scarce, and a GPU's too: so many bytes may be under way before the sender waits.
 _UNIT = 16 << 20
 _UNITS = 128
 # On an H200's host one thread writes 7 GB/s, four 30, eight 37; decodings were fastest with eight.
@@ -35,20 +38,50 @@ Pick = Callable[[np.ndarray], np.ndarray]
 Part = tuple[Pick, np.ndarray]
 
 
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """A place without gaps; `pinned`: a GPU writes to it by itself."""
+
+    tensor: Tensor
+    pinned: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Copied:
+    """Copies that the device makes by itself."""
+
+    end: torch.cuda.Event
+    size: int  # bytes, which the device holds until then
+
+    def result(self) -> None:
+        self.end.synchronize()
+
+
+Flight = Future[None] | _Copied  # `result` waits for it
+
+
+@dataclass(frozen=True, eq=False)
+class _Posted:
+    tensor: Tensor
+    parts: Sequence[Part] = ()
+    straight: Sequence[Tensor] = ()  # pinned: of the tensor's first axis, one for each
+
+
 class Outbox:
     """`post` tensors, `send` when there is time, `settle` at the end. One sender."""
 
     def __init__(self, device: torch.device) -> None:
-        self._cuda = device.type == "cuda"
-        if self._cuda:
+        self.cuda = device.type == "cuda"
+        self.cuts = self.cuda  # what is cut out on the device is sent faster
+        if self.cuda:
             self._stream = torch.cuda.Stream(device)
             self._room = Semaphore(_UNITS)
             self._pool: ThreadPoolExecutor | None = None
-            self._pending: list[Future[None]] = []
-            self._before: list[
-                Future[None]
-            ] = []  # of them, those that the latest `send` did not send
-            self._queue: list[tuple[Tensor, Sequence[Part], torch.cuda.Event]] = []
+            self._pending: list[Flight] = []
+            self._before: list[Flight] = []  # of them, those that the latest `send` did not send
+            self._copied: deque[_Copied] = deque()
+            self._queue: list[_Posted] = []
+            self._there = torch.cuda.Event()  # all that is in the queue is computed
 
     def post(self, tensor: Tensor, place: np.ndarray) -> None:
         """`place` holds the tensor's values, in its own dtype, at the latest after `settle`."""
@@ -56,38 +89,67 @@ class Outbox:
 
     def post_parts(self, tensor: Tensor, parts: Sequence[Part]) -> None:
         """The same for parts of a tensor, each with its place. The tensor may not change any more."""
-        if not self._cuda:
+        if self.cuda:
+            self._post(_Posted(tensor.contiguous(), parts))
+        else:
             _put(tensor.cpu().numpy(), parts)
-            return
-        tensor = tensor.contiguous()
-        there = torch.cuda.Event()
-        there.record()
-        self._queue.append((tensor, parts, there))
 
+    def post_each(self, tensor: Tensor, slots: Sequence[Slot]) -> None:
+        """The same for all of a tensor without gaps, by its first axis: one after another to these slots."""
+        if self.cuda and all(slot.pinned for slot in slots):
+            self._post(_Posted(tensor, straight=[slot.tensor for slot in slots]))
+        else:
+            places = enumerate(slot.tensor.numpy() for slot in slots)
+            self.post_parts(tensor, [(itemgetter(n), place) for n, place in places])
+
+    def _post(self, posted: _Posted) -> None:
+        self._queue.append(posted)
+        self._there.record(torch.cuda.current_stream(posted.tensor.device))
+
+    @torch.inference_mode()  # as the tensors are: it is called after a decoding, too
     def send(self) -> None:
         """What was posted leaves."""
-        if not self._cuda:
+        if not self.cuda:
             return
         queue, self._queue = self._queue, []
         self._before = list(self._pending)
-        for tensor, parts, there in queue:
-            units = min(_UNITS, 1 + tensor.nbytes // _UNIT)
-            for _ in range(units):
-                self._room.acquire()
-            with torch.cuda.stream(self._stream):
-                self._stream.wait_event(there)
-                host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-                host.copy_(tensor, non_blocking=True)
-                arrived = torch.cuda.Event()
-                arrived.record(self._stream)
-            tensor.record_stream(self._stream)
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1)
-            self._pending.append(self._pool.submit(self._arrive, host, arrived, parts, units))
+        if not queue:
+            return
+        size = 0
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._there)
+            for posted in queue:
+                posted.tensor.record_stream(self._stream)
+                if not posted.straight:
+                    self._pending.append(self._moved(posted.tensor, posted.parts))
+                    continue
+                for values, slot in zip(posted.tensor, posted.straight, strict=True):
+                    slot.copy_(values, non_blocking=True)
+                size += posted.tensor.nbytes
+            if size:
+                end = torch.cuda.Event()
+                end.record(self._stream)
+                self._copied.append(_Copied(end, size))
+                self._pending.append(self._copied[-1])
+        while sum(one.size for one in self._copied) > _UNITS * _UNIT:  # which the device holds
+            self._copied.popleft().result()
+
+    def _moved(self, tensor: Tensor, parts: Sequence[Part]) -> Flight:
+        """Into pinned memory, and from there by threads."""
+        units = min(_UNITS, 1 + tensor.nbytes // _UNIT)
+        for _ in range(units):
+            self._room.acquire()
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        host.copy_(tensor, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record(self._stream)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1)
+        return self._pool.submit(self._arrive, host, arrived, parts, units)
 
     def arrived(self) -> None:
         """Waits until all is in its place that left before the latest `send`."""
-        if self._cuda:
+        if self.cuda:
             for future in self._before:
                 future.result()
             self._pending = self._pending[len(self._before) :]
@@ -96,13 +158,15 @@ class Outbox:
     def settle(self) -> None:
         """Waits until all that was posted is in its place."""
         self.send()
-        if not self._cuda or self._pool is None:
+        if not self.cuda:
             return
         pending, self._pending = self._pending, []
-        self._pool.shutdown()
-        self._pool = None
-        for future in pending:
-            future.result()
+        self._copied.clear()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+        for one in pending:
+            one.result()
 
     def _arrive(
         self, host: Tensor, arrived: torch.cuda.Event, parts: Sequence[Part], units: int

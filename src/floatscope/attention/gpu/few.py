@@ -60,22 +60,29 @@ def measured(view: View, columns: bool = False) -> View:
     power, peak = empty(b * h, n_query, n_blocks, block), empty(b * h, n_query, n_blocks)
     shape = (b, h, n_key) if columns else (1,)
     score, cosine, query_norm, key_norm = (empty(*shape) for _ in range(4))
-    _kernels().few_scores[(n_blocks, b * h)](
-        *(view.query, view.key, plan.group, plan.last, launch.mask, plan.padding, power, peak),
-        *(score, cosine, query_norm, key_norm),
-        *(h, h // view.key.shape[1], n_query, n_key, n_blocks),
-        *view.query.stride(),
-        *view.key.stride(),
-        *launch.mask_strides,
-        launch.log2_scale,
-        DIM=dim,
-        WIDE=launch.wide,
-        TILE_Q=16 if n_query <= 16 or launch.exact else 64,
-        BLOCK=block,
-        MASKED=not launch.ruled,
-        EXACT=launch.exact,
-        COLUMNS=columns,
-    )
+    tensors = (view.query, view.key, plan.group, plan.last, launch.mask, plan.padding, power, peak)
+    sums_of_keys = (score, cosine, query_norm, key_norm)
+    kind = {"DIM": dim, "WIDE": launch.wide, "BLOCK": block, "COLUMNS": columns}
+    kind |= {"MASKED": not launch.ruled, "EXACT": launch.exact}
+    sharing = h // view.key.shape[1]
+    q_batch, q_head, q_row, q_dim = view.query.stride()
+    m_batch, m_head, m_row = launch.mask_strides
+    if n_query == 1:
+        _kernels().one_scores[(n_blocks, b * h // sharing)](
+            *(*tensors, *sums_of_keys, h, n_key, n_blocks, q_batch, q_head, q_dim),
+            *(*view.key.stride(), m_batch, m_head, launch.log2_scale),
+            HEADS=sharing,
+            TILE_H=max(16, 1 << (sharing - 1).bit_length()),
+            **kind,
+        )
+    else:
+        _kernels().few_scores[(n_blocks, b * h)](
+            *(*tensors, *sums_of_keys, h, sharing, n_query, n_key, n_blocks),
+            *(q_batch, q_head, q_row, q_dim, *view.key.stride(), m_batch, m_head, m_row),
+            launch.log2_scale,
+            TILE_Q=16 if n_query <= 16 or launch.exact else 64,
+            **kind,
+        )
     beside = [labels.in_region, *([] if view.state is None else [view.state.float()])]
     n, wide = labels.n_regions, max(2, 1 << (sum(v.shape[-1] for v in beside) - 1).bit_length())
     values = plan.side_by_side(beside, n_key, wide, torch.float32)

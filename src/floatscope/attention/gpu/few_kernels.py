@@ -1,6 +1,7 @@
 """Triton kernels for few rows, as a step with a KV cache has them: each sum from logarithms written once.
 
-`few_scores` writes log2 of every weight, but for the rows' log-sum-exp, and what needs q and k alone;
+`few_scores` writes log2 of every weight, but for the rows' log-sum-exp, and what needs q and k alone
+(`one_scores` where there is one row);
 `few_rows` finds the log-sum-exp, subtracts it and takes what belongs to a row; `few_columns` takes what
 belongs to a key. `few` launches these. For many rows the logarithms would be the matrix that is never
 written.
@@ -72,6 +73,59 @@ def few_scores(
         tl.store(cosine_ptr + to, cosine / tl.maximum(own, 1e-30), mask=there)
         tl.store(query_ptr + to, norms, mask=there)
         tl.store(norm_ptr + to, own, mask=there)
+
+
+@triton.jit
+def one_scores(
+    q_ptr, k_ptr, group_ptr, last_ptr, mask_ptr, padding_ptr, power_ptr, peak_ptr,
+    score_ptr, cosine_ptr, query_ptr, norm_ptr,
+    n_heads, n_key, n_blocks,
+    q_batch, q_head, q_dim, k_batch, k_head, k_row, k_dim, m_batch, m_head, log2_scale,
+    HEADS: tl.constexpr, TILE_H: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """`few_scores` of a single row: the heads that share keys stand where rows do, and keys are read once.
+    A program takes a block of keys and HEADS heads."""
+    block = tl.program_id(0)
+    shared = tl.program_id(1).to(tl.int64)  # of (b, h / HEADS)
+    b = shared * HEADS // n_heads
+    lane = tl.arange(0, TILE_H)
+    inside = lane < HEADS
+    place = shared * HEADS + lane  # of (b, h)
+    h = place % n_heads
+    key = block * BLOCK + tl.arange(0, BLOCK)
+    dim = tl.arange(0, WIDE)
+    there = key < n_key
+    k_at = k_ptr + b * k_batch + (shared % (n_heads // HEADS)) * k_head
+    k_at += key[:, None] * k_row + dim[None, :] * k_dim
+    k = tl.load(k_at, mask=there[:, None] & (dim[None, :] < DIM), other=0.0)
+    q_at = q_ptr + b * q_batch + h[:, None] * q_head + dim[None, :] * q_dim
+    q = tl.load(q_at, mask=inside[:, None] & (dim[None, :] < DIM), other=0.0)
+    product = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
+    both = inside[:, None] & there[None, :]
+    padding = tl.load(padding_ptr + b)
+    last = tl.load(last_ptr + b)
+    seen = both & ((key >= padding) & (key <= last))[None, :]
+    if MASKED:
+        mask_at = mask_ptr + b * m_batch + h[:, None] * m_head + key[None, :]
+        seen = both & (tl.load(mask_at, mask=both, other=0) != 0)
+    power = tl.where(seen, product * log2_scale, float("-inf"))
+    power_at = power_ptr + place[:, None] * (n_blocks * BLOCK) + key[None, :]
+    tl.store(power_at, power, mask=inside[:, None])
+    tl.store(peak_ptr + place * n_blocks + block, tl.max(power, axis=1), mask=inside)
+    if COLUMNS:
+        counts = tl.load(group_ptr + b) >= 0
+        sees = seen & counts
+        wide = q.to(tl.float32)
+        norm = tl.sqrt(tl.sum(wide * wide, axis=1))
+        wide_key = k.to(tl.float32)
+        own = tl.sqrt(tl.sum(wide_key * wide_key, axis=1))
+        cosine = product / tl.maximum(norm, 1e-30)[:, None] / tl.maximum(own, 1e-30)[None, :]
+        to = place[:, None] * n_key + key[None, :]
+        tl.store(score_ptr + to, tl.where(sees, product, 0.0), mask=both)
+        tl.store(cosine_ptr + to, tl.where(sees, cosine, 0.0), mask=both)
+        tl.store(query_ptr + to, tl.where(sees, norm[:, None], 0.0), mask=both)
+        tl.store(norm_ptr + to, tl.zeros([TILE_H, BLOCK], tl.float32) + own[None, :], mask=both)
 
 
 @triton.jit

@@ -237,9 +237,9 @@ def replayed(
 def of(recorded: graphs.Recorded) -> str:
     """Which way a graph was recorded for."""
     left = recorded.result[1]
-    if len(left) < 2 or left[1].flat is None:
+    if len(left) < 2 or not left[1].wholes:
         return "replayed"
-    return "mass" if len(left[1].cells) == 2 else "all"
+    return "mass" if len(left[1].wholes) == 2 else "all"
 
 
 def alone_ms(recorded: graphs.Recorded, times: int = 10) -> float:

@@ -87,7 +87,8 @@ def _continued(
         else:
             each = zip(logits, streams, strict=True)
             token = torch.cat([sample(one[None], sampler.temperature, s) for one, s in each])
-        token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
+        if model.edits:
+            token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
         sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
         alive = constant([not e for e in ended], canvas.device).bool()
         watcher.committed(state, alive[:, None], token[:, None])

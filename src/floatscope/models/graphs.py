@@ -162,8 +162,7 @@ class Recorded:
 
     def replay(self, inputs: dict[str, Tensor]) -> Any:
         """What the forward gives for these inputs, in tensors that the next replay overwrites."""
-        for name, buffer in self.buffers.items():
-            buffer.copy_(inputs[name])
+        torch._foreach_copy_(list(self.buffers.values()), [inputs[name] for name in self.buffers])
         self.graph.replay()
         return self.result
 

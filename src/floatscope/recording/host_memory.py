@@ -25,17 +25,23 @@ _WASTE = 1.25  # a block may be so much larger than what is asked for
 _THREADS = 8  # that touch fresh memory; more were no faster
 
 Pin = Callable[[int, int], bool]  # an address and so many bytes; false: it could not be
+Small = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 
 
 class HostMemory:
     """Blocks that nobody uses, of at most `most` bytes together; the latest are kept. `pin`, if there is
-    one, is asked for every new block while so much is not exceeded; `unpin` before a block goes."""
+    one, is asked for every new block while so much is not exceeded; `unpin` before a block goes. `small`
+    gives what is too small for a block."""
 
     def __init__(
-        self, most: int, pin: Pin | None = None, unpin: Callable[[int], None] | None = None
+        self,
+        most: int,
+        pin: Pin | None = None,
+        unpin: Callable[[int], None] | None = None,
+        small: Small = np.empty,
     ) -> None:
         self.most, self.pinned = most, 0
-        self._pin, self._unpin = pin, unpin
+        self._pin, self._unpin, self._small = pin, unpin, small
         self._addresses: set[int] = set()  # of blocks that are pinned
         self._free: list[np.ndarray] = []  # the oldest first
         # An array may go at any moment, in any thread, even in the midst of `empty`: no lock is taken then.
@@ -45,8 +51,10 @@ class HostMemory:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """As `np.empty`."""
         size = int(np.prod(shape)) * dtype.itemsize
-        if size < _LARGE or not self.most:
+        if not self.most:
             return np.empty(shape, dtype)
+        if size < _LARGE:
+            return self._small(shape, dtype)
         block = self._taken(size)
         # Behind a memoryview numpy sees no array: all parts of this one refer to it, and not to the block.
         array = np.frombuffer(block.data, dtype, size // dtype.itemsize)
@@ -104,6 +112,14 @@ def _cuda_unpin(address: int) -> None:
     torch.cuda.cudart().cudaHostUnregister(address)
 
 
+def _cuda_small(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """From torch's own, which keeps small ones."""
+    flat = torch.empty(
+        max(1, int(np.prod(shape)) * dtype.itemsize), dtype=torch.uint8, pin_memory=True
+    )
+    return flat.numpy()[: int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
+
+
 def machine_memory() -> int:
     """Bytes; 0 where the system does not say."""
     if not hasattr(os, "sysconf"):
@@ -126,4 +142,4 @@ def share() -> float:
     return found
 
 
-host_memory = HostMemory(int(share() * machine_memory()), _cuda_pin, _cuda_unpin)
+host_memory = HostMemory(int(share() * machine_memory()), _cuda_pin, _cuda_unpin, _cuda_small)

@@ -1,8 +1,8 @@
-"""A step's statistics, posted: what has a number for each position is cut into prompts on the GPU.
+"""A step's statistics, posted: on a GPU they are cut into prompts first.
 
 A prompt's part of a batch's statistic has gaps where other columns lie. Cut out on a GPU it has none, and one
 copy brings it to its place, which is that of all positions the prompt will have: those it has not come to
-are there, with nothing in them. On a CPU, and what is small, goes to its place part by part.
+are there, with nothing in them. On a CPU parts are written to their places as they are.
 """
 
 from collections.abc import Sequence
@@ -15,23 +15,25 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from ..attention import Captured
+from ..models.placing import constant
 from .steps import Form, Places, PromptRecord, Whole, begin, nothing, parts_of, wholes
 from .transfer import Outbox
-
-BY_POSITION = (Form.KEYS, Form.GROUPS)
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Prompts of a batch, next to one another, whose own columns and groups are the same ones."""
+    """Prompts of a batch, next to one another, whose own columns, groups and regions are the same ones."""
 
     who: slice
     own: slice
     recorded: tuple[PromptRecord, ...]
 
     def like(self, other: "Cut") -> bool:
-        mine, theirs = self.recorded[0], other.recorded[0]
-        return (self.own, mine.size, mine.groups) == (other.own, theirs.size, theirs.groups)
+        mine, theirs = (
+            (one.own, first.size, first.groups, first.regions)
+            for one, first in ((self, self.recorded[0]), (other, other.recorded[0]))
+        )
+        return mine == theirs
 
 
 def cuts(places: Places, to_come: bool = False) -> list[Cut]:
@@ -50,24 +52,38 @@ def cuts(places: Places, to_come: bool = False) -> list[Cut]:
 def piece(
     whole: Whole, cut: Cut, dtype: np.dtype, nobodys: Bool[Tensor, "b k"] | None = None
 ) -> Tensor:
-    """(n, …, size) of these prompts, as the trace keeps it, with nothing in columns that are nobody's."""
-    size, some = cut.recorded[0].size, whole.values[cut.who]
-    if whole.form is Form.GROUPS:
-        some = some[:, : cut.recorded[0].groups]
-    some = some[..., cut.own]  # (n, …, width)
-    width = some.shape[-1]
-    if width < size or nobodys is not None:
-        out = torch.empty((*some.shape[:-1], size), dtype=some.dtype, device=some.device)
-        none = _nothing(some.dtype, some.device)
-        out[..., width:] = none
-        if nobodys is None:
-            out[..., :width] = some
-        else:
-            hidden = nobodys[cut.who, cut.own]
-            hidden = hidden.view(len(hidden), *[1] * (some.ndim - 2), width)
-            torch.where(hidden, none, some, out=out[..., :width])
-        some = out
+    """(n, …) of these prompts, as the trace keeps it; where columns are nobody's, with nothing in them and
+    in memory of its own."""
+    some, one = whole.values[cut.who], cut.recorded[0]
+    if whole.form in (Form.GROUPS, Form.COUNTS):
+        some = some[:, : one.groups]
+    if whole.form is Form.REGIONS:
+        at = constant(one.regions, some.device)
+        some = some.index_select(-2, at).index_select(-1, at)
+    elif whole.form is Form.COUNTS:
+        some = some if nobodys is None else some.clone()
+    else:
+        hidden = None if nobodys is None else nobodys[cut.who, cut.own]
+        some = _laid_out(some[..., cut.own], one.size, hidden)
     return some.to(_torch_kind(whole.kind or dtype)).contiguous()
+
+
+def _laid_out(some: Tensor, size: int, hidden: Bool[Tensor, "n width"] | None) -> Tensor:
+    """(n, …, width) in so many columns, with nothing in those that are hidden or missing."""
+    width = some.shape[-1]
+    if width == size and hidden is None:
+        return some
+    out = torch.empty((*some.shape[:-1], size), dtype=some.dtype, device=some.device)
+    none = _nothing(some.dtype, some.device)
+    here = out
+    if width < size:
+        here = out[..., :width]
+        out[..., width:] = none
+    if hidden is None:
+        here.copy_(some)
+    else:
+        torch.where(hidden.view(len(hidden), *[1] * (some.ndim - 2), width), none, some, out=here)
+    return out
 
 
 def record(step: int, captured: Captured, places: Places, dtype: np.dtype, outbox: Outbox) -> None:
@@ -75,7 +91,7 @@ def record(step: int, captured: Captured, places: Places, dtype: np.dtype, outbo
     begin(step, places)
     some_cuts = cuts(places)
     for whole in wholes(captured):
-        if outbox.cuts and whole.form in BY_POSITION:
+        if outbox.cuts and whole.form is not Form.PREDICTED:
             post(whole, some_cuts, dtype, outbox)
         else:
             shape = tuple(whole.values.shape)

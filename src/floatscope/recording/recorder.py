@@ -34,6 +34,7 @@ from .host_memory import host_memory
 from .options import TraceOptions
 from .packing import Packing
 from .posting import record
+from .revealed import RevealedRows
 from .steps import Places, PromptRecord
 from .streaming import Stream
 from .transfer import Outbox
@@ -69,12 +70,14 @@ class Recorder(Watcher):
         for b, path in enumerate(to or ()):
             self.recorded[b].stream = self._stream(b, path)
         self.outbox = Outbox(model.device)
+        self.revealed = RevealedRows(self.recorded, self.dtype, self.outbox)
         self.running = RunningSums()
         self.fixed: FixedSums | None = None  # instead, while the cache is of fixed size
         self._kind: Hashable = None
         self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
         self.captured: Captured | None = None
+        self._known: tuple[tuple[int, ...], Tensor] | None = None  # regions of a causal decoding
         self._undecided: list[_Decision] = []  # whose rows are not taken yet
         if to is None:
             self._warn_if_large()
@@ -86,7 +89,6 @@ class Recorder(Watcher):
     def __exit__(self, *exc: object) -> None:
         self._give_sums()  # while the network is still this thread's
         self.capture.__exit__(*exc)
-        self._take_rows()
         self._settle()
 
     # Watching
@@ -187,21 +189,17 @@ class Recorder(Watcher):
         which = [one.nonzero().squeeze(-1) for one in revealed]
         if not any(map(len, which)):
             return
-        every, begin = captured.rows(which), 0
-        parts = []
+        every = captured.rows(which)
+        whose: list[int] = []
+        before: list[int] = []
         for place, (b, some) in enumerate(zip(state.active, which, strict=True)):
-            if len(some):
-                padding, _ = self._own(b, state)
-                first = state.window[0] - padding
-                at = [(first + w, int(token[place, w])) for w in some.tolist()]
-                mine = slice(begin, begin + len(some))
-                begin = mine.stop
-                parts.append(
-                    self.recorded[b].reveal(state.step, at, every, mine, padding, self.dtype)
-                )
-        tensors = (every.key, every.weight, every.flow)
-        for tensor, some_parts in zip(tensors, zip(*parts, strict=True), strict=True):
-            self.outbox.post_parts(tensor, some_parts)
+            padding, _ = self._own(b, state)
+            first = state.window[0] - padding
+            for w, chosen in zip(some.tolist(), token[place, some].tolist(), strict=True):
+                self.recorded[b].events.append((state.step, first + w, chosen))
+            whose += [b] * len(some)
+            before += [padding] * len(some)
+        self.revealed.add(every, whose, before)
 
     def _note_age(self, state: State, own: Sequence[slice]) -> None:
         """With an approximate cache: which keys this step did not compute."""
@@ -228,9 +226,13 @@ class Recorder(Watcher):
                 kind = np.dtype(np.int64)
                 self.outbox.post(ids, recorded.place(CANVAS, tuple(ids.shape), kind, True))
 
+    @torch.inference_mode()  # as the rows are
     def _settle(self) -> None:
+        self._take_rows()
+        self.revealed.send()
         self.outbox.settle()
         for one in self.recorded:
+            one.tensors.clear()  # which would hold what is taken out of `arrays`
             if one.stream is not None:
                 one.stream.settle()
 
@@ -249,16 +251,7 @@ class Recorder(Watcher):
         return state.prompt_end - len(self.prompts[b].ids), stop
 
     def _forward(self, state: State) -> Forward:
-        answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
-        at = constant(state.active, answer.device)
-        prompt = self.prompt_region[at]
-        if (more := state.prompt_end - prompt.shape[1]) > 0:  # padded beyond the longest
-            prompt = torch.nn.functional.pad(prompt, (more, 0), value=-1)
-        region = torch.cat([prompt, answer], dim=1)
-        if state.visible.at is not None:  # columns that are not filled yet
-            region = torch.nn.functional.pad(
-                region, (0, state.visible.keys - region.shape[1]), value=-1
-            )
+        region = self._regions(state)
         if state.ends is not None:
             region = region.masked_fill(~state.visible.key_is_real, -1)
         of_query = region[:, state.visible.rows]
@@ -286,6 +279,29 @@ class Recorder(Watcher):
             predicted=self._predicted(state) if "lens" in self.keep else None,
         )
 
+    def _regions(self, state: State) -> Int[Tensor, "b k"]:
+        """The region of each column; −1: nobody's."""
+        size, device = state.visible.keys, state.canvas.device
+        filled = state.visible.there  # of a cache of fixed size: so many columns
+        if filled is not None and self.model.mask_id is None:  # all that is there is known
+            like = (size, *state.active)
+            if self._known is None or self._known[0] != like:
+                prompt = self._prompt_regions(state)
+                rest = (0, size - prompt.shape[1])  # the answer, revealed as it comes
+                self._known = like, torch.nn.functional.pad(prompt, rest, value=1)
+            there = torch.arange(size, device=device) < filled
+            return torch.where(there, self._known[1], -1)
+        answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
+        region = torch.cat([self._prompt_regions(state), answer], dim=1)
+        if filled is not None:
+            region = torch.nn.functional.pad(region, (0, size - region.shape[1]), value=-1)
+        return region
+
+    def _prompt_regions(self, state: State) -> Int[Tensor, "b p"]:
+        prompt = self.prompt_region[constant(state.active, state.canvas.device)]
+        more = state.prompt_end - prompt.shape[1]  # padded beyond the longest
+        return torch.nn.functional.pad(prompt, (more, 0), value=-1) if more > 0 else prompt
+
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
         """All masked positions of the answer; of a causal model, the next one."""
         device = state.canvas.device
@@ -305,8 +321,7 @@ class Recorder(Watcher):
 
     def traces(self, decodings: Sequence[Decoding]) -> list[Trace]:
         """One Trace per prompt, in order."""
-        self._take_rows()
-        self.outbox.settle()  # where the recorder was not used as a context
+        self._settle()  # where the recorder was not used as a context
         return [self._trace(b, decoding) for b, decoding in enumerate(decodings)]
 
     def _trace(self, b: int, decoding: Decoding) -> Trace:

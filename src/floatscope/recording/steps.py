@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ..attention import Captured, Columns, LayerStatistics, Rows
+from ..attention import Captured, Columns, LayerStatistics
 from ..models.devices import moved
 from .streaming import Stream
 from .transfer import Part, Pick, Slot
@@ -40,7 +40,7 @@ class PromptRecord:
     stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
     stream: Stream | None = None  # where steps go instead of into `arrays`
     empty: Callable[[tuple[int, ...], np.dtype], np.ndarray] = np.empty
-    _wholes: dict[str, Slot] = field(default_factory=dict)  # `arrays`, as tensors
+    tensors: dict[str, Slot] = field(default_factory=dict)  # `arrays`, as tensors
 
     def place(
         self, name: str, shape: tuple[int, ...], kind: np.dtype, by_key: bool, start: int = 0
@@ -72,43 +72,14 @@ class PromptRecord:
         """Where the present step's values go, of all positions there may be."""
         if self.stream is not None:
             return Slot(torch.from_numpy(self.stream.room(name, shape, kind)))
-        whole = self._wholes.get(name)
+        whole = self.tensors.get(name)
         if whole is None:
             array = self.arrays.get(name)
             if array is None:
                 array = self.arrays[name] = self.empty((self.room, *shape), kind)
             tensor = torch.from_numpy(array)
-            whole = self._wholes[name] = Slot(tensor, _pinned(tensor))
+            whole = self.tensors[name] = Slot(tensor, _pinned(tensor))
         return Slot(whole.tensor[len(self.steps) - 1], whole.pinned)
-
-    def reveal(
-        self,
-        step: int,
-        at: list[tuple[int, int]],
-        rows: Rows,
-        mine: slice,
-        padding: int,
-        dtype: np.dtype,
-    ) -> tuple[Part, Part, Part]:
-        """The rows that predicted the (position, token) pairs revealed at one step: this prompt's part of
-        `rows`, which are all prompts', as keys, weights and flow."""
-        self.events += [(step, position, token) for position, token in at]
-        heads = (len(at), *rows.key.shape[1:3])
-        key = np.empty((*heads, rows.key.shape[3]), _INT)
-        weight = np.empty((*heads, rows.weight.shape[3]), dtype)
-        flow = np.empty((*heads, len(self.regions)), dtype)
-        for name, array in (("row_key", key), ("row_weight", weight), ("row_flow", flow)):
-            self.event_arrays.setdefault(name, []).append(array)
-
-        def keys(every: np.ndarray) -> np.ndarray:
-            own = every[mine]
-            return np.where(own >= 0, own - padding, own)
-
-        return (
-            (keys, key),
-            (lambda every: every[mine], weight),
-            (lambda every: every[mine][..., self.regions], flow),
-        )
 
 
 def _pinned(tensor: Tensor) -> bool:

@@ -5,10 +5,12 @@ import gc
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floatscope.recording import host_memory, transfer
+import floatscope as fs
+from floatscope.recording import host_memory, revealed, transfer
 from floatscope.recording.host_memory import HostMemory
 
 
@@ -77,6 +79,41 @@ def test_memory_is_used_again_when_nothing_refers_to_it():
     assert memory.empty((1100, 1000), kind).ctypes.data != where  # far smaller, and taken
 
 
+def test_memory_is_pinned_up_to_the_limit_and_let_go_before_it_goes():
+    pinned = {}
+    memory = HostMemory(20 << 20, lambda at, n: pinned.setdefault(at, n) == n, pinned.pop)
+    kind = np.dtype(np.uint8)
+    one, two = memory.empty((8 << 20,), kind), memory.empty((9 << 20,), kind)
+    assert pinned == {one.ctypes.data: 8 << 20, two.ctypes.data: 9 << 20}
+    three = memory.empty((6 << 20,), kind)  # beyond the limit: ordinary memory
+    assert three.ctypes.data not in pinned
+    where = one.ctypes.data
+    del one
+    gc.collect()
+    assert memory.empty((8 << 20,), kind).ctypes.data == where  # still pinned, and pinned once
+    gc.collect()
+    wide = memory.empty((11 << 20,), kind)  # fits when the free block is no longer pinned
+    assert pinned == {two.ctypes.data: 9 << 20, wide.ctypes.data: 11 << 20}
+    assert memory.pinned == 20 << 20
+
+
+def test_memory_that_cannot_be_pinned_is_ordinary():
+    memory = HostMemory(20 << 20, lambda at, n: False, None)
+    memory.empty((8 << 20,), np.dtype(np.uint8))[:] = 1
+    gc.collect()
+    assert (memory.pinned, memory.free()) == (0, 8 << 20)
+
+
+def test_a_container_has_less_than_its_machine(monkeypatch, tmp_path):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(host_memory, "_LIMIT", limit)
+    whole = host_memory.machine_memory()
+    limit.write_text("max\n")
+    assert host_memory.machine_memory() == whole
+    limit.write_text(f"{whole // 2}\n")
+    assert host_memory.machine_memory() == whole // 2
+
+
 def test_no_more_memory_is_kept_than_allowed():
     memory, kind = HostMemory(20 << 20), np.dtype(np.uint8)
     for _ in range(2):
@@ -99,3 +136,29 @@ def test_a_share_that_is_none_is_told_of(monkeypatch, said):
     monkeypatch.setenv("FLOATSCOPE_HOST_MEMORY", said)
     with pytest.warns(UserWarning, match="not a number from 0 to 1"):
         assert host_memory.share() == 0.25
+
+
+@pytest.mark.parametrize("name", ["LLaDA", "Llama"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_cut_into_prompts_on_the_device_a_trace_is_the_same(models, monkeypatch, name, dtype):
+    """Unequal prompts, which are padded and have other regions; rows are sent in several lots."""
+    model = models[name]
+    prompts = [
+        fs.Prompt((fs.Part("premise", "All cats sleep."), fs.Part("question", " Do they?"))),
+        fs.Prompt((fs.Part("question", "Why?"),)),
+    ]
+    sampler = fs.Confidence(length=12, steps=6)
+    if not model.is_diffusion:
+        sampler = fs.Autoregressive(length=6, stop_at_eos=False)
+    usual = model.trace(prompts, sampler, dtype=dtype)
+    begin = transfer.Outbox.__init__
+
+    def cutting(outbox, device):
+        begin(outbox, device)
+        outbox.cuts = True
+
+    monkeypatch.setattr(transfer.Outbox, "__init__", cutting)
+    monkeypatch.setattr(revealed, "_MOST", 1 << 12)
+    cut = model.trace(prompts, sampler, dtype=dtype)
+    for one, other in zip(usual, cut, strict=True):
+        xr.testing.assert_identical(one.data, other.data)

@@ -88,9 +88,7 @@ class Telling(Recorder):
         self, state: State, canvas: Int[Tensor, "b _"], confidence: Float[Tensor, "b w"]
     ) -> None:
         super().stepped(state, canvas, confidence)
-        self.outbox.send()  # twice: `arrived` waits for all but the latest
-        self.outbox.send()
-        self.outbox.arrived()
+        self.outbox.flush()
         self.tell(self._event(state, canvas[0], confidence[0]))
 
     def _event(

@@ -13,6 +13,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from threading import Lock
 
 import numpy as np
@@ -22,6 +25,7 @@ SWITCH = "FLOATSCOPE_HOST_MEMORY"  # the share, from 0 (nothing is kept or pinne
 _SHARE = 0.25
 _LARGE = 4 << 20  # bytes; smaller ones are no trouble
 _WASTE = 1.25  # a block may be so much larger than what is asked for
+_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 _THREADS = 8  # that touch fresh memory; more were no faster
 
 Pin = Callable[[int, int], bool]  # an address and so many bytes; false: it could not be
@@ -121,14 +125,18 @@ def _cuda_small(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def machine_memory() -> int:
-    """Bytes; 0 where the system does not say."""
+    """Bytes that there are for this process, as far as the system says: of the machine, or of its container;
+    0 where it does not."""
     if not hasattr(os, "sysconf"):
         return 0
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # "max": no limit
+        found = min(found, int(_LIMIT.read_text()))
+    return found
 
 
 def share() -> float:
-    """By default a quarter of the machine's memory; FLOATSCOPE_HOST_MEMORY says otherwise."""
+    """By default a quarter of the memory; FLOATSCOPE_HOST_MEMORY says otherwise."""
     said = os.environ.get(SWITCH, str(_SHARE))
     try:
         found = float(said)
@@ -142,4 +150,8 @@ def share() -> float:
     return found
 
 
-host_memory = HostMemory(int(share() * machine_memory()), _cuda_pin, _cuda_unpin, _cuda_small)
+@cache
+def host_memory() -> HostMemory:
+    """The process's own. Where a machine has several GPUs, each may have its process: it is shared out."""
+    most = int(share() * machine_memory() / max(1, torch.cuda.device_count()))
+    return HostMemory(most, _cuda_pin, _cuda_unpin, _cuda_small)

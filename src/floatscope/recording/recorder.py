@@ -110,6 +110,7 @@ class Recorder(Watcher):
         forward = self._forward(state)
         self._fix_sums(state)
         self.packing.left = None
+        self.outbox.ready()
         with self.capture.forward(forward) as captured:
             yield
         self.outbox.send()  # what the step before has left, while this one runs
@@ -341,7 +342,7 @@ class Recorder(Watcher):
             groups=len(self._group_names(b)),
             # The prompt's regions first, then the two states of the answer.
             regions=[*range(2, len(self.names[b])), 0, 1],
-            empty=host_memory.empty if self.model.device.type == "cuda" else np.empty,
+            empty=host_memory().empty if self.model.device.type == "cuda" else np.empty,
         )
 
     def _group_names(self, b: int) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
-"""Memory for what comes from a GPU: pinned, and that of traces that are gone is used again.
+"""Memory for what comes from a GPU: that of traces that are gone is used again, and pinned.
 
-A GPU writes by itself into memory that the driver has pinned, 55 GB/s on an H200's host, and no thread of
-ours has to move anything. To get and to pin fresh memory is slow, 5 to 14 GB/s: so large arrays go back here,
-not to the system, when nothing refers to them any more. All that is pinned and all that is kept is at most a
-share of the machine's memory; arrays beyond it are ordinary ones. On a CPU nobody asks for any.
+The system hands out pages one fault after another, 8 GB/s on an H200's host, which threads can take on
+themselves while the GPU computes. Into memory that is pinned a GPU writes by itself, 55 GB/s, and no thread
+has to move anything; but to pin takes 35 ms a GB, during which nothing is launched. So large arrays go back
+here, not to the system, when nothing refers to them any more, and are pinned when they are used again. All
+that is kept or pinned is at most a share of the machine's memory. On a CPU nobody asks for any.
 """
 
 import math
@@ -12,7 +13,6 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,6 @@ _SHARE = 0.25
 _LARGE = 4 << 20  # bytes; smaller ones are no trouble
 _WASTE = 1.25  # a block may be so much larger than what is asked for
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
-_THREADS = 8  # that touch fresh memory; more were no faster
 
 Pin = Callable[[int, int], bool]  # an address and so many bytes; false: it could not be
 Small = Callable[[tuple[int, ...], np.dtype], np.ndarray]
@@ -34,8 +33,8 @@ Small = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 
 class HostMemory:
     """Blocks that nobody uses, of at most `most` bytes together; the latest are kept. `pin`, if there is
-    one, is asked for every new block while so much is not exceeded; `unpin` before a block goes. `small`
-    gives what is too small for a block."""
+    one, is asked for each that is used again, up to as many bytes; `unpin` before it goes. `small` gives
+    what is too small for a block."""
 
     def __init__(
         self,
@@ -75,19 +74,27 @@ class HostMemory:
         with self._lock:
             self._collect()
             fits = [n for n, one in enumerate(self._free) if size <= one.nbytes <= _WASTE * size]
-            if fits:
-                return self._free.pop(min(fits, key=lambda n: self._free[n].nbytes))
-            block = np.empty(size, np.uint8)
-            if self._pin is None:
-                return block
-            while self._free and self.pinned + size > self.most:
-                self._let_go(self._free.pop(0))
-            if self.pinned + size <= self.most:
-                _touch(block)  # pinned afterwards, three times as fast as untouched
-                if self._pin(block.ctypes.data, size):
-                    self._addresses.add(block.ctypes.data)
-                    self.pinned += size
+            if not fits:
+                return np.empty(size, np.uint8)
+            block = self._free.pop(min(fits, key=self._worse))
+            self._pin_again(block)
             return block
+
+    def _worse(self, n: int) -> tuple[bool, int]:
+        """Rather a pinned one, rather a smaller one."""
+        block = self._free[n]
+        return block.ctypes.data not in self._addresses, block.nbytes
+
+    def _pin_again(self, block: np.ndarray) -> None:
+        at, size = block.ctypes.data, block.nbytes
+        if self._pin is None or at in self._addresses:
+            return
+        idle = [one for one in self._free if one.ctypes.data in self._addresses]
+        while idle and self.pinned + size > self.most:
+            self._let_go(idle.pop(0))  # which stays, unpinned
+        if self.pinned + size <= self.most and self._pin(at, size):
+            self._addresses.add(at)
+            self.pinned += size
 
     def _collect(self) -> None:
         while self._back:
@@ -103,13 +110,12 @@ class HostMemory:
             self._unpin(block.ctypes.data)
 
 
-def _touch(block: np.ndarray) -> None:
-    with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(lambda part: part.fill(0), np.array_split(block, _THREADS)))
-
-
 def _cuda_pin(address: int, size: int) -> bool:
-    return int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0
+    if int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
+        return True
+    with suppress(RuntimeError):  # the next call would be told of it
+        torch.zeros(1, device="cuda")
+    return False
 
 
 def _cuda_unpin(address: int) -> None:

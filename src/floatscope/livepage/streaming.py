@@ -163,7 +163,7 @@ class Telling(Recorder):
             recorded.arrays["rows_counted"][at],
             visible,
             chance,
-            list(self._group_names(0)),
+            list(self.group_names(0)),
             self.rule,
         )
 

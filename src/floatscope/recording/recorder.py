@@ -14,14 +14,14 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from ..attention import Capture, Captured, Forward, Labels
+from ..attention import Capture, Captured
 from ..attention.statistics import STATISTICS
 from ..decode.blocks import most_steps
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..models import Model, graphs, parts
-from ..models.placing import OnItsWay, constant
+from ..models.placing import OnItsWay
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..trace import Trace, readable
@@ -31,6 +31,7 @@ from .cache import RunningSums, placed
 from .dataset import DIMS, assemble, before
 from .fixed_sums import FixedSums, beginning
 from .host_memory import host_memory
+from .labelling import Labelling
 from .options import TraceOptions
 from .packing import Packing
 from .posting import record
@@ -39,8 +40,6 @@ from .steps import Places, PromptRecord
 from .streaming import Stream
 from .transfer import Outbox
 
-# Labels 0 and 1 of every position; the prompt's own regions follow.
-MASKED, REVEALED = "masked", "revealed"
 _LARGE = 8_000_000_000
 
 
@@ -62,8 +61,8 @@ class Recorder(Watcher):
         _require_experts(model, self.keep, self.layers)
         self.steps = options.kept_steps(most_steps(model, sampler))
         self.dtype = np.dtype(options.dtype)
-        self.names = [(MASKED, REVEALED, *p.names) for p in prompts]
-        self.n_regions = max(map(len, self.names))
+        self.labelling = Labelling(model, prompts, self.keep, self.by_region)
+        self.names, self.group_names = self.labelling.names, self.labelling.group_names
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
         self.packing = Packing(self.capture)
         self.recorded = [self._record_of(b) for b in range(len(prompts))]
@@ -75,9 +74,7 @@ class Recorder(Watcher):
         self.fixed: FixedSums | None = None  # instead, while the cache is of fixed size
         self._kind: Hashable = None
         self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
-        self.prompt_region = _prompt_regions(prompts, self.names).to(model.device)
         self.captured: Captured | None = None
-        self._known: tuple[tuple[int, ...], Tensor] | None = None  # regions of a causal decoding
         self._undecided: list[_Decision] = []  # whose rows are not taken yet
         if to is None:
             self._warn_if_large()
@@ -107,7 +104,7 @@ class Recorder(Watcher):
 
     @contextmanager
     def _watch(self, state: State) -> Iterator[None]:
-        forward = self._forward(state)
+        forward = self.labelling.forward(state, state.step in self.steps)
         self._fix_sums(state)
         self.packing.left = None
         self.outbox.ready()
@@ -240,7 +237,7 @@ class Recorder(Watcher):
     def _stream(self, b: int, path: Path) -> Stream:
         about = before(
             *(self.model, self.sampler, self.prompts[b], self.recorded[b]),
-            *(self.layers, self.heads, self._group_names(b), self.names[b]),
+            *(self.layers, self.heads, self.group_names(b), self.names[b]),
         )
         return Stream(Unfinished(path, self.recorded[b].room, about), DIMS)
 
@@ -250,73 +247,6 @@ class Recorder(Watcher):
         if state.ends is not None:
             stop = state.ends[list(state.active).index(b)]
         return state.prompt_end - len(self.prompts[b].ids), stop
-
-    def _forward(self, state: State) -> Forward:
-        region = self._regions(state)
-        if state.ends is not None:
-            region = region.masked_fill(~state.visible.key_is_real, -1)
-        of_query = region[:, state.visible.rows]
-        partial = state.fresh is not None
-        if state.fresh is not None:
-            of_query = of_query.masked_fill(~state.fresh[:, state.visible.rows], -1)
-        if self.by_region:
-            group, n_groups = of_query, self.n_regions
-        elif "groups" in self.keep:
-            group, n_groups = of_query.clamp(max=2), 3  # masked, revealed, prompt
-        else:
-            group, n_groups = of_query.clamp(max=0), 1
-        return Forward(
-            visible=state.visible,
-            labels=Labels(
-                *(group, n_groups, region, self.n_regions),
-                *(state.visible.first, state.visible.at),
-            ),
-            rows=state.predicting,
-            cached=state.cached,
-            prompts=state.active,
-            settled=state.settled,
-            kept=state.step in self.steps,
-            partial=partial,
-            predicted=self._predicted(state) if "lens" in self.keep else None,
-        )
-
-    def _regions(self, state: State) -> Int[Tensor, "b k"]:
-        """The region of each column; −1: nobody's."""
-        size, device = state.visible.keys, state.canvas.device
-        filled = state.visible.there  # of a cache of fixed size: so many columns
-        if filled is not None and self.model.mask_id is None:  # all that is there is known
-            like = (size, *state.active)
-            if self._known is None or self._known[0] != like:
-                prompt = self._prompt_regions(state)
-                rest = (0, size - prompt.shape[1])  # the answer, revealed as it comes
-                self._known = like, torch.nn.functional.pad(prompt, rest, value=1)
-            there = torch.arange(size, device=device) < filled
-            return torch.where(there, self._known[1], -1)
-        answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
-        region = torch.cat([self._prompt_regions(state), answer], dim=1)
-        if filled is not None:
-            region = torch.nn.functional.pad(region, (0, size - region.shape[1]), value=-1)
-        return region
-
-    def _prompt_regions(self, state: State) -> Int[Tensor, "b p"]:
-        prompt = self.prompt_region[constant(state.active, state.canvas.device)]
-        more = state.prompt_end - prompt.shape[1]  # padded beyond the longest
-        return torch.nn.functional.pad(prompt, (more, 0), value=-1) if more > 0 else prompt
-
-    def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
-        """All masked positions of the answer; of a causal model, the next one."""
-        device = state.canvas.device
-        start, stop = state.window
-        if state.cached and self.model.mask_id is None:
-            wanted = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
-        elif state.ends is not None or state.fresh is not None:  # all there are, or are computed
-            wanted = state.masked[:, start:stop]
-        else:
-            start, stop = state.prompt_end, state.canvas.shape[1]
-            wanted = state.masked[:, start:]
-        behind = self.model.shift + state.visible.first_row
-        rows = torch.arange(start, stop, device=device) - behind
-        return start, rows.clamp(min=0), wanted
 
     # Afterwards
 
@@ -329,7 +259,7 @@ class Recorder(Watcher):
         recorded = self.recorded[b]
         data = assemble(
             *(self.model, self.sampler, decoding, recorded, self.layers, self.heads),
-            *(self._group_names(b), self.names[b]),
+            *(self.group_names(b), self.names[b]),
         )
         if recorded.stream is None:
             return Trace(data)
@@ -339,22 +269,17 @@ class Recorder(Watcher):
         return PromptRecord(
             room=len(self.steps),
             size=len(self.prompts[b].ids) + self.sampler.length,
-            groups=len(self._group_names(b)),
+            groups=len(self.group_names(b)),
             # The prompt's regions first, then the two states of the answer.
             regions=[*range(2, len(self.names[b])), 0, 1],
             empty=host_memory().empty if self.model.device.type == "cuda" else np.empty,
         )
 
-    def _group_names(self, b: int) -> tuple[str, ...]:
-        if self.by_region:
-            return self.names[b]
-        return (MASKED, REVEALED, "prompt") if "groups" in self.keep else ("all",)
-
     def _warn_if_large(self) -> None:
         size = max(len(p.ids) for p in self.prompts) + self.sampler.length
         per_head = {
             "mass": 1,
-            "groups": self.n_regions if self.by_region else 3,
+            "groups": self.labelling.n_regions if self.by_region else 3,
             "entropy": 1,
             "qk": 4,
             "value_norm": 1,
@@ -398,15 +323,3 @@ def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int])
             f"{model.name} has no experts in these layers",
             f"Choose from {which}." if which else "Leave 'experts' out of keep.",
         )
-
-
-def _prompt_regions(
-    prompts: Sequence[Encoded], names: Sequence[tuple[str, ...]]
-) -> Int[Tensor, "b p"]:
-    width = max(len(p.ids) for p in prompts)
-    region = torch.full((len(prompts), width), -1)
-    for b, prompt in enumerate(prompts):
-        at = {name: i for i, name in enumerate(names[b]) if i >= 2}
-        numbers = np.fromiter(map(at.__getitem__, prompt.regions), np.int64, len(prompt.regions))
-        region[b, width - len(prompt.ids) :] = torch.from_numpy(numbers)
-    return region

@@ -1,0 +1,128 @@
+"""What the positions of a batch are, as sums need it: regions, groups of queries, predicting rows.
+
+A prompt has regions of its own; a position of the answer is masked or revealed. Queries are grouped by what
+they are: masked, revealed or prompt, each by its region, or all together.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from ..attention import Forward, Labels
+from ..decode.state import State
+from ..models import Model
+from ..models.placing import constant
+from ..sequences.prompt import Encoded
+
+# Labels 0 and 1 of every position; the prompt's own regions follow.
+MASKED, REVEALED = "masked", "revealed"
+
+
+@dataclass(eq=False)
+class Labelling:
+    """Of the prompts of one batch."""
+
+    model: Model
+    prompts: Sequence[Encoded]
+    keep: Collection[str]
+    by_region: bool
+    _known: tuple[tuple[int, ...], Tensor] | None = None  # regions of a causal decoding
+
+    @cached_property
+    def names(self) -> list[tuple[str, ...]]:
+        """By prompt: its regions."""
+        return [(MASKED, REVEALED, *p.names) for p in self.prompts]
+
+    @cached_property
+    def n_regions(self) -> int:
+        return max(map(len, self.names))
+
+    def group_names(self, b: int) -> tuple[str, ...]:
+        if self.by_region:
+            return self.names[b]
+        return (MASKED, REVEALED, "prompt") if "groups" in self.keep else ("all",)
+
+    def forward(self, state: State, kept: bool) -> Forward:
+        region = self._regions(state)
+        if state.ends is not None:
+            region = region.masked_fill(~state.visible.key_is_real, -1)
+        of_query = region[:, state.visible.rows]
+        partial = state.fresh is not None
+        if state.fresh is not None:
+            of_query = of_query.masked_fill(~state.fresh[:, state.visible.rows], -1)
+        if self.by_region:
+            group, n_groups = of_query, self.n_regions
+        elif "groups" in self.keep:
+            group, n_groups = of_query.clamp(max=2), 3  # masked, revealed, prompt
+        else:
+            group, n_groups = of_query.clamp(max=0), 1
+        return Forward(
+            visible=state.visible,
+            labels=Labels(
+                *(group, n_groups, region, self.n_regions),
+                *(state.visible.first, state.visible.at),
+            ),
+            rows=state.predicting,
+            cached=state.cached,
+            prompts=state.active,
+            settled=state.settled,
+            kept=kept,
+            partial=partial,
+            predicted=self._predicted(state) if "lens" in self.keep else None,
+        )
+
+    def _regions(self, state: State) -> Int[Tensor, "b k"]:
+        """The region of each column; −1: nobody's."""
+        size, device = state.visible.keys, state.canvas.device
+        filled = state.visible.there  # of a cache of fixed size: so many columns
+        if filled is not None and self.model.mask_id is None:  # all that is there is known
+            like = (size, *state.active)
+            if self._known is None or self._known[0] != like:
+                prompt = self._prompt_regions(state)
+                rest = (0, size - prompt.shape[1])  # the answer, revealed as it comes
+                self._known = like, torch.nn.functional.pad(prompt, rest, value=1)
+            there = torch.arange(size, device=device) < filled
+            return torch.where(there, self._known[1], -1)
+        answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
+        region = torch.cat([self._prompt_regions(state), answer], dim=1)
+        if filled is not None:
+            region = torch.nn.functional.pad(region, (0, size - region.shape[1]), value=-1)
+        return region
+
+    def _prompt_regions(self, state: State) -> Int[Tensor, "b p"]:
+        prompt = self._of_prompts[constant(state.active, state.canvas.device)]
+        more = state.prompt_end - prompt.shape[1]  # padded beyond the longest
+        return torch.nn.functional.pad(prompt, (more, 0), value=-1) if more > 0 else prompt
+
+    def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
+        """All masked positions of the answer; of a causal model, the next one."""
+        device = state.canvas.device
+        start, stop = state.window
+        if state.cached and self.model.mask_id is None:
+            wanted = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
+        elif state.ends is not None or state.fresh is not None:  # all there are, or are computed
+            wanted = state.masked[:, start:stop]
+        else:
+            start, stop = state.prompt_end, state.canvas.shape[1]
+            wanted = state.masked[:, start:]
+        behind = self.model.shift + state.visible.first_row
+        rows = torch.arange(start, stop, device=device) - behind
+        return start, rows.clamp(min=0), wanted
+
+    @cached_property
+    def _of_prompts(self) -> Int[Tensor, "b p"]:
+        """Left-padded: −1."""
+        width = max(len(p.ids) for p in self.prompts)
+        region = torch.full((len(self.prompts), width), -1)
+        for b, prompt in enumerate(self.prompts):
+            at = {name: i for i, name in enumerate(self.names[b]) if i >= 2}
+            numbers = np.fromiter(
+                map(at.__getitem__, prompt.regions), np.int64, len(prompt.regions)
+            )
+            region[b, width - len(prompt.ids) :] = torch.from_numpy(numbers)
+        return region.to(self.model.device)

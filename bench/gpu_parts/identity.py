@@ -73,7 +73,7 @@ def same_step(model: Model) -> Row:
     everything = range(model.n_layers), range(model.n_heads)
     capture = Capture(model, set(STATISTICS), *everything)
     before = torch.zeros(4, 1000, 6, device="cuda")
-    capture._states = {n: ([], before) for n in range(model.n_layers)}
+    capture.rollout.kept = {n: ([], before) for n in range(model.n_layers)}
     with capture, capture.forward(forward) as captured:
         traced = model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache))
     errors = {"column_sum": 0.0, "entropy": 0.0, "region_sum": 0.0}

@@ -28,6 +28,7 @@ from .forward import Forward
 from .gpu.beside import Beside
 from .kv_drift import Before
 from .residuals import massive
+from .rollout import Rollout
 from .rows import hold
 from .statistics import Columns, Sums, View
 
@@ -52,9 +53,7 @@ class Capture:
     _forward: Forward | None = None
     _layers: dict[int, LayerStatistics] = field(default_factory=dict)
     _calls: int = 0
-    _state: Tensor | None = None  # the rollout up to this layer
-    # With a cache: of earlier rows, and whose they are.
-    _states: dict[int, tuple[list[int], Tensor]] = field(default_factory=dict)
+    rollout: Rollout = field(default_factory=Rollout)
     _settled: dict[int, LayerStatistics] = field(default_factory=dict)
     _before: Before = field(default_factory=Before)
     _open: ExitStack = field(default_factory=ExitStack)
@@ -63,8 +62,6 @@ class Capture:
     _itself: object = field(default_factory=object)  # a name that no other has
     _weights: Hashable = None  # what the factors of value norms are of
     _beside: Beside | None = None  # while it is recorded, on a GPU
-    # With a cache of fixed size: `_states`, (b, k, r), in memory that stays where it is.
-    fixed: dict[int, Tensor] = field(default_factory=dict)
     _waiting: list["_Seen"] = field(default_factory=list)  # layers that are still to be measured
     _together: Together = field(default_factory=Together)  # and those of them that can be as one
 
@@ -98,7 +95,8 @@ class Capture:
     @contextmanager
     def forward(self, forward: Forward) -> Iterator[Captured]:
         """Around exactly one forward; what was captured is there when it ends."""
-        self._forward, self._calls, self._state = forward, 0, None
+        self._forward, self._calls = forward, 0
+        self.rollout.begin()
         self._layers = {layer: LayerStatistics() for layer in self.layers}
         self._settled = {}
         try:
@@ -155,14 +153,14 @@ class Capture:
         self, inputs: dict[str, Tensor], visible: Visibility
     ) -> Iterator[Captured | None]:
         """Gives what will have been captured; None where nobody looks on."""
-        forward, layers, states = self._forward, self._layers, self._states
+        forward, layers = self._forward, self._layers
         if forward is None:
             yield None
             return
         labels = replace(
             forward.labels, group=inputs["group"], region=inputs["region"], at=visible.at
         )
-        self._states = {}
+        states = self.rollout.set_aside()
         # An intervention may read what a branch has made before the branch ends.
         if self.model.device.type == "cuda" and not self.model.edits and self.branches:
             self._beside = Beside()
@@ -174,27 +172,14 @@ class Capture:
                 yield captured
             self._join()
         finally:  # the forward that it is recorded for is still to come
-            self._forward, self._layers, self._calls, self._state = forward, layers, 0, None
-            self._states, self._beside = states, None
+            self._forward, self._layers, self._calls, self._beside = forward, layers, 0, None
+            self.rollout.take_back(states)
 
     def replayed(self, left: dict[int, LayerStatistics]) -> None:
         """All that was captured has been taken elsewhere, but what is left here."""
         if self._forward is not None:
             self._layers.update({layer: replace(one) for layer, one in left.items()})
             self._calls = self.model.n_layers
-
-    def rollouts(self, prompts: Sequence[int]) -> dict[int, Float[Tensor, "b k r"]]:
-        """With a cache: the state of every earlier row, by layer; they may be put into `fixed`."""
-        return {
-            layer: state if who == list(prompts) else state[[who.index(p) for p in prompts]]
-            for layer, (who, state) in self._states.items()
-        }
-
-    def unfix(self, prompts: Sequence[int], columns: int) -> None:
-        """With a cache that grows from now on."""
-        for layer, state in self.fixed.items():
-            self._states[layer] = (list(prompts), state[:, :columns].clone())
-        self.fixed = {}
 
     def _branch(self, *read: Tensor | None) -> AbstractContextManager[None]:
         return nullcontext() if self._beside is None else self._beside.branch(*read)
@@ -319,9 +304,7 @@ class Capture:
     ) -> View:
         state = None
         if "rollout" in self.keep:
-            if self._state is None:
-                self._state = forward.labels.in_region
-            state = self._state = self._state.to(call.query.device)
+            state = self.rollout.before(forward, call.query.device)
         labels = forward.apart if forward.settled else forward.labels
         view = View.of(call, forward.visible, labels, lse=lse, state=state)
         if len(chosen) < call.query.shape[1]:
@@ -362,9 +345,8 @@ class Capture:
                 flow = sums.region_sum[:, pick, slice(*forward.rows)].clone()
                 layer.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
             if sums.rolled is not None:
-                self._roll(call.layer, sums.rolled, forward)
-                assert self._state is not None
-                new = forward.visible.of_rows(self._state, 1)
+                state = self.rollout.after(call.layer, sums.rolled, forward)
+                new = forward.visible.of_rows(state, 1)
                 from_region = forward.labels.from_region
                 layer.rollout_sum = backend.region_totals(from_region, new[:, None])[:, 0]
                 if n:
@@ -422,42 +404,6 @@ class Capture:
             layer.flow_sum = backend.region_totals(from_region, by_row)
             if n:
                 part.flow_sum = backend.region_totals(from_region[:, :n], by_row[:, :, :n])
-
-    def _roll(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> None:
-        """R_l = ½ (Ā_l + I) R_{l−1}; with a cache, earlier rows' states do not change any more."""
-        assert self._state is not None
-        new = (rolled + forward.visible.of_rows(self._state, 1)) / 2
-        if forward.visible.at is not None:
-            self._state = self.fixed[layer].index_copy_(1, forward.visible.at, new)
-            return
-        if not forward.cached:
-            self._state = self._renewed(layer, new, forward)
-            return
-        if (known := self._states.get(layer)) is not None:
-            who, before = known
-            if who != list(forward.prompts):  # some have ended
-                before = before[[who.index(p) for p in forward.prompts]]
-            new = torch.cat([before, new], dim=1)
-        final = new
-        if forward.settled is not None:
-            final = new[:, : forward.visible.first_row + forward.settled]
-        self._states[layer] = (list(forward.prompts), final)
-        self._state = new
-
-    def _renewed(
-        self, layer: int, new: Float[Tensor, "b q r"], forward: Forward
-    ) -> Float[Tensor, "b k r"]:
-        """The state of all rows: with an approximate cache, of those left out as it was."""
-        who = list(forward.prompts)
-        known = self._states.get(layer) if forward.partial else None
-        if known is not None:
-            before = known[1] if known[0] == who else known[1][[known[0].index(p) for p in who]]
-            rows, whole = forward.visible.rows, before.clone()
-            counts = (forward.labels.group >= 0)[..., None]
-            whole[:, rows] = torch.where(counts, new, before[:, rows])
-            new = whole
-        self._states[layer] = (who, new)
-        return new
 
 
 @dataclass(frozen=True, eq=False)

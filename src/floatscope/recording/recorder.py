@@ -138,16 +138,16 @@ class Recorder(Watcher):
         if self.fixed is not None and not (there and (size, who) == self._fixed_for):
             first = state.visible.first_row
             self.running.total = self.fixed.leave(list(self.layers), first)
-            self.capture.unfix(self.running.prompts, first)
+            self.capture.rollout.unfix(self.running.prompts, first)
             self._give_sums()
         if there and self.fixed is None:
             self.running.only(who)
-            begun, states = beginning(self.running.total), self.capture.rollouts(who)
+            begun, states = beginning(self.running.total), self.capture.rollout.of(who)
             self._kind, self._fixed_for = FixedSums.kind(begun, states, size), (size, who)
             store = graphs.store_of(self.model.net)
             made = store.take(self._kind, lambda: FixedSums.like(begun, states, size))
             made.enter(begun, states)
-            self.running.total, self.capture.fixed = {}, made.states
+            self.running.total, self.capture.rollout.fixed = {}, made.states
             self.fixed = self.packing.sums = made
 
     def _give_sums(self) -> None:

@@ -6,13 +6,13 @@ tests. What those need is in `tiny_models`, `shallow_pair` and `browsing`.
 """
 
 import gc
-import multiprocessing.forkserver
 import os
 import signal
 import sys
 import threading
 from types import SimpleNamespace
 
+import forked
 import pytest
 
 # GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
@@ -38,16 +38,10 @@ control long_traces streamed_traces report_page twin""".split()
 
 def pytest_configure(config):
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
-        import torch
-        import typechecker  # noqa: F401 (says what the hook puts before a function)
-        from jaxtyping import install_import_hook
-
-        install_import_hook("floatscope", "typechecker.check")
-        torch.set_num_threads(1)  # several test processes share two cores
-        # Workers of all runs of this process come from one server, which imports what studies need once. It
-        # is started by the first run that has workers: many a process of the suite never has one.
-        multiprocessing.set_forkserver_preload(["floatscope.studies.worker"])
-        multiprocessing.forkserver.set_forkserver_preload = lambda modules: None
+        forked.imported()
+        forked.worker_server()
+    else:
+        config.add_cleanup(forked.start(config))
 
 
 def pytest_collection_modifyitems(items):

@@ -88,7 +88,9 @@ def serve(listening):
                 os.dup2(stream, at)
                 os.close(stream)
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            forkserver._forkserver.ensure_running = lambda: None  # it is, and no child of this process
+            forkserver._forkserver.ensure_running = lambda: (
+                None
+            )  # it is, and no child of this process
             exec(eval(sys.stdin.readline()), {"__name__": "__main__"})  # as execnet has Python do
             sys.exit()
         asking.close()

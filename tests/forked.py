@@ -40,7 +40,7 @@ def start(config):
 
 
 def worker_server():
-    """The server that workers of runs are forked from imports what studies need, whoever asks for it first."""
+    """The server that workers of runs come from imports what studies need, whoever asks for it first."""
     multiprocessing.set_forkserver_preload(["floatscope.studies.worker"])
     forkserver.set_forkserver_preload = lambda modules: None
 

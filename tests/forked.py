@@ -64,13 +64,20 @@ def serve(listening):
     gc.disable()  # or the pages of what was imported would be written to, and be copied
     imported()
     import hypothesis  # noqa: F401
-    import matplotlib.backends.backend_svg  # noqa: F401
+    import matplotlib.backends.backend_pdf
+    import matplotlib.backends.backend_svg
+    import matplotlib.pyplot  # noqa: F401
     import pytest  # noqa: F401
+    import scipy.stats  # noqa: F401
     import torch._dynamo  # noqa: F401
 
     import floatscope.cli.app
+    import floatscope.interventions.library
     import floatscope.livepage.serve
-    import floatscope.report.build
+    import floatscope.measures.library
+    import floatscope.models.families
+    import floatscope.report.paper
+    import floatscope.studies.library
     import floatscope.studies.worker  # noqa: F401
 
     gc.freeze()

@@ -1,7 +1,5 @@
 """The viewer in a browser: from a file, served, and in a notebook's frame; by mouse and by keyboard."""
 
-import asyncio
-import gc
 import http.client
 import json
 import signal
@@ -13,15 +11,13 @@ import browsing
 import numpy as np
 import planted
 import pytest
-import uvicorn
 from waiting import LIMIT
 
 import floatscope as fs
-from floatscope.livepage.serve import serve as serve_live
 from floatscope.report import embed
 from floatscope.report.embed import assets, fragment, notebook, viewer_page
 from floatscope.report.pack import scene_of
-from floatscope.report.serve import make_server, serve
+from floatscope.report.serve import make_server
 from floatscope.tasks import prompt_of
 from floatscope.tasks.world import LEVELS, World
 
@@ -544,39 +540,3 @@ def test_ctrl_c_ends_the_server_cleanly(tmp_path):
         run.send_signal(signal.SIGINT)
         out, errors = run.communicate(timeout=LIMIT)
         assert (run.returncode, out, errors) == (0, "ended\n", "")
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (uvicorn.Config, "get_loop_factory"),  # between the first coroutine and the event loop
-        (asyncio.Runner, "run"),  # between the event loop and uvicorn's own ear
-        (uvicorn.Server, "startup"),
-        (asyncio.Runner, "close"),
-    ],
-)
-@pytest.mark.parametrize("page", ["viewer", "live"])
-def test_ctrl_c_at_any_moment_ends_a_server_cleanly(
-    page, owner, name, tmp_path, monkeypatch, capsys
-):
-    """It comes as `name` is called. A coroutine that was never awaited fails here too."""
-    right, pressed, said = getattr(owner, name), [], []
-
-    def press(*args, **options):
-        if not pressed:
-            pressed.append(name)
-            signal.raise_signal(signal.SIGINT)
-        return right(*args, **options)
-
-    if name == "close":  # which is only called when the server has an end
-        monkeypatch.setattr(uvicorn.Server, "main_loop", lambda server: asyncio.sleep(0))
-    monkeypatch.setattr(owner, name, press)
-    if page == "viewer":
-        next(hostile_traces()).save(tmp_path / "t.zarr")
-        serve(tmp_path, say=said.append)
-    else:
-        serve_live([], say=said.append)
-    gc.collect()
-    assert pressed and said[0].startswith("http://127.0.0.1:") and said[-1] == "ended"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert capsys.readouterr() == ("", "")

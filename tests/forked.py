@@ -72,13 +72,19 @@ def serve(listening):
     import torch._dynamo  # noqa: F401
 
     import floatscope.cli.app
-    import floatscope.interventions.library
     import floatscope.livepage.serve
-    import floatscope.measures.library
-    import floatscope.models.families
+    import floatscope.models.loading
+    import floatscope.models.tiny
     import floatscope.report.paper
-    import floatscope.studies.library
     import floatscope.studies.worker  # noqa: F401
+    from floatscope.decode import SAMPLERS
+    from floatscope.interventions import INTERVENTIONS
+    from floatscope.measures import MEASURES
+    from floatscope.models import FAMILIES
+    from floatscope.studies import STUDIES
+
+    for registry in (SAMPLERS, FAMILIES, INTERVENTIONS, MEASURES, STUDIES):
+        list(registry.values())  # each is imported when it is looked up
 
     gc.freeze()
     listener, forks = socket.socket(fileno=listening), []

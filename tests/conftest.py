@@ -30,17 +30,18 @@ if threading.current_thread() is threading.main_thread():
 
 # Begun first, the longest before the others, so that no process is left alone with one at the end. A file
 # stays in one process, which makes its fixtures once (`--dist loadfile --no-loadscope-reorder`).
-LONG = """notebooks documentation studies documented_commands engine extending newcomer live_page
-compiled_kernels interventions fused every_measure viewer harness training real_model claims decode answers
-evaluate pair families live_runs provenance causal_studies damaged_checkpoints command_line region_flow
-control long_traces streamed_traces report_page twin""".split()
+LONG = """documentation notebooks engine documented_commands studies interventions live_page every_measure
+compiled_kernels newcomer fused provenance harness viewer training extending command_line claims families
+real_model region_flow causal_studies decode control evaluate twin pair live_runs answers streamed_traces
+long_traces causal_tools cached_replay report_page blocks capture live_server damaged_checkpoints
+saved_traces""".split()
 
 
 def pytest_configure(config):
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
         forked.imported()
         forked.worker_server()
-    else:
+    elif sys.platform == "linux":
         config.add_cleanup(forked.start(config))
 
 

@@ -109,8 +109,8 @@ def serve(listening):
         asking.close()
         for stream in streams:
             os.close(stream)
-    os.close(forkserver._forkserver._forkserver_alive_fd)  # it ends with the last that may ask it
     for process in (*forks, forkserver._forkserver._forkserver_pid):
+        os.kill(process, signal.SIGKILL)  # xdist has waited for those that end by themselves
         os.waitpid(process, 0)
 
 

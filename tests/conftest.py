@@ -6,13 +6,13 @@ tests. What those need is in `tiny_models`, `shallow_pair` and `browsing`.
 """
 
 import gc
-import multiprocessing.forkserver
 import os
 import signal
 import sys
 import threading
 from types import SimpleNamespace
 
+import forked
 import pytest
 
 # GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
@@ -30,24 +30,19 @@ if threading.current_thread() is threading.main_thread():
 
 # Begun first, the longest before the others, so that no process is left alone with one at the end. A file
 # stays in one process, which makes its fixtures once (`--dist loadfile --no-loadscope-reorder`).
-LONG = """notebooks documentation studies documented_commands engine extending newcomer live_page
-compiled_kernels interventions fused every_measure viewer harness training real_model claims decode answers
-evaluate pair families live_runs provenance causal_studies damaged_checkpoints command_line region_flow
-control long_traces streamed_traces report_page twin""".split()
+LONG = """documentation notebooks engine documented_commands studies interventions live_page every_measure
+compiled_kernels newcomer fused provenance harness viewer training extending command_line claims families
+real_model region_flow causal_studies decode control evaluate twin pair live_runs answers streamed_traces
+long_traces causal_tools cached_replay report_page blocks capture live_server damaged_checkpoints
+saved_traces""".split()
 
 
 def pytest_configure(config):
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
-        import torch
-        import typechecker  # noqa: F401 (says what the hook puts before a function)
-        from jaxtyping import install_import_hook
-
-        install_import_hook("floatscope", "typechecker.check")
-        torch.set_num_threads(1)  # several test processes share two cores
-        # Workers of all runs of this process come from one server, which imports what studies need once. It
-        # is started by the first run that has workers: many a process of the suite never has one.
-        multiprocessing.set_forkserver_preload(["floatscope.studies.worker"])
-        multiprocessing.forkserver.set_forkserver_preload = lambda modules: None
+        forked.imported()
+        forked.worker_server()
+    elif sys.platform == "linux":
+        config.add_cleanup(forked.start(config))
 
 
 def pytest_collection_modifyitems(items):

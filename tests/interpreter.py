@@ -1,9 +1,11 @@
 """Triton's interpreter, without what it does again at every call. What a kernel computes stays as it is.
 
 Left alone, it puts its own functions into Triton's language at every call of a function, inside kernels too,
-and writes its table of numpy's types anew for every operation: that was half of a kernel's time.
+writes its table of numpy's types anew for every operation, and makes objects of the shape of every result:
+that was more than half of a kernel's time.
 """
 
+import math
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -19,6 +21,9 @@ def quick():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", lambda fn: interpreter._LangPatchScope())
         patch.setattr(interpreter, "_get_np_dtype", _remembered(interpreter._get_np_dtype))
+        patch.setattr(language.core.tensor, "__init__", _with_known_shapes(language.core))
+        known = _with_known_fields(language.core.block_type.__init__)
+        patch.setattr(language.core.block_type, "__init__", known)
         try:
             yield
         finally:
@@ -43,3 +48,32 @@ def _remembered(find):
         return known[kind.name]
 
     return look_up
+
+
+def _with_known_shapes(core):
+    """How a tensor is made: one shape is one object, which nobody changes."""
+    known = {}
+
+    def begin(self, handle, type):
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        sizes = (*type.shape,) if type.is_block() else ()
+        if sizes not in known:
+            shape = core.tuple([core.constexpr(size) for size in sizes])
+            known[sizes] = core.constexpr(math.prod(sizes)), shape
+        self.numel, self.shape = known[sizes]
+
+    return begin
+
+
+def _with_known_fields(made):
+    """How a type of blocks is made: one of the same elements and sizes has the same fields."""
+    known = {}
+
+    def begin(self, element_ty, shape):
+        kind = element_ty.name, *(getattr(size, "value", size) for size in shape)
+        if kind not in known:
+            made(self, element_ty, shape)
+            known[kind] = dict(vars(self))
+        vars(self).update(known[kind])
+
+    return begin

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import cache
 
 import pytest
 import torch
+import torch.utils.collect_env
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model, model_registry
@@ -52,6 +54,15 @@ doc_to_text: ""
 doc_to_target: "{{prompt}}"
 metric_list: [{metric: byte_perplexity, aggregation: weighted_perplexity, higher_is_better: false}]
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def described_once():
+    """The harness describes the machine after every evaluation, by a list of all that is installed on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        module = torch.utils.collect_env
+        patch.setattr(module, "get_pretty_env_info", cache(module.get_pretty_env_info))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The server of the live page: who may ask, who waits, what it says of a model that dies or hangs."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -7,13 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import uvicorn
 from live_client import Client, serving
 from waiting import LIMIT, until
 
 import floatscope as fs
 from floatscope.livepage.limits import LIMITS
 from floatscope.livepage.notebook import live
-from floatscope.livepage.serve import default_models, forwarding, make_server
+from floatscope.livepage.serve import default_models, forwarding, make_server, serve
+from floatscope.report.serve import serve as serve_traces
 
 SHORT = {"name": "confidence", "settings": {"length": 4, "steps": 4}}
 ASK = {"model": "m0", "prompt": {"text": "Go on"}, "sampler": SHORT}
@@ -265,3 +268,41 @@ def test_what_is_said_over_ssh_and_which_models_are_there():
         make_server(["nowhere"])
     with pytest.raises(fs.UsageError, match="loaded models"):
         fs.live("pair/mdm")
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (uvicorn.Config, "get_loop_factory"),  # between the first coroutine and the event loop
+        (asyncio.Runner, "run"),  # between the event loop and uvicorn's own ear
+        (uvicorn.Server, "startup"),
+        (asyncio.Runner, "close"),
+    ],
+)
+@pytest.mark.parametrize("page", ["viewer", "live"])
+def test_ctrl_c_at_any_moment_ends_a_server_cleanly(
+    page, owner, name, llada, tmp_path, monkeypatch, capsys
+):
+    """It comes as `name` is called. A coroutine that was never awaited fails here too."""
+    right, pressed, said = getattr(owner, name), [], []
+
+    def press(*args, **options):
+        if not pressed:
+            pressed.append(name)
+            signal.raise_signal(signal.SIGINT)
+        return right(*args, **options)
+
+    if name == "close":  # which is only called when the server has an end
+        monkeypatch.setattr(uvicorn.Server, "main_loop", lambda server: asyncio.sleep(0))
+    monkeypatch.setattr(owner, name, press)
+    if page == "viewer":
+        llada.trace([5, 6], fs.Confidence(length=2, steps=1)).save(tmp_path / "t.zarr")
+        serve_traces(tmp_path, say=said.append)
+    else:
+        serve([], say=said.append)
+    assert pressed and said[0].startswith("http://127.0.0.1:") and said[-1] == "ended"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert capsys.readouterr() == ("", "")

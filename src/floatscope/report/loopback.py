@@ -6,8 +6,11 @@ uvicorn does the rest. Who may ask, and what is answered, is in `guard` and in t
 """
 
 import asyncio
+import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import h11
@@ -53,7 +56,7 @@ class LoopbackServer:
         return 0 if self._server is None else len(self._server.server_state.connections)
 
     def serve_forever(self) -> None:
-        """Until `shutdown`, or Ctrl-C in the main thread."""
+        """Until `shutdown`, or Ctrl-C in the main thread, which is raised when all has ended."""
         config = uvicorn.Config(
             self.app,
             http=type("_Protocol", (_Protocol,), {"owner": self}),
@@ -68,17 +71,49 @@ class LoopbackServer:
             h11_max_incomplete_event_size=_LONGEST,
         )
         self._server = uvicorn.Server(config)
-        self._server.should_exit = self._asked
+        if self._asked:
+            self._server.should_exit = True
         try:
-            self._server.run([self._socket])
+            with self._ended_by_ctrl_c():
+                self._server.run([self._socket])
         finally:
             self._over.set()
 
-    def shutdown(self) -> None:
-        """End `serve_forever`, and wait until it has."""
-        self._asked = True
+    @contextmanager
+    def _ended_by_ctrl_c(self) -> Iterator[None]:
+        """Ctrl-C asks the server to end at every moment of its run.
+
+        uvicorn listens from within its first coroutine to within its last: a Ctrl-C before leaves one that
+        was never begun, and one after breaks off the closing.
+        """
+        here = threading.current_thread() is threading.main_thread()
+        if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+        heard = False
+
+        def hear(number: int, frame: object) -> None:
+            nonlocal heard
+            heard = True
+            self._ask_to_end()
+
+        signal.signal(signal.SIGINT, hear)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if heard:
+            raise KeyboardInterrupt
+
+    def _ask_to_end(self) -> None:
+        self._asked = True  # for a server that is not made yet
         if self._server is not None:
             self._server.should_exit = True
+
+    def shutdown(self) -> None:
+        """End `serve_forever`, and wait until it has."""
+        self._ask_to_end()
+        if self._server is not None:
             self._over.wait()
 
     def server_close(self) -> None:

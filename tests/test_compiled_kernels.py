@@ -17,7 +17,8 @@ ALL = {
     *("kernels.offsets", "kernels.column_sums", "kernels.row_sums"),
     *("vector_kernels.query_totals", "vector_kernels.key_columns", "vector_kernels.value_norms"),
     *("vector_kernels.row_norms", "strongest_kernels.row_powers", "strongest_kernels.strongest"),
-    *("few_kernels.few_scores", "few_kernels.few_rows", "few_kernels.few_columns"),
+    *("few_kernels.few_scores", "few_kernels.one_scores", "few_kernels.few_rows"),
+    "few_kernels.few_columns",
     *("kernels.head_means", "vector_kernels.region_totals"),
 }
 

@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 import pytest
 from waiting import LIMIT, until
@@ -28,23 +29,32 @@ def opened():
         chromium.close()
 
 
+_windows = WeakKeyDictionary()  # by browser: one that is open and in which nothing is left
+
+
 class Tab:
     """A page that shows the viewer, and everything that should not have happened in it."""
 
     def __init__(self, browser, address, *, stopped_clock=False, shows=".fsv-cell", **context):
-        self.context = browser.new_context(
-            **({"viewport": {"width": 1280, "height": 900}} | context)
-        )
+        # A window takes its time to open: one that nothing else was asked of is left for the next.
+        self.lasting = not context and not stopped_clock
+        self.page = _windows.pop(browser, None) if self.lasting else None
+        if self.page is None:
+            wanted = {"viewport": {"width": 1280, "height": 900}} | context
+            self.page = browser.new_context(**wanted).new_page()
+        self.context, self.browser = self.page.context, browser
         self.context.set_default_timeout(1000 * LIMIT)
-        self.page = self.context.new_page()
         self.errors, self.requests, self.dialogs = [], [], []
-        self.page.on(
-            "console",
-            lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None,
-        )
-        self.page.on("pageerror", lambda e: self.errors.append(str(e)))
-        self.page.on("request", lambda r: self.requests.append(r.url))
-        self.page.on("dialog", lambda d: (self.dialogs.append(d.message), d.dismiss()))
+        self.listeners = {
+            "console": lambda m: (
+                self.errors.append(m.text) if m.type in ("error", "warning") else None
+            ),
+            "pageerror": lambda e: self.errors.append(str(e)),
+            "request": lambda r: self.requests.append(r.url),
+            "dialog": lambda d: (self.dialogs.append(d.message), d.dismiss()),
+        }
+        for event, listener in self.listeners.items():
+            self.page.on(event, listener)
         if stopped_clock:  # time passes in the page when a test says so
             self.page.clock.install()
         self.page.goto(address)
@@ -54,7 +64,15 @@ class Tab:
         return self
 
     def __exit__(self, kind, error, trace):
-        self.context.close()
+        if not self.lasting or kind is not None or self.browser in _windows:
+            self.context.close()
+        else:
+            for event, listener in self.listeners.items():
+                self.page.remove_listener(event, listener)
+            self.context.clear_cookies()
+            self.page.goto("about:blank")
+            self.page.set_viewport_size({"width": 1280, "height": 900})
+            _windows[self.browser] = self.page
         assert kind is not None or (self.errors, self.dialogs) == ([], [])
 
     def asked_for(self):

@@ -112,6 +112,28 @@ def test_memory_is_pinned_when_it_is_used_again():
     assert memory.pinned == sum(pinned.values()) <= 20 << 20
 
 
+def test_small_memory_counts_as_pinned_while_it_is_there():
+    given = []
+
+    def small(size):
+        given.append(size)
+        return np.frombuffer(bytearray(size), np.uint8)
+
+    memory, kind = HostMemory(3 << 20, lambda at, n: True, None, small), np.dtype(np.float32)
+    one = memory.empty((256, 1024), kind)
+    part = one[3:, 5]  # a view keeps all of it
+    del one
+    other = memory.empty((512, 1024), kind)
+    assert given == [1 << 20, 2 << 20]
+    assert memory.pinned == 3 << 20
+    assert memory.empty((8,), kind).base is None  # beyond the limit: ordinary memory
+    assert memory.pinned == 3 << 20
+    del part, other
+    gc.collect()
+    last = memory.empty((8,), kind)
+    assert (len(given), memory.pinned, last.shape) == (3, 32, (8,))
+
+
 def test_memory_that_cannot_be_pinned_is_ordinary():
     memory = HostMemory(20 << 20, lambda at, n: False, None)
     for _ in range(2):

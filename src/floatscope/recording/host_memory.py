@@ -28,20 +28,20 @@ _WASTE = 1.25  # a block may be so much larger than what is asked for
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
 Pin = Callable[[int, int], bool]  # an address and so many bytes; false: it could not be
-Small = Callable[[tuple[int, ...], np.dtype], np.ndarray]
+Small = Callable[[int], np.ndarray]  # so many bytes that are pinned already
 
 
 class HostMemory:
     """Blocks that nobody uses, of at most `most` bytes together; the latest are kept. `pin`, if there is
     one, is asked for each that is used again, up to as many bytes; `unpin` before it goes. `small` gives
-    what is too small for a block."""
+    what is too small for a block, and counts."""
 
     def __init__(
         self,
         most: int,
         pin: Pin | None = None,
         unpin: Callable[[int], None] | None = None,
-        small: Small = np.empty,
+        small: Small | None = None,
     ) -> None:
         self.most, self.pinned = most, 0
         self._pin, self._unpin, self._small = pin, unpin, small
@@ -49,6 +49,7 @@ class HostMemory:
         self._free: list[np.ndarray] = []  # the oldest first
         # An array may go at any moment, in any thread, even in the midst of `empty`: no lock is taken then.
         self._back: deque[np.ndarray] = deque()
+        self._little: deque[int] = deque()  # and sizes of small ones that have gone
         self._lock = Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -57,7 +58,7 @@ class HostMemory:
         if not self.most:
             return np.empty(shape, dtype)
         if size < _LARGE:
-            return self._small(shape, dtype)
+            return self._of_few_bytes(shape, dtype, size)
         block = self._taken(size)
         # Behind a memoryview numpy sees no array: all parts of this one refer to it, and not to the block.
         array = np.frombuffer(block.data, dtype, size // dtype.itemsize)
@@ -79,6 +80,17 @@ class HostMemory:
             block = self._free.pop(min(fits, key=self._worse))
             self._pin_again(block)
             return block
+
+    def _of_few_bytes(self, shape: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
+        with self._lock:
+            while self._little:
+                self.pinned -= self._little.popleft()
+            if self._small is None or not size or self.pinned + size > self.most:
+                return np.empty(shape, dtype)
+            self.pinned += size
+        array = self._small(size)
+        weakref.finalize(array, self._little.append, size).atexit = False
+        return array.view(dtype).reshape(shape)  # which refer to it
 
     def _worse(self, n: int) -> tuple[bool, int]:
         """Rather a pinned one, rather a smaller one."""
@@ -122,12 +134,9 @@ def _cuda_unpin(address: int) -> None:
     torch.cuda.cudart().cudaHostUnregister(address)
 
 
-def _cuda_small(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _cuda_small(size: int) -> np.ndarray:
     """From torch's own, which keeps small ones."""
-    flat = torch.empty(
-        max(1, int(np.prod(shape)) * dtype.itemsize), dtype=torch.uint8, pin_memory=True
-    )
-    return flat.numpy()[: int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
 
 
 def machine_memory() -> int:

@@ -47,7 +47,7 @@ def check(folder: Path) -> list[dict[str, Any]]:
     path = tiny.write("LLaDA", folder / "model", shape)
     fields = {"models": [str(path)], "limit": 2, "view": 1, "length": 12, "steps": 6}
     fields |= {"template": "world", "frequencies": None, "studies": by_default()}
-    worker = make(request_of({**DEMO, **fields}).model_dump(mode="json"))
+    worker = make(request_of({**DEMO, **fields}).model_dump(mode="json"), {})
     spec = {"kind": "trace", "model": str(path), "domain": "questions", "start": 0, "stop": 2}
     real = worker(spec, lambda done, of: None)
     pair = Shards(folder).read("trace-mdm")

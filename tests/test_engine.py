@@ -715,6 +715,7 @@ def cluster(machines, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOY_COUNTS", str(folder))
         patch.setenv("TOY_GATES", json.dumps(gates))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *filter(None, sys.path)]))
         machines.add_node(num_cpus=4, num_gpus=3, include_dashboard=False)
     ray = imported()
     ray.init(address=machines.address, log_to_driver=False, configure_logging=False)
@@ -812,7 +813,7 @@ def test_without_a_cluster_a_run_ends_and_says_how_to_go_on(tmp_path, machines, 
     imported().shutdown()
     process = subprocess.Popen(
         [sys.executable, "-c", HEADLESS, tmp_path / "run", machines.address],
-        cwd=HERE,  # where Ray's workers look for the toy
+        cwd=HERE,  # where the program finds the toy; Ray's workers find it by their environment
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -86,10 +86,12 @@ def produced(run):
 
 
 def test_run_json_holds_checksums_of_what_was_read(project):
-    about = json.loads((project / "run" / "run.json").read_text())["about"]
-    assert set(about["data"]) == {"questions.jsonl"} and len(about["data"]["questions.jsonl"]) == 64
-    assert set(about["plugins"]) == {str(project / "mine.py")}
-    assert about["folder"] == str(project)
+    run = json.loads((project / "run" / "run.json").read_text())
+    model = "model ./adapted,direction=bidirectional,shift=1,mask_id=4"
+    files = {"data questions.jsonl", f"plugin {project / 'mine.py'}"}
+    assert run["sources"].keys() == {*files, model, f"settings of {model}"}
+    assert all(len(run["sources"][name]) == 64 for name in files)
+    assert run["about"]["folder"] == str(project)
     assert list(Findings(project / "run").models) == ["ours"]
 
 
@@ -97,7 +99,7 @@ def test_it_is_repeated_from_elsewhere_to_the_same_bytes(project, tmp_path, monk
     """The run's directory was moved, and whoever repeats it stands somewhere else."""
     shutil.copytree(project / "run", tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"was run with --plugin .*mine.py"):
+    with pytest.raises(UsageError, match=r"names plugins.* --plugin .*mine.py"):
         command("study", "--config", "moved/run.json", "--out", "again")
     plugin = ("--plugin", project / "mine.py")
     command("study", "--config", "moved/run.json", "--out", "again", *plugin)

@@ -251,7 +251,7 @@ def test_traced_one_by_one_or_together(checkpoints, data, tmp_path, monkeypatch)
         ticks = []
         spec = {"kind": "trace", "model": request.models[0], "domain": "questions"}
         spec |= {"start": 0, "stop": 4}
-        output = make(request.as_json())(spec, lambda *at, ticks=ticks: ticks.append(at))
+        output = make(request.as_json(), {})(spec, lambda *at, ticks=ticks: ticks.append(at))
         assert ticks and all(done <= of == 4 for done, of in ticks)
         outputs.append(output)
     assert [one.meta.pop("batches", None) for one in outputs] == [None, None, [1, 2]]

@@ -79,7 +79,7 @@ def test_evaluate_and_studies_take_it_by_name(stand_in, tmp_path, command_line):
     assert {line["model"] for line in lines} == {"twin/mdm", "twin/arm"}
     fields = {"studies": ["floating"], "models": ["twin/mdm"], "data": "world:one", "limit": 2}
     made = plan(request_of({**fields, "length": 4, "controls": 0}))
-    output = worker.make(made.request)(made.shards[0].spec, lambda *_: None)
+    output = worker.make(made.request, {})(made.shards[0].spec, lambda *_: None)
     assert output.meta["model"]["name"] == "twin/mdm"
     assert output.meta["model"]["fingerprint"] == fs.load("twin/mdm", check=False).fingerprint
 

@@ -32,7 +32,7 @@ def plan(shards=6, size=2000, mishap=None, at=2, first=0, **request):
     )
 
 
-def make(request):
+def make(request, context):
     folder = Path(os.environ["TOY_COUNTS"])
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -56,7 +56,7 @@ def make(request):
     return work
 
 
-def placed(request):
+def placed(request, context):
     """A worker that says which GPUs it was given, once so many workers have come."""
     folder = Path(os.environ["TOY_COUNTS"])
 
@@ -69,7 +69,7 @@ def placed(request):
     return work
 
 
-def placed_after_a_death(request):
+def placed_after_a_death(request, context):
     """The same of two workers; the one with shard s0 dies at its first try, beside the other."""
     folder = Path(os.environ["TOY_COUNTS"])
 

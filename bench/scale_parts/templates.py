@@ -33,7 +33,7 @@ def write_templates(folder: Path) -> None:
     from floatscope.studies.worker import make
 
     fields = {"limit": 2, "questions": 4, "view": 1, "studies": by_default()}
-    worker = make(request_of({**DEMO, **fields}).model_dump(mode="json"))
+    worker = make(request_of({**DEMO, **fields}).model_dump(mode="json"), {})
     shards = Shards(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for kind in KINDS:

@@ -1,7 +1,6 @@
 """`floatscope study`, `studies`, `demo`: runs over several models, into a directory that can resume."""
 
 import os
-from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,7 +166,7 @@ def study(
     """
     from ..registry import placed
     from ..studies import Request, read_request, request_of
-    from ..studies.provenance import is_run, repeated
+    from ..studies.provenance import is_run, repeated, without_plugins
     from ..studies.study import by_default
 
     # Flags are called as the request's fields are.
@@ -178,25 +177,26 @@ def study(
     folder = Path()
     if config and is_run(fields):
         fields, folder = repeated(fields, config, given)
-        out_dir = out_dir.absolute() if folder != Path() else out_dir
+    elif config:
+        fields = without_plugins(fields, given, config)
     fields |= given
     fields.setdefault("studies", list(by_default()))
     if "models" not in fields:
         raise UsageError("no model", "Name some with --model, or in the --config file.")
     request = request_of(fields, str(config or ""))
-    with chdir(folder):
-        _run(
-            request,
-            out_dir,
-            engine,
-            workers,
-            gpus,
-            address=address,
-            patience=patience,
-            shard_limit=shard_limit,
-            resume=resume,
-            overwrite=overwrite,
-        )
+    _run(
+        request,
+        out_dir,
+        engine,
+        workers,
+        gpus,
+        folder=folder,
+        address=address,
+        patience=patience,
+        shard_limit=shard_limit,
+        resume=resume,
+        overwrite=overwrite,
+    )
 
 
 @app.command()
@@ -236,12 +236,13 @@ def _run_and_report(
     engine: str,
     workers: int | None,
     gpus: float | None,
+    folder: Path = Path(),
     **options: Any,
 ) -> None:
     from ..studies.early import require_models
 
     if not (directory / "manifest.json").exists():
-        require_models(request, elsewhere=engine != "local")
+        require_models(request, elsewhere=engine != "local", folder=folder)
     from ..report.build import described, write_report
     from ..studies.run import run
 
@@ -284,6 +285,7 @@ def _run_and_report(
         summary, findings = run(
             request,
             directory,
+            folder=folder,
             engine=engine,
             workers=count,
             gpus=gpus,

@@ -9,9 +9,10 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Run:
         self.directory = Path(directory)
         self.shards = Shards(self.directory / "shards")
         self.listener: Callable[[Event], None] | None = None
+        self._sources: dict[str, str] | None = None
 
     @property
     def log(self) -> Path:
@@ -63,7 +65,51 @@ class Run:
             return None
 
     def read(self, shard: str, names: tuple[str, ...] | None = None) -> Output:
-        return self.shards.read(shard, names)
+        """Read a shard as the manifest lists it: its file must have the sha256 named there.
+
+        Before a run is finished, the sha256 is that of the shard's sidecar.
+        """
+        output = self.shards.read(shard, names, self._digests.get(shard))
+        if differing := self._differing(output.sources):
+            raise RunError(
+                f"{self.shards.path(shard)} was computed from another {differing} than the run",
+                "Run it again with --resume: damaged shards are redone.",
+            )
+        return output
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        """By shard, the sha256 that the manifest names."""
+        manifest = self.manifest() or {"result": {"shards": []}}
+        return {shard["shard"]: shard["sha256"] for shard in manifest["result"]["shards"]}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Checksums of what the run is computed from, by name, as run.json has them."""
+        if self._sources is None:
+            self._sources = dict((self.asked() or {}).get("sources", {}))
+        return self._sources
+
+    def _differing(self, sources: Mapping[str, str]) -> str | None:
+        """Name the first source that has another checksum than the run's."""
+        return next((n for n, c in sources.items() if self.sources.get(n, c) != c), None)
+
+    def pin(self, sources: Mapping[str, str]) -> None:
+        """Write checksums of sources into run.json when they are first known, and refuse others.
+
+        A run never mixes two models or two data sets.
+        """
+        if name := self._differing(sources):
+            raise RunError(
+                f"{name} has changed since {self.directory} was begun (its checksum was "
+                f"{self.sources[name][:12]}…, is {sources[name][:12]}…)",
+                "Put back what the run was begun with, choose another --out, or begin anew "
+                "(--overwrite).",
+            )
+        if not sources.items() <= self.sources.items():
+            self._sources = dict(sorted({**self.sources, **sources}.items()))
+            run = {**(self.asked() or {}), "sources": self._sources}
+            atomic.write_json(self.directory / "run.json", run)
 
     def events(self) -> Iterator[Event]:
         """The log, without lines that a kill cut short."""
@@ -107,10 +153,12 @@ class Run:
         try:
             there = self.asked()
         except Unreadable as damage:
+            self._sources = {}
             self._require_shards_of(plan, damage)
             there = None
         # Nothing is stored before the first shard, so there is nothing to go on with or to mix.
         if there is None or not self.shards.ids():
+            self._sources = {}
             atomic.write_json(self.directory / "run.json", {**asked, "about": about})
             return
         if not resume:
@@ -119,6 +167,7 @@ class Run:
                 "Go on with it (--resume), choose another --out, or replace it (--overwrite).",
             )
         before = there.pop("about", {})
+        there.pop("sources", None)
         if there != asked:
             # The fingerprint is the last to differ: it says that, but not what.
             differing = [
@@ -193,10 +242,16 @@ class Run:
     def survey(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """Sidecars of the shards that are done; and why others, of which something is there, are not."""
         lying, keys = self.shards.ids(), plan.keys()
-        done, redo = {}, {}
+        done: dict[str, dict[str, Any]] = {}
+        redo: dict[str, str] = {}
+        sources = dict(self.sources)
         for shard in (shard for shard in keys if shard in lying):
             try:
-                done[shard] = self.shards.verify(shard, keys[shard])
+                info = self.shards.verify(shard, keys[shard])
+                for name, checksum in info.get("sources", {}).items():
+                    if sources.setdefault(name, checksum) != checksum:
+                        raise Damaged(f"it was computed from another {name}")
+                done[shard] = info
             except Damaged as error:
                 redo[shard] = str(error)
             except OSError as error:

@@ -5,9 +5,9 @@ engine, the number of workers, the order in which shards end, or how often it wa
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from .local import Spawned, in_process
 from .plan import Plan
 from .progress import Meter, RunProgress
 from .ray_engine import RayCrew
+from .shards import sources_of
 from .watch import PATIENCE, SHARD_LIMIT, Limits
 from .work import revived
 
@@ -51,15 +52,18 @@ def execute(
     resume: bool = True,
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
+    sources: Mapping[str, str] | None = None,
     progress: Callable[[RunProgress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Summary:
     """Run every shard that is not done, then write the manifest; a finished run is left as it is.
 
-    `about` (versions, seeds, model fingerprints) is written to run.json; what must make another run
-    of it belongs in the request. `gpus` and `address` are Ray's: GPUs per worker (None: one where the
-    cluster has any), and a cluster. `devices` is for several local workers: how many GPUs this machine
-    has for them; each worker sees one, in turn.
+    `about` (versions, seeds) is written to run.json; what must make another run of it belongs in the
+    request. `sources` are checksums of what the run is computed from, as far as they are known before
+    it starts; workers report more with each shard, and a run that would mix two is refused.
+    `gpus` and `address` are Ray's: GPUs per worker (None: one where the cluster has any), and a cluster.
+    `devices` is for several local workers: how many GPUs this machine has for them; each worker sees
+    one, in turn.
 
     A worker that is silent for `patience` seconds, or takes `shard_limit` for one shard (None: six
     hours), is replaced and the shard tried again. A single local worker is this process, which nobody
@@ -71,6 +75,10 @@ def execute(
     run.listener = on_event
     with once(), run.claim(plan, resume=resume, overwrite=overwrite, about=about or {}):
         done, redo = run.survey(plan)
+        for info in done.values():
+            run.pin(info.get("sources", {}))
+        run.pin(sources or {})
+        plan = replace(plan, context={**plan.context, "sources": run.sources})
         kept = len(done)
         driver = _Driver(run, plan, done, progress)
         if kept < len(plan.shards):
@@ -192,6 +200,13 @@ class _Driver:
 
     def _store(self, report: Done) -> None:
         if report.shard in self.done:
+            return
+        try:
+            self.run.pin(sources_of(report.data))
+        except RunError as error:
+            self.meter.lose(report.shard)
+            self.run.note("refused", shard=report.shard, why=error.what)
+            self._fail(error)
             return
         try:
             info = self.run.shards.write(report.shard, report.data)

@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from ..children import safe_path
 from . import gpus
 from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports
 from .plan import Plan
@@ -36,7 +37,7 @@ _DYING_SECONDS = (
 
 def in_process(plan: Plan, queue: Queue, listener: Listener) -> Reports:
     """One job after the other, here."""
-    host = WorkerHost(plan.worker, plan.request)
+    host = WorkerHost(plan.worker, plan.request, plan.context)
     while job := queue.take():
         yield host.do(job, partial(listener.begin, job.shard), partial(listener.tick, job.shard))
 
@@ -99,7 +100,8 @@ class _Process:
         self.pipe, self._theirs = context.Pipe()
         self.gpu = gpu
         # A server's children have its surroundings, not those of today.
-        args = (self._theirs, plan.worker, plan.request, limits.beat, gpu, dict(os.environ))
+        task = plan.worker, plan.request, plan.context
+        args = (self._theirs, task, limits.beat, gpu, dict(os.environ))
         self.process = context.Process(target=_serve, args=args, daemon=True)
         self.watch = Watch(limits)
         self.job: Job | None = None
@@ -109,10 +111,12 @@ class _Process:
     def start(self, inbox: "SimpleQueue[tuple[_Process, Any]]") -> None:
         # Ctrl-C reaches every process of a terminal. The child inherits the blocked signal and
         # leaves the interrupt to the driver; the driver gets it as soon as the block is lifted.
-        resource_tracker.ensure_running()  # its own start, at the first process, lifts the block
+        with safe_path():
+            resource_tracker.ensure_running()  # its own start, at the first process, lifts the block
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process.start()
+            with safe_path():
+                self.process.start()
             self._theirs.close()  # so that the pipe ends when the child does
             self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
             self._reader.start()
@@ -181,8 +185,7 @@ def _epitaph(code: int | None) -> str:
 
 def _serve(
     pipe: connection.Connection,
-    worker: str,
-    request: dict[str, Any],
+    task: tuple[str, dict[str, Any], dict[str, Any]],
     beat: float,
     gpu: str | None,
     environ: dict[str, str],
@@ -203,7 +206,7 @@ def _serve(
             pipe.send(message)
 
     threading.Thread(target=_live, args=(send, beat), daemon=True).start()
-    host = WorkerHost(worker, request)
+    host = WorkerHost(*task)
     while True:
         try:
             job = pipe.recv()

@@ -29,14 +29,20 @@ class Output:
     """What a worker makes of one shard: arrays, and JSON beside them.
 
     `meta["left_out"]`, a list, is what the worker left out and why; the manifest collects it.
+    `sources` names everything the output was computed from and gives its checksum ("model pair/mdm",
+    "data q.jsonl"). All shards of a run must agree on them.
     """
 
     arrays: dict[str, np.ndarray]
     meta: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
 
 Worker = Callable[[dict[str, Any], Tick], Output]
 """Called with a shard's spec, as often as there are shards for it."""
+
+WorkerFactory = Callable[[dict[str, Any], dict[str, Any]], Worker]
+"""What a plan's `worker` names: called once per process with the plan's request and context."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +63,18 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """`worker` is "module:function": called once per process with `request`, it returns a Worker.
+    """`worker` is "module:function", a WorkerFactory.
 
     `left_out` is what was dropped while planning, one JSON object each, with the reason.
+    `context` tells workers where to find things (a folder, checksums to expect). It is no part of the
+    question: plans that differ in it have the same fingerprint and the same results.
     """
 
     request: dict[str, Any]
     worker: str
     shards: tuple[Shard, ...]
     left_out: tuple[dict[str, Any], ...] = ()
+    context: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "request", as_json(self.request, "the request"))
@@ -110,7 +119,7 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def resolve(worker: str) -> Callable[[dict[str, Any]], Worker]:
+def resolve(worker: str) -> Any:
     """The function that "module:function" names."""
     module, _, name = worker.partition(":")
     try:

@@ -9,6 +9,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import chdir
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..errors import RunError
@@ -43,10 +45,14 @@ class RayCrew:
         self.limits = limits
 
     def __call__(self, plan: Plan, queue: Queue, listener: Listener) -> Reports:
+        with TemporaryDirectory(prefix="floatscope-ray-", ignore_cleanup_errors=True) as empty:
+            yield from self._in(empty, plan, queue, listener)
+
+    def _in(self, empty: str, plan: Plan, queue: Queue, listener: Listener) -> Reports:
         ray = imported()
         ours = not ray.is_initialized()
         if ours:
-            self._connect(ray)
+            self._connect(ray, empty)
         crew: list[_Actor] = []
         try:
             yield from self._run(ray, plan, queue, listener, crew)
@@ -55,7 +61,12 @@ class RayCrew:
         finally:
             leave(ray, [worker.end for worker in crew] + [ray.shutdown] * ours)
 
-    def _connect(self, ray: Any) -> None:
+    def _connect(self, ray: Any, empty: str) -> None:
+        """Start Ray, or join a cluster.
+
+        Ray puts the directory in which it is started first on its workers' module search path, so
+        it is started in `empty`, a directory without files.
+        """
         options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
         if self.address:
             options["address"] = self.address
@@ -66,7 +77,8 @@ class RayCrew:
         try:
             if self.address:
                 knock(self.address)
-            ray.init(**options)
+            with chdir(empty):
+                ray.init(**options)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise RunError(
                 f"no Ray cluster at {self.address or 'this machine'}: {error}",
@@ -83,14 +95,14 @@ class RayCrew:
         options = {"num_cpus": self.cpus, "num_gpus": gpus, "max_concurrency": 2}
         remote = ray.remote(**options)(_Remote)
         # On this machine a worker finds what the driver finds, as a spawned process would.
-        path = [] if self.address else list(sys.path)
+        path, folder = ([], "") if self.address else (list(filter(None, sys.path)), os.getcwd())
         stillborn, quiet_since = 0, time.monotonic()
         awake, cluster = Awake(self.limits), Cluster(ray)
         while True:
             cluster.check()
             waiting = sum(worker.job is None for worker in crew)
             while len(crew) < self.workers and len(queue) > waiting:
-                crew.append(_Actor(ray, remote, plan, path, self.limits))
+                crew.append(_Actor(ray, remote, plan, path, folder, self.limits))
                 waiting += 1
             for worker in crew:
                 if worker.ready and worker.job is None and (job := queue.take()):
@@ -137,9 +149,13 @@ class RayCrew:
 class _Remote:
     """What lives in the cluster. A second thread answers `come` while a job is done."""
 
-    def __init__(self, worker: str, request: dict[str, Any], path: list[str]) -> None:
-        sys.path.extend(folder for folder in path if folder not in sys.path)
-        self._host = WorkerHost(worker, request)
+    def __init__(
+        self, task: tuple[str, dict[str, Any], dict[str, Any]], path: list[str], folder: str
+    ) -> None:
+        sys.path.extend(entry for entry in path if entry not in sys.path)
+        if folder:
+            os.chdir(folder)
+        self._host = WorkerHost(*task)
         self._come: tuple[str, float, float] | None = None
 
     def ready(self) -> bool:
@@ -159,8 +175,11 @@ class _Remote:
 class _Actor:
     """An actor as the driver sees it: at most one job and one question in flight."""
 
-    def __init__(self, ray: Any, remote: Any, plan: Plan, path: list[str], limits: Limits) -> None:
-        self._ray, self._handle = ray, remote.remote(plan.worker, plan.request, path)
+    def __init__(
+        self, ray: Any, remote: Any, plan: Plan, path: list[str], folder: str, limits: Limits
+    ) -> None:
+        task = plan.worker, plan.request, plan.context
+        self._ray, self._handle = ray, remote.remote(task, path, folder)
         self._starting: Any = self._handle.ready.remote()
         self._doing: Any = None
         self._asked: Any = None

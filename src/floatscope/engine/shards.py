@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import math
+import os
 import zipfile
 import zlib
 from functools import lru_cache
@@ -50,6 +51,8 @@ def encode(shard: str, key: str, output: Output) -> bytes:
         "arrays": {name: [array.dtype.str, list(array.shape)] for name, array in arrays.items()},
         "meta": meta,
     }
+    if output.sources:
+        header["sources"] = as_json(output.sources, f"the sources of shard {shard}")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         text = json.dumps(header, sort_keys=True, allow_nan=False)
@@ -90,11 +93,17 @@ def _header(file: io.BufferedIOBase) -> dict[str, Any]:
     return dict(header)
 
 
+def sources_of(data: bytes) -> dict[str, str]:
+    """Return what an encoded shard was computed from: name → checksum."""
+    return dict(_header(io.BytesIO(data)).get("sources", {}))
+
+
 def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
     """What can be known of a shard without opening it."""
     kept = {name: header[name] for name in ("schema", "shard", "key")}
     left_out = header["meta"].get("left_out", [])
-    return {**kept, "sha256": digest, "bytes": size, "left_out": left_out}
+    sources = {"sources": header["sources"]} if "sources" in header else {}
+    return {**kept, **sources, "sha256": digest, "bytes": size, "left_out": left_out}
 
 
 def _array(entry: bytes) -> np.ndarray:
@@ -122,6 +131,7 @@ class Shards:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._verified: dict[str, tuple[str, tuple[int, ...]]] = {}  # digest and file state
 
     def path(self, shard: str) -> Path:
         return self.folder / f"{shard}.npz"
@@ -156,13 +166,8 @@ class Shards:
         path = self.path(shard)
         if not path.exists():
             raise Damaged("its file is missing")
-        try:
-            info = json.loads(self.sidecar(shard).read_bytes())
-            digest, size = info["sha256"], info["bytes"]
-        except FileNotFoundError:
-            raise Damaged("its sidecar is missing") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Damaged("its sidecar cannot be read") from error
+        info = self._read_sidecar(shard)
+        digest, size = info["sha256"], info["bytes"]
         if path.stat().st_size != size:
             raise Damaged(f"its file has {path.stat().st_size} bytes instead of {size}")
         with path.open("rb") as file:
@@ -181,18 +186,49 @@ class Shards:
             raise Damaged("it answers another request")
         return dict(info)
 
-    def read(self, shard: str, names: tuple[str, ...] | None = None) -> Output:
-        """A shard's arrays (all, or these) and meta; every array's own checksum is tested."""
+    def _read_sidecar(self, shard: str) -> dict[str, Any]:
         try:
-            with zipfile.ZipFile(self.path(shard)) as archive:
+            info = dict(json.loads(self.sidecar(shard).read_bytes()))
+            info["sha256"], info["bytes"]
+        except FileNotFoundError:
+            raise Damaged("its sidecar is missing") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Damaged("its sidecar cannot be read") from error
+        return info
+
+    def read(
+        self, shard: str, names: tuple[str, ...] | None = None, digest: str | None = None
+    ) -> Output:
+        """Read a shard's arrays (all, or these) and meta.
+
+        The file must have the sha256 `digest`; without one, that of its sidecar.
+        """
+        try:
+            digest = digest or self._read_sidecar(shard)["sha256"]
+            with self.path(shard).open("rb") as file, zipfile.ZipFile(file) as archive:
+                self._require_digest(shard, file, digest)
                 header = json.loads(archive.read(_HEADER))
                 arrays = {}
                 for name in header["arrays"] if names is None else names:
                     # Whole, then parsed: zipfile tests a checksum at the end of an entry.
                     arrays[name] = _array(archive.read(f"{name}.npy"))
-        except (OSError, *_UNREADABLE) as error:
+        except (OSError, Damaged, *_UNREADABLE) as error:
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",
                 "Run it again with --resume: damaged shards are redone.",
             ) from error
-        return Output(arrays, header["meta"])
+        return Output(arrays, header["meta"], header.get("sources", {}))
+
+    def _require_digest(self, shard: str, file: io.BufferedIOBase, digest: str) -> None:
+        """Hash the open file, unless it was hashed before and has not changed since."""
+        state = os.fstat(file.fileno())
+        seen = (
+            digest,
+            (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns),
+        )
+        if self._verified.get(shard) == seen:
+            return
+        file.seek(0)
+        if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+            raise Damaged("its file has changed since it was written")
+        self._verified[shard] = seen

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import FloatscopeError, RunError
 from .jobs import Done, Failed, Failure, Job
-from .plan import Output, Tick, Worker, resolve
+from .plan import Output, Tick, Worker, WorkerFactory, resolve
 from .shards import encode
 
 _SECONDS_BETWEEN_TICKS = 0.1
@@ -20,14 +20,15 @@ _SECONDS_BETWEEN_TICKS = 0.1
 class WorkerHost:
     """The one worker object of a process."""
 
-    def __init__(self, worker: str, request: dict[str, Any]) -> None:
-        self._named, self._request = worker, request
+    def __init__(self, worker: str, request: dict[str, Any], context: dict[str, Any]) -> None:
+        self._named, self._request, self._context = worker, request, context
         self._worker: Worker | None = None
 
     def do(self, job: Job, begin: Callable[[], None], tick: Tick) -> Done | Failed:
         try:
             if self._worker is None:
-                self._worker = resolve(self._named)(self._request)
+                make: WorkerFactory = resolve(self._named)
+                self._worker = make(self._request, self._context)
             begin()
             start = time.monotonic()
             output = self._worker(job.spec, spaced(tick))

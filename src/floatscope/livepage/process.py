@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from ..children import safe_path
 from . import worker
 
 _DYING = 10.0  # seconds for a process that was ended
@@ -99,7 +100,8 @@ def in_process(spec: str, options: dict[str, Any]) -> tuple[Connection, Any]:
     ours, theirs = context.Pipe()
     args = (theirs, spec, options, dict(os.environ))
     process = context.Process(target=worker.begin, args=args, daemon=True)
-    process.start()
+    with safe_path():
+        process.start()
     theirs.close()  # so that the pipe ends when the child does
     return ours, process
 

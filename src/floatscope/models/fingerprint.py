@@ -6,9 +6,12 @@ models apart and notices damage; it is no defence against someone who forges wei
 """
 
 import hashlib
+import json
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PretrainedConfig
 
 _CHUNK = 1 << 22
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -33,3 +36,20 @@ def fingerprint(net: nn.Module) -> str:
     for name, tensor in sorted(net.named_parameters()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {_sums(tensor)}\n".encode())
     return digest.hexdigest()
+
+
+def settings_fingerprint(facts: tuple[Any, ...], config: PretrainedConfig, tokenizer: Any) -> str:
+    """64 hexadecimal digits over a model's facts, its config and its tokenizer with its template.
+
+    Paths, versions and the state of the last call (padding, truncation) are left out.
+    """
+    fields = config.to_diff_dict()
+    fields = {k: v for k, v in fields.items() if k not in ("_name_or_path", "transformers_version")}
+    text: Any = None
+    if tokenizer is not None:
+        text = [tokenizer.special_tokens_map, tokenizer.chat_template]
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        state = tokenizer.get_vocab() if backend is None else json.loads(backend.to_str())
+        text.append({k: v for k, v in state.items() if k not in ("padding", "truncation")})
+    whole = json.dumps([facts, fields, text], sort_keys=True, default=str)
+    return hashlib.sha256(whole.encode("utf-8", "backslashreplace")).hexdigest()

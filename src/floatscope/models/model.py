@@ -18,7 +18,7 @@ from ..errors import ModelError, foreign
 from . import parts, seam
 from .devices import devices
 from .family import Direction, Family, Grid
-from .fingerprint import fingerprint
+from .fingerprint import fingerprint, settings_fingerprint
 from .graphs import allowed
 from .visibility import Visibility
 
@@ -87,6 +87,15 @@ class Model:
     def fingerprint(self) -> str:
         """Of the weights as loaded: another dtype is another fingerprint."""
         return fingerprint(self.net)
+
+    @cached_property
+    def settings_fingerprint(self) -> str:
+        """Of what decides results beside the weights: architecture, tokenizer, template, mask."""
+        facts = (
+            *(self.family.name, self.direction, self.grid, self.block),
+            *(self.shift, self.mask_id, self.end_ids, self.chat),
+        )
+        return settings_fingerprint(facts, self.net.config, self.tokenizer)
 
     @cached_property
     def special_ids(self) -> frozenset[int]:

@@ -8,7 +8,7 @@ nothing is loaded, so that what is wrong with it is said before a worker starts.
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,17 @@ class ModelSpec:
         )
 
     @property
+    def label(self) -> str:
+        """What the model is called unless it has a name."""
+        return self.where if self.adapter is None else f"{self.where} + {self.adapter}"
+
+    def located(self, folder: Path) -> "ModelSpec":
+        """Resolve relative paths against `folder`; names of embedded models and hub ids stay."""
+        known = self.where in PAIR or self.where in TWIN
+        where = self.where if known else located(self.where, folder)
+        return replace(self, where=where, adapter=self.adapter and located(self.adapter, folder))
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Keywords of `load`."""
         return {k: v for k, v in vars(self).items() if k != "where" and v is not None}
@@ -148,6 +159,14 @@ def no_such_model(where: object) -> ModelError:
         "Give a directory with config.json and *.safetensors, a .gguf file, a hub id 'owner/name', "
         f"or one of the embedded {', '.join([*PAIR, *TWIN])}.",
     )
+
+
+def located(text: str, folder: Path) -> str:
+    """Resolve a relative path against `folder` if there is such a file; other text is returned as it is."""
+    path = Path(text).expanduser()
+    if path.is_absolute() or folder == Path() or not _exists(str(folder / path)):
+        return text
+    return str(folder / path)
 
 
 def _settings() -> str:

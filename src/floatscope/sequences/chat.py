@@ -15,6 +15,7 @@ import sys
 import threading
 from typing import Any
 
+from ..children import child_environment
 from ..errors import FloatscopeError, ModelError, foreign
 
 _REMEDY = "Correct the template, or use chat=False: Prompt.plain(text, chat=False)."
@@ -72,14 +73,12 @@ def _running() -> subprocess.Popen[bytes]:
     global _child, _owner
     if _child is None or _owner != os.getpid():
         command = [sys.executable, "-m", "floatscope.sequences.chat_process"]
-        # The same packages as here, however this process found them.
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:
             _child = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=env,
+                env=child_environment(),
                 start_new_session=True,  # Ctrl-C is for this process; the child ends with its input
             )
         except OSError as error:

@@ -28,6 +28,8 @@ def read_frequencies(path: str) -> Float[np.ndarray, " v"]:
     """Read once, not at every step."""
     path = str(PAIR) if path == "pair" else path
     try:
+        if not Path(path).is_file():  # a pipe would be waited for, a device read without end
+            raise OSError("no such file")
         return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
     except (OSError, ValueError) as error:
         raise UsageError(

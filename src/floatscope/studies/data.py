@@ -1,8 +1,11 @@
 """The records of a run: read once by whoever does its shards, and before that by whoever starts them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from ..errors import UsageError
+from ..models.spec import located
 from ..tasks.named import is_named, named_records
 from ..tasks.readers import read_records
 from ..tasks.record import Record
@@ -13,17 +16,22 @@ from .setting import Setting
 Read = tuple[tuple[Record, ...], list[str]]  # records, and what could not be read
 
 
-def read_data(request: Request) -> Read:
-    """The records of its file, or those of a task by its name."""
+def read_data(request: Request, folder: Path = Path()) -> Read:
+    """Read the records of a request's file, whose path begins at `folder`, or of its named task."""
     most = [questions_of(setting, request) for setting in settings_of(request).values()]
     wanted = max(request.limit, request.questions + held_out(request), *most)
     if is_named(request.data):
         return named_records(request.data, wanted, request.seed), []
     # Distractors are drawn from all records, so all are read.
+    path = located(request.data, folder)
     read = read_records(
-        request.data, skip_bad=request.skip_bad, split_alternatives=request.split_alternatives
+        path, skip_bad=request.skip_bad, split_alternatives=request.split_alternatives
     )
-    return read.records, [str(bad) for bad in read.bad]
+    if path == request.data:
+        return read.records, [str(bad) for bad in read.bad]
+    # Records name their file as the request does, wherever it was found.
+    records = (replace(r, where=r.where.replace(path, request.data, 1)) for r in read.records)
+    return tuple(records), [str(bad).replace(path, request.data, 1) for bad in read.bad]
 
 
 def too_few(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..decode.presets import all_samplers, sampler_of
 from ..errors import UsageError
 from ..models.registry import require_family
-from ..models.spec import ModelSpec
+from ..models.spec import ModelSpec, located
 from ..registry import load_plugin
 from ..sequences.vocabulary import ModelFacts
 from ..tasks.conditions import Condition, condition_of
@@ -28,22 +28,40 @@ if TYPE_CHECKING:
     from .worker import ShardWorker
 
 
-def require_possible(request: Request, *, elsewhere: bool = False) -> None:
-    """Refuses a run that cannot work. `elsewhere`: its files may be on machines other than this one."""
+def require_possible(
+    request: Request,
+    *,
+    elsewhere: bool = False,
+    folder: Path = Path(),
+) -> None:
+    """Refuse a run that cannot work.
+
+    `elsewhere`: its files may be on machines other than this one; `folder`: where relative paths begin.
+    """
     parts = (request, *request.also)
-    specs = require_models(request, elsewhere=elsewhere)
+    specs = require_models(request, elsewhere=elsewhere, folder=folder)
     for part in parts:
         _something(part)
         _samplers(part)  # torch is imported here
-    here = [p for p in parts if not elsewhere or is_named(p.data) or Path(p.data).exists()]
-    for part, read in [(part, _read(part)) for part in here]:
-        _prompts(part, read, specs)
+    here = [
+        part
+        for part in parts
+        if not elsewhere or is_named(part.data) or Path(located(part.data, folder)).exists()
+    ]
+    for part, read in [(part, _read(part, folder)) for part in here]:
+        _prompts(part, read, specs, folder)
 
 
-def require_models(request: Request, *, elsewhere: bool = False) -> dict[str, ModelSpec]:
+def require_models(
+    request: Request,
+    *,
+    elsewhere: bool = False,
+    folder: Path = Path(),
+) -> dict[str, ModelSpec]:
     """The part of it that takes no time: each model is somewhere, and of a family that is known."""
     parts = (request, *request.also)
-    specs = {text: ModelSpec.parse(text) for part in parts for text in part.models}
+    texts = [text for part in parts for text in part.models]
+    specs = {text: ModelSpec.parse(text).located(folder) for text in texts}
     for spec in specs.values():
         if not elsewhere:
             spec.require_there()
@@ -81,14 +99,14 @@ def _samplers(request: Request) -> None:
                 sampler.check_fields()
 
 
-def _read(request: Request) -> Read:
-    read = read_data(request)
+def _read(request: Request, folder: Path) -> Read:
+    read = read_data(request, folder)
     if (measures_of(request) or request.view) and len(read[0]) < request.limit:
         raise too_few(request, read[0])
     return read
 
 
-def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec]) -> None:
+def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: Path) -> None:
     """Each model can be decoded so, and the longest prompts leave room for what is decoded."""
     from ..models.outline import outlined  # with these come torch and transformers
     from ..tasks.fitting import fitting, longest
@@ -96,7 +114,7 @@ def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec]) -> None:
     from .worker import ShardWorker
 
     outlines = [outlined(specs[text]) for text in request.models]
-    worker = ShardWorker(request, KeptModels(), read)
+    worker = ShardWorker(request, KeptModels(folder), read, folder)
     for outline in outlines:
         if outline is None:
             continue

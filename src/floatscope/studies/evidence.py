@@ -18,7 +18,7 @@ from ..measures.align import by_example
 from ..measures.base import Measure
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
-from ..models.spec import ModelSpec
+from ..models.spec import ModelSpec, located
 from ..stats.intervals import difference, mean, pair
 from ..tasks import cut
 from ..tasks.record import Asks
@@ -88,6 +88,15 @@ class Evidence:
 
     def kind(self, model: str) -> str:
         return "ARM" if self.models[model]["direction"] == "causal" else "MDM"
+
+    @cached_property
+    def _frequencies(self) -> str | None:
+        """The file of token frequencies: here, or where the run was made."""
+        given = self.request.frequencies
+        if given is None or Path(given).exists():
+            return given
+        about = (self.run.asked() or {}).get("about", {})
+        return located(given, Path(str(about.get("folder", ""))))
 
     # Measures
 
@@ -351,7 +360,7 @@ class Evidence:
                     )
         if not decodings or model is None:
             return None
-        measure = DecodingOrder(frequencies=self.request.frequencies)
+        measure = DecodingOrder(frequencies=self._frequencies)
         return measure.of_decodings(decodings, model, ends)
 
     # Traces for the viewer

@@ -1,68 +1,78 @@
-"""What a run read beside its models: data files and plugins, by checksum, and the folder of its paths.
+"""Where a run's relative paths begin, and checksums of the files it reads beside its models.
 
-Models have fingerprints, in every shard. Files are read whole and hashed; nothing is copied. A run is
-repeated from its run.json: the request as it was stored, in the folder where its paths lead somewhere.
+A run is repeated from its run.json: the request as it was stored, with paths that begin in the working
+directory or, if they lead nowhere there, in the folder where the run was made. Files are read whole and
+hashed; nothing is copied. Models have fingerprints, which workers report with every shard.
 """
 
 import hashlib
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import RunError, UsageError
-from ..models.spec import ModelSpec
-from .request import Request, as_stored
+from ..errors import UsageError
+from ..models.spec import ModelSpec, located
+from .request import Request, as_stored, parts_of
 
-DATA, PLUGINS, FOLDER = "data", "plugins", "folder"
+DATA, PLUGIN, FOLDER = "data ", "plugin ", "folder"  # prefixes of sources; a field of `about`
 
 
-def read_by(request: Request) -> dict[str, Any]:
-    """For run.json: sha256 of every data file and plugin file, and where relative paths begin."""
+def file_digests(request: Request, folder: Path) -> dict[str, str]:
+    """Return the sha256 of every data file and plugin file that a request names."""
     parts = (request, *request.also)
-    return {
-        DATA: _digests(part.data for part in parts),
-        PLUGINS: _digests(plugin for part in parts for plugin in part.plugins),
-        FOLDER: os.getcwd(),
-    }
+    plugins = [plugin for part in parts for plugin in part.plugins]
+    return data_digests(parts, folder) | _digests(PLUGIN, plugins, folder)
 
 
-def require_same_data(before: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:
-    """A run goes on with the data it was begun with, or not at all."""
-    for name, digest in before.get(DATA, {}).items():
-        if now[DATA].get(name, digest) != digest:
-            raise RunError(
-                f"{name} has changed since {where} was begun (sha256 was {digest[:12]}…)",
-                "Put the file back, or choose another --out.",
-            )
+def data_digests(parts: Iterable[Request], folder: Path) -> dict[str, str]:
+    """Return the sha256 of every file of records or of token frequencies, by its path."""
+    named = [path for part in parts for path in (part.data, part.frequencies) if path]
+    return _digests(DATA, named, folder)
 
 
 def is_run(fields: Mapping[str, Any]) -> bool:
-    """What was read is a run.json, and not a request somebody wrote."""
+    """Tell a run.json from a request that somebody wrote."""
     return {"schema", "worker", "request", "fingerprint"} <= fields.keys()
+
+
+def without_plugins(
+    fields: Mapping[str, Any], given: Mapping[str, Any], where: Path
+) -> dict[str, Any]:
+    """Return the fields of a file without the plugins that they name, in any of their parts.
+
+    A plugin is Python that runs as the user, and the file may be anybody's: plugins are loaded because
+    the command line names them. Refuse a file that names some where the command line names none.
+    """
+    named = [str(plugin) for part in parts_of(fields) for plugin in part.get("plugins") or ()]
+    if named and not given.get("plugins"):
+        flags = " ".join(f"--plugin {plugin}" for plugin in dict.fromkeys(named))
+        raise UsageError(
+            f"{where} names plugins, which are Python code that runs as you",
+            f"Give them on the command line, if you trust them: {flags}.",
+        )
+    rest, *also = [{k: v for k, v in part.items() if k != "plugins"} for part in parts_of(fields)]
+    return {**rest, "also": also} if also else rest
 
 
 def repeated(
     run: Mapping[str, Any], where: Path, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Path]:
-    """The fields of a run.json, and the folder in which its paths lead somewhere: this one, or its own.
+    """Return the request of a run.json, and the folder in which its paths lead somewhere.
 
     `given` are fields that come before them: data that are not asked for need not be there.
     """
-    fields = as_stored({**run["request"], **given})
-    if run["request"].get("plugins") and not given.get("plugins"):
-        # A plugin is never imported because a file names it: it may be anyone's.
-        plugins = " ".join(f"--plugin {plugin}" for plugin in run["request"]["plugins"])
-        raise UsageError(f"{where} was run with {plugins}", "Say so again, if you trust it.")
-    return fields, folder_of(run.get("about", {}), fields, where)
+    fields = as_stored({**without_plugins(run["request"], given, where), **given})
+    return fields, folder_of(run, fields, where)
 
 
-def folder_of(about: Mapping[str, Any], fields: Mapping[str, Any], where: Path) -> Path:
-    """Where all that a request reads is, unchanged: here, or where the run was made."""
-    used = {part["data"] for part in (fields, *fields.get("also", ()))}
-    told = {path: digest for path, digest in about.get(DATA, {}).items() if path in used}
-    told |= about.get(PLUGINS, {})
-    made_in = Path(str(about.get(FOLDER, ".")))
+def folder_of(run: Mapping[str, Any], fields: Mapping[str, Any], where: Path) -> Path:
+    """Return where everything that a request reads is, unchanged: here, or where the run was made."""
+    used = {part["data"] for part in parts_of(fields)}
+    sources = run.get("sources", {})
+    told = {name.removeprefix(DATA): sources[name] for name in sources if name.startswith(DATA)}
+    told = {path: digest for path, digest in told.items() if path in used}
+    told |= {n.removeprefix(PLUGIN): sources[n] for n in sources if n.startswith(PLUGIN)}
+    made_in = Path(str(run.get("about", {}).get(FOLDER, ".")))
     wanted = [*told, *_models(fields, made_in)]
     missing = [path for path in wanted if not Path(path).expanduser().exists()]
     folder = made_in if missing else Path()
@@ -87,8 +97,7 @@ def _models(fields: Mapping[str, Any], made_in: Path) -> list[str]:
 
     What looks like a name is a path if it was one where the run was made: `adapted` for `./adapted`.
     """
-    parts = (fields, *fields.get("also", ()))
-    specs = [ModelSpec.parse(text) for part in parts for text in part["models"]]
+    specs = [ModelSpec.parse(text) for part in parts_of(fields) for text in part["models"]]
     paths = [spec.where for spec in specs] + [spec.adapter for spec in specs if spec.adapter]
     return [
         path
@@ -97,9 +106,9 @@ def _models(fields: Mapping[str, Any], made_in: Path) -> list[str]:
     ]
 
 
-def _digests(paths: Any) -> dict[str, str]:
-    files = [path for path in dict.fromkeys(paths) if Path(path).expanduser().is_file()]
-    return {path: _digest(Path(path).expanduser()) for path in files}
+def _digests(kind: str, paths: Iterable[str], folder: Path) -> dict[str, str]:
+    found = {path: Path(located(path, folder)).expanduser() for path in dict.fromkeys(paths)}
+    return {kind + path: _digest(file) for path, file in found.items() if file.is_file()}
 
 
 def _digest(path: Path) -> str:

@@ -5,6 +5,7 @@ It is JSON through and through: flags, a YAML or TOML file and run.json hold the
 
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,11 @@ class Request(BaseModel):
         if any(k < 1 for k in value):
             raise ValueError("columns are counted from 1")
         return tuple(sorted(set(value)))
+
+
+def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Return the fields of a request and of each further run in it."""
+    return (fields, *(fields.get("also") or ()))
 
 
 def as_stored(fields: dict[str, Any]) -> dict[str, Any]:

@@ -1,36 +1,42 @@
 """A run from beginning to end: plan, execute, tables. The report is made by whoever asks for it."""
 
-from contextlib import suppress
+import os
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..engine import Run, Summary, execute
-from ..engine.directory import Unreadable
+from ..engine import Summary, execute
 from .early import require_possible
 from .findings import Findings
 from .planning import plan
-from .provenance import read_by, require_same_data
+from .provenance import FOLDER, file_digests
 from .request import Request
 from .results import write_results
 
 _VERSIONS = ("floatscope", "torch", "transformers", "numpy", "xarray")
 
 
-def run(request: Request, out: Path | str, **options: Any) -> tuple[Summary, Findings]:
+def run(
+    request: Request,
+    out: Path | str,
+    *,
+    folder: Path = Path(),
+    **options: Any,
+) -> tuple[Summary, Findings]:
     """Do what is not done yet, then write results/ and summary.json; `options` are `execute`'s.
 
-    What cannot work is an error before anything is written or any worker starts (`early`).
+    The request's relative paths begin in `folder`, by default the working directory. What cannot work
+    is an error before anything is written or any worker starts (`early`).
     """
     if options.get("overwrite") or not (Path(out) / "manifest.json").exists():
-        require_possible(request, elsewhere=options.get("engine", "local") != "local")
+        elsewhere = options.get("engine", "local") != "local"
+        require_possible(request, elsewhere=elsewhere, folder=folder)
     if options.get("engine", "local") == "local" and options.get("workers", 1) > 1:
         options.setdefault("devices", _gpus(request))
-    about = {**{name: version(name) for name in _VERSIONS}, **read_by(request)}
-    with suppress(Unreadable):  # the engine writes a damaged one anew, where the shards allow it
-        there = None if options.get("overwrite") else Run(out).asked()
-        require_same_data((there or {}).get("about", {}), about, Path(out))
-    summary = execute(plan(request), out, about=about, **options)
+    about = {**{name: version(name) for name in _VERSIONS}, FOLDER: os.path.abspath(folder)}
+    work = replace(plan(request), context={FOLDER: "" if folder == Path() else about[FOLDER]})
+    summary = execute(work, out, about=about, sources=file_digests(request, folder), **options)
     findings = Findings(out)
     write_results(findings)
     return summary, findings

@@ -9,7 +9,6 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,20 +51,19 @@ def verify(
     """Compute `sample` shards again, of every kind of work in turn; `seed` chooses which."""
     if sample < 1:
         raise UsageError(f"sample = {sample}", "Verify at least one shard.")
-    findings, models = Findings(Path(directory).absolute()), KeptModels()
+    findings = Findings(Path(directory))
     asked = findings.run.asked() or {}
-    fields = as_stored(asked["request"])
-    folder = folder_of(asked.get("about", {}), fields, Path(directory))
+    folder = folder_of(asked, as_stored(asked["request"]), Path(directory))
+    models = KeptModels(folder)
     parts = (findings, *findings.also)
     workers: dict[int, ShardWorker] = {}
     for shard in _chosen([s for part in parts for s in part.plan.shards], sample, seed):
         if progress:
             progress(shard.id)
         number = int(shard.spec.get("also", 0))
-        with chdir(folder):
-            if number not in workers:
-                workers[number] = ShardWorker(parts[number].request, models)
-            again = workers[number](shard.spec, lambda done, of: None)
+        if number not in workers:
+            workers[number] = ShardWorker(parts[number].request, models, folder=folder)
+        again = workers[number](shard.spec, lambda done, of: None)
         yield _compared(shard, findings.run.read(shard.id), again)
 
 

@@ -1,8 +1,10 @@
 """The worker: one shard in, arrays out. The only file of the studies that runs a model."""
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, replace
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, fields, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,11 +12,12 @@ import torch
 from ..decode import AnySampler, check_fits
 from ..decode.presets import all_samplers, default_name, sampler_of
 from ..engine import Output
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from ..instrument import Model
 from ..interventions import DoesNotFit
 from ..interventions.parse import intervention_of
 from ..measures.base import Measure, keep_for
+from ..models.spec import located
 from ..registry import load_plugin
 from ..sequences.prompt import Encoded, Prompt
 from ..sequences.vocabulary import ModelFacts
@@ -32,6 +35,7 @@ from .data import Read, gold_is_missing, read_data, too_few
 from .experiments.base import Desk, Unusable
 from .kept_models import KeptModels
 from .planning import experiments_of, held_out, measures_of, settings_of
+from .provenance import data_digests
 from .request import Request, as_stored
 from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, Setting
 from .values import Arrays, flatten
@@ -45,36 +49,86 @@ _LET_GO = (
 Tick = Callable[[float, float], None]
 
 
-def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
+def make(
+    request: dict[str, Any], context: dict[str, Any]
+) -> Callable[[dict[str, Any], Tick], Output]:
+    """Make the worker of a run. `context`: the folder at which relative paths begin, and the checksums
+    of sources that the run was begun with."""
     asked = Request(**as_stored(request))
     for plugin in asked.plugins:
         load_plugin(plugin)
-    models = KeptModels()
-    part = cache(lambda number: ShardWorker((asked, *asked.also)[number], models))
-    part(0)  # what is wrong with its data is said before the first shard
-    return lambda spec, tick: part(spec.get("also", 0))(spec, tick)
+    folder = Path(context.get("folder", ""))
+    models = KeptModels(folder)
+    part = cache(lambda number: ShardWorker((asked, *asked.also)[number], models, folder=folder))
+    pinned = Sources(context.get("sources", {}))
+    pinned.require(part(0).sources)  # what is wrong with its data is said before the first shard
+
+    def work(spec: dict[str, Any], tick: Tick) -> Output:
+        worker = part(spec.get("also", 0))
+        pinned.require(worker.sources | worker.model_sources(spec))
+        return worker(spec, tick)
+
+    return work
+
+
+class Sources:
+    """Checksums of what a worker has computed shards from: they may not change between two shards."""
+
+    def __init__(self, pinned: Mapping[str, str]) -> None:
+        self.pinned = dict(pinned)
+
+    def require(self, sources: Mapping[str, str]) -> None:
+        for name, checksum in sources.items():
+            if self.pinned.setdefault(name, checksum) != checksum:
+                raise RunError(
+                    f"{name} has changed since the run was begun",
+                    "Put back what the run was begun with, choose another --out, or begin anew "
+                    "(--overwrite).",
+                )
 
 
 class ShardWorker:
-    """Does the shards of one run. `read`: its data, where they have been read already."""
+    """Does the shards of one run.
 
-    def __init__(self, request: Request, models: KeptModels, read: Read | None = None) -> None:
-        self.request, self.models = request, models
+    `read`: its data, where they have been read already; `folder`: where relative paths begin.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        models: KeptModels,
+        read: Read | None = None,
+        folder: Path = Path(),
+    ) -> None:
+        self.request, self.models, self.folder = request, models, folder
         self.by_domain = {d: measures_of(request, domain=d) for d in (QUESTIONS, PROSE)}
         self.controlled = measures_of(request, controlled=True)
         self.settings = settings_of(request)
         self.experiments = experiments_of(request)
         self._batchings: dict[tuple[str, str, int | None], Batching] = {}
         self._prepared: dict[tuple[str, str, int | None], Any] = {}  # by experiment and model
-        self.records, self.bad = read or read_data(request)
+        before = data_digests([request], folder)
+        self.records, self.bad = read or read_data(request, folder)
+        self.sources = data_digests([request], folder)
+        if before != self.sources:
+            raise RunError(f"{request.data} changed while it was read", "Run it again.")
         self.pool = Pool(self.records)
         self.template = template_of(request.template, request.chat) or default_template(
             self.records
         )
 
-    def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
+    def model(self, spec: dict[str, Any]) -> Model:
         where = self.request.device, self.request.dtype
-        model = self.models.get(spec["model"], *where, spec.get("control"))
+        return self.models.get(spec["model"], *where, spec.get("control"))
+
+    def model_sources(self, spec: dict[str, Any]) -> dict[str, str]:
+        """Name the model of a shard, and give the checksums of its weights and of its settings."""
+        model, control = self.model(spec), spec.get("control")
+        name = f"model {spec['model']}" + ("" if control is None else f", control {control}")
+        return {name: model.fingerprint, f"settings of {name}": model.settings_fingerprint}
+
+    def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
+        model = self.model(spec)
         # The same sums whatever the number of workers: threads change the order of additions.
         if model.device.type == "cpu":
             torch.set_num_threads(self.request.threads)
@@ -84,7 +138,8 @@ class ShardWorker:
         arrays, meta = work(model, spec, tick)
         if spec.get("first"):
             meta["left_out"] += [{"what": "a record", "why": why} for why in self.bad]
-        return Output(arrays, {"model": about(model), **meta})
+        sources = self.sources | self.model_sources(spec)
+        return Output(arrays, {"model": about(model), **meta}, sources)
 
     # Traces
 
@@ -281,7 +336,7 @@ class ShardWorker:
                 arrays[f"{i}/final"] = one.canvas[-1, start:]
         return arrays, {
             "setting": asdict(setting),
-            "sampler": asked.sampler.describe(),
+            "sampler": self._described(asked.sampler),
             "end_ids": list(model.end_ids),
             "rows": asked.scored,
             "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
@@ -339,8 +394,26 @@ class ShardWorker:
         special = all_samplers(request.length, request.steps, request.frequencies)
         if setting and setting.sampler in special:
             chosen = special[setting.sampler]
-            return replace(chosen, seed=request.seed, stop_at_eos=setting.early_stop)
-        return sampler_of(name, common | {"steps": request.steps})
+            chosen = replace(chosen, seed=request.seed, stop_at_eos=setting.early_stop)
+        else:
+            chosen = sampler_of(name, common | {"steps": request.steps})
+        return self._located(chosen)
+
+    def _located(self, sampler: AnySampler) -> AnySampler:
+        """Find the files that a sampler reads (token frequencies) in the run's folder."""
+        given = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
+        paths = {k: located(str(v), self.folder) for k, v in given.items() if _is_text(v)}
+        moved: dict[str, Any] = {k: path for k, path in paths.items() if path != str(given[k])}
+        return replace(sampler, **moved) if moved else sampler
+
+    def _described(self, sampler: AnySampler) -> str:
+        """Describe a sampler with paths as the request has them."""
+        text = sampler.describe()
+        return text if self.folder == Path() else text.replace(f"{self.folder}{os.sep}", "")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str | Path) and str(value) != ""
 
 
 def about(model: Model) -> dict[str, Any]:

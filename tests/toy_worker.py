@@ -4,7 +4,8 @@ Where the counts lie is in the environment, for it must not be part of the reque
 to `$TOY_COUNTS/<seed>` when a shard is begun. `$TOY_GATES` says which shards then wait until a file
 is there: {"3": "go"} holds shard 3 until `$TOY_COUNTS/go` is; {"2": "3"}, shard 2 until 3 is begun. A
 mishap happens once, and leaves a file that says it did, unless it is called "… always". As a program:
-run a plan into a directory, for others to kill.
+run a plan into a directory, for others to kill. `$TOY_WEIGHTS` is the checksum of what the output is
+computed from, where it is set.
 """
 
 import json
@@ -51,7 +52,10 @@ def make(request, context):
         if seed == 1:
             meta["left_out"] = [{"example": 7, "why": "too long"}]
         words = np.array(["a", f"<{seed}>"])
-        return Output({"values": values, "turned": values.reshape(-1, 10).T, "words": words}, meta)
+        weights = os.environ.get("TOY_WEIGHTS")
+        sources = {} if weights is None else {"model toy": weights}
+        arrays = {"values": values, "turned": values.reshape(-1, 10).T, "words": words}
+        return Output(arrays, meta, sources)
 
     return work
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..models.spec import ModelSpec, located
-from .request import Request, as_stored, parts_of
+from .request import Request, as_stored, parts_of, request_of
 
 DATA, PLUGIN, FOLDER = "data ", "plugin ", "folder"  # prefixes of sources; a field of `about`
 
@@ -62,18 +62,18 @@ def repeated(
     `given` are fields that come before them: data that are not asked for need not be there.
     """
     fields = as_stored({**without_plugins(run["request"], given, where), **given})
-    return fields, folder_of(run, fields, where)
+    return fields, folder_of(run, request_of(fields, str(where)), where)
 
 
-def folder_of(run: Mapping[str, Any], fields: Mapping[str, Any], where: Path) -> Path:
+def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
     """Return where everything that a request reads is, unchanged: here, or where the run was made."""
-    used = {part["data"] for part in parts_of(fields)}
+    used = {part.data for part in (request, *request.also)}
     sources = run.get("sources", {})
     told = {name.removeprefix(DATA): sources[name] for name in sources if name.startswith(DATA)}
     told = {path: digest for path, digest in told.items() if path in used}
     told |= {n.removeprefix(PLUGIN): sources[n] for n in sources if n.startswith(PLUGIN)}
     made_in = Path(str(run.get("about", {}).get(FOLDER, ".")))
-    wanted = [*told, *_models(fields, made_in)]
+    wanted = [*told, *_models(request, made_in)]
     missing = [path for path in wanted if not Path(path).expanduser().exists()]
     folder = made_in if missing else Path()
     if missing and not all((folder / Path(path).expanduser()).exists() for path in wanted):
@@ -92,12 +92,13 @@ def folder_of(run: Mapping[str, Any], fields: Mapping[str, Any], where: Path) ->
     return folder
 
 
-def _models(fields: Mapping[str, Any], made_in: Path) -> list[str]:
+def _models(request: Request, made_in: Path) -> list[str]:
     """Paths of models and adapters; names of embedded models and hub ids are none.
 
     What looks like a name is a path if it was one where the run was made: `adapted` for `./adapted`.
     """
-    specs = [ModelSpec.parse(text) for part in parts_of(fields) for text in part["models"]]
+    parts = (request, *request.also)
+    specs = [ModelSpec.parse(text) for part in parts for text in part.models]
     paths = [spec.where for spec in specs] + [spec.adapter for spec in specs if spec.adapter]
     return [
         path

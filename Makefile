@@ -4,7 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Bytecode is made of what is imported, when it is: of all that is installed, it would take a minute.
 PIP    := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
-# Packages by version and checksum (requirements/lock.py writes the files).
+# This version has a CPU build; a looser request would pull gigabytes of CUDA libraries onto machines
+# without a GPU.
+TORCH  := torch==2.13.0
+# All other packages by version and checksum (requirements/lock.py writes the files).
 LOCKED := $(PIP) --no-deps --require-hashes
 # Then the package itself, with what the lock files lack: CUDA's libraries for a build of torch that
 # needs them, or what a later Python needs. Where nothing is missing, nothing is installed.
@@ -19,6 +22,7 @@ help: ## what there is
 $(VENV)/.base: pyproject.toml requirements/base.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "floatscope needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) --no-deps $(TORCH)
 	$(LOCKED) -r requirements/base.lock
 	$(OWN) -e '.[gguf]'
 	@touch $@

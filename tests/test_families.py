@@ -25,7 +25,8 @@ SAMPLER = fs.Confidence(length=6, steps=3)
 # Models that decode in blocks, of 4 here; LLaDA 2's are 32, and shorter ones are asked for.
 BLOCK = 4
 SAID = {
-    **dict.fromkeys(("SDAR", "SDAR-MoE"), {"block": BLOCK}),
+    "SDAR": {"block": BLOCK},
+    "SDAR-MoE": {"block": BLOCK},
     "LLaDA2": {"direction": "block-causal", "block": BLOCK},
 }
 FROM_START = ("SDAR", "SDAR-MoE", "LLaDA2", "Fast-dLLM")

@@ -98,8 +98,11 @@ def varint(value):
     return bytes([byte | 128]) + varint(rest) if rest else bytes([byte])
 
 
-def spiece(pieces=PIECES, *, kind=1, unknown=1, characters=struct.pack("<I", 1024) + bytes(1024)):
-    """A SentencePiece model, whose normaliser changes nothing."""
+NORMALISER = struct.pack("<I", 1024) + bytes(1024)  # that changes nothing
+
+
+def spiece(pieces=PIECES, *, kind=1, unknown=1, characters=NORMALISER):
+    """A SentencePiece model."""
     content = b""
     for place, (text, sort) in enumerate(pieces):
         one = bytes_of(1, text.encode()) + bytes_of(2, -float(place)) + bytes_of(3, sort)

@@ -113,7 +113,9 @@ def trace(
     mask_id: Annotated[int | None, typer.Option(help="Where a checkpoint does not say.")] = None,
     override_mask: Annotated[
         bool | None,
-        typer.Option("--override-mask", help="Take --mask-id although the checkpoint says another."),
+        typer.Option(
+            "--override-mask", help="Take --mask-id although the checkpoint says another."
+        ),
     ] = None,
     weights: Weights = "trained",
     check: Annotated[bool, typer.Option(help="Self-check the model after loading.")] = True,

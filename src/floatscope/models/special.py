@@ -45,16 +45,15 @@ def mask_id(
                 "Leave mask_id out; or say that this is meant: 'DIR,mask_id=4,override_mask=true', "
                 "load(..., mask_id=4, override_mask=True).",
             )
-        return int(given)
-    if len(set(named.values())) > 1:
+        return given
+    first, *others = named.values() or [_published_mask(family, config, tokenizer)]
+    if others and others[0] != first:
         raise ModelError(
-            "two mask ids: config.json says {}, the tokenizer {}".format(*named.values()),
+            f"two mask ids: config.json says {first!r:.40}, the tokenizer {others[0]}",
             "Say which one is right: load(..., mask_id=...).",
         )
-    found = next(iter(named.values()), None)
-    found = _published_mask(family, config, tokenizer) if found is None else found
-    _require_in_vocabulary(found, config, family)
-    return int(found)
+    _require_in_vocabulary(first, config, family)
+    return first
 
 
 def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from ..errors import ModelError
 _WORDS, _PIECES = "vocab.txt", "spiece.model"
 # What else may lie beside them; of a setting in two files the last counts.
 SETTINGS = ("special_tokens_map.json", "tokenizer_config.json", "added_tokens.json")
-_LIMIT = 20_000_000  # bytes; ALBERT's has 760 thousand, a vocabulary of 250 thousand pieces 5 million
+_LIMIT = (
+    20_000_000  # bytes; ALBERT's has 760 thousand, a vocabulary of 250 thousand pieces 5 million
+)
 _COPY = "Copy it again, or pass tokenizer=... to load."
 _TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _TAKEN = {
@@ -57,7 +59,9 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     for token, number in sorted(added.items(), key=lambda item: item[1]):
         tokens.setdefault(token, number)
         tokenizer.add_tokens([token])
-    wrong = [t for t in (*tokenizer.all_special_tokens, *added) if _id(tokenizer, t) != tokens.get(t)]
+    wrong = [
+        t for t in (*tokenizer.all_special_tokens, *added) if _id(tokenizer, t) != tokens.get(t)
+    ]
     if wrong:  # transformers gives a token that is not there a new id, which the network never saw
         raise ModelError(
             f"{file} does not hold {', '.join(wrong[:5])}, which its tokenizer names",

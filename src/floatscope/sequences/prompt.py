@@ -183,9 +183,7 @@ def _require_text(part: Part) -> None:
         ) from error
 
 
-def _in_template(
-    model: Vocabulary, parts: tuple[Part, ...]
-) -> tuple[str, tuple[Part, ...], str]:
+def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...], str]:
     """Return the text before a user's message, the message as the template shows it, and the text after."""
     message = {"role": "user", "content": _EDGE + _SENTINEL + _EDGE}
     chat = rendered(model.tokenizer, [message], model.name, **model.template_arguments)
@@ -204,9 +202,7 @@ def _in_template(
     return before.removesuffix(_EDGE), parts, after.removeprefix(_EDGE)
 
 
-def _trimmed(
-    parts: tuple[Part, ...], end: int, strip: Callable[[str], str]
-) -> tuple[Part, ...]:
+def _trimmed(parts: tuple[Part, ...], end: int, strip: Callable[[str], str]) -> tuple[Part, ...]:
     """Strip white space at one end of the joined text, which holds more than that."""
     kept = list(parts)
     while not strip(kept[end].text):

@@ -4,13 +4,13 @@ import re
 import warnings
 from typing import Any
 
-from ..errors import ModelError
+from ..errors import ModelError, foreign
 from ..sequences.chat import rendered
 from .family import Direction, Family
 
 MASK_NAMES = ("<|mdm_mask|>", "<|mask|>", "<mask>", "[MASK]", "|<MASK>|", "<|MASK|>")
 END_NAMES = ("<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<eos>", "</s>")
-_MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>")  # as special tokens of chats are written: <|eot_id|>
+_MARKER = re.compile(r"<\|[\w.:/-]{1,60}\|>")  # as special tokens of chats are written: <|eot_id|>
 _MARKERS = 100  # of a template are looked at
 
 
@@ -119,7 +119,8 @@ def chat_template_fits(name: str, tokenizer: Any, arguments: dict[str, Any]) -> 
     if not template:
         return False
     markers = dict.fromkeys(_MARKER.findall(str(template)))
-    split = [marker for marker in list(markers)[:_MARKERS] if not _is_token(tokenizer, marker)]
+    with foreign(ModelError, f"the tokenizer of {name} fails", "Copy its files again."):
+        split = [marker for marker in list(markers)[:_MARKERS] if not _is_token(tokenizer, marker)]
     if split:
         try:  # one in a branch for tools says nothing
             text = rendered(tokenizer, [{"role": "user", "content": "a"}], name, **arguments)

@@ -64,7 +64,7 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     ]
     if wrong:  # transformers gives a token that is not there a new id, which the network never saw
         raise ModelError(
-            f"{file} does not hold {', '.join(wrong[:5])}, which its tokenizer names",
+            f"{file} does not hold {', '.join(f'{t:.40}' for t in wrong[:5])}, which its tokenizer names",
             "Name the tokens that it has in special_tokens_map.json, or pass tokenizer=... to load.",
         )
     return tokenizer

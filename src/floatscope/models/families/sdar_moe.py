@@ -18,4 +18,5 @@ SDAR_MOE = replace(
     network=Qwen3MoeForCausalLM,
     examples="SDAR-30B-A3B-Chat",
     experts=True,
+    tested="its arithmetic in float64, and transformers' own class",
 )

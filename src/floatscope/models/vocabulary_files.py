@@ -5,6 +5,7 @@ unigram kind. transformers' own classes tokenise. For the second kind of file tr
 sentencepiece; here the few fields that count are read from the file itself.
 """
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ _LIMIT = (
     20_000_000  # bytes; ALBERT's has 760 thousand, a vocabulary of 250 thousand pieces 5 million
 )
 _COPY = "Copy it again, or pass tokenizer=... to load."
+_CAPITAL = re.compile("[A-Z]")
 _TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _TAKEN = {
     "BertTokenizer": ("do_lower_case", "tokenize_chinese_chars", "strip_accents"),
@@ -44,7 +46,7 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     if kind == "BertTokenizer" and file.name == _WORDS:
         vocab = _words(file)
         if "do_lower_case" not in said:  # a vocabulary with capitals is for text that has them
-            more["do_lower_case"] = not any(t != t.lower() for t in vocab if t[:1] != "[")
+            more["do_lower_case"] = not any(_CAPITAL.search(t) for t in vocab if t[:1] != "[")
         tokenizer, tokens = transformers.BertTokenizer(vocab=vocab, **more), dict(vocab)
     elif kind == "AlbertTokenizer" and file.name == _PIECES:
         tokenizer, tokens = _albert(file, more)

@@ -400,6 +400,7 @@ FORWARDS = {
     "RND1": rnd1,
     "LLaDA2": llada2,
     "SDAR": qwen3,
+    "SDAR-MoE": rnd1,
     "Fast-dLLM": llama,
     "Nemotron": nemotron,
     "A2D-Qwen3": qwen3,

@@ -24,8 +24,12 @@ ENCODERS = ("BERT", "RoBERTa", "ALBERT", "DistilBERT", "ModernBERT")
 SAMPLER = fs.Confidence(length=6, steps=3)
 # Models that decode in blocks, of 4 here; LLaDA 2's are 32, and shorter ones are asked for.
 BLOCK = 4
-SAID = {"SDAR": {"block": BLOCK}, "LLaDA2": {"direction": "block-causal", "block": BLOCK}}
-FROM_START = ("SDAR", "LLaDA2", "Fast-dLLM")
+SAID = {
+    "SDAR": {"block": BLOCK},
+    "SDAR-MoE": {"block": BLOCK},
+    "LLaDA2": {"direction": "block-causal", "block": BLOCK},
+}
+FROM_START = ("SDAR", "SDAR-MoE", "LLaDA2", "Fast-dLLM")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +105,7 @@ def test_every_statistic_equals_the_materialised_one(written, loaded, family):
         before = done
 
 
-@pytest.mark.parametrize("family", ["LLaDA2", "SDAR", "Fast-dLLM", "Nemotron"])
+@pytest.mark.parametrize("family", ["LLaDA2", "SDAR", "SDAR-MoE", "Fast-dLLM", "Nemotron"])
 def test_cached_blocks_give_what_uncached_ones_give(loaded, family):
     """Tokens and every statistic, alone and in a padded batch."""
     model, sampler = loaded[family], fs.Confidence(length=10)

@@ -12,7 +12,7 @@ from floatscope.models.spec import ModelSpec
 from floatscope.studies import Findings, request_of
 from floatscope.studies.request import as_stored
 
-LONG = "ours=./dir,adapter=DIR2,family=Llama,direction=bidirectional,shift=1,mask_id=4"
+LONG = "ours=./dir,adapter=DIR2,family=Llama,direction=bidirectional,shift=1,mask_id=4,override_mask=true"
 
 
 def test_a_text_and_a_table_say_the_same():
@@ -25,6 +25,7 @@ def test_a_text_and_a_table_say_the_same():
         "direction": "bidirectional",
         "shift": 1,
         "mask_id": 4,
+        "override_mask": True,
     }
     assert spec == ModelSpec.of(table) == ModelSpec(**table) == ModelSpec.of(spec)
     assert spec.text == LONG and ModelSpec.parse(spec.text) == spec
@@ -73,12 +74,12 @@ def test_what_is_wrong_is_named(given, says):
 
 def test_load_takes_the_text_and_an_argument_wins(checkpoints):
     where = checkpoints["Llama"]
-    text = f"ours={where},direction=bidirectional,shift=1,mask_id=4"
+    text = f"ours={where},direction=bidirectional,shift=1,mask_id=259"
     model = fs.load(text)
-    assert (model.name, model.shift, model.mask_id) == ("ours", 1, 4) and model.is_diffusion
-    by_hand = fs.load(where, name="ours", direction="bidirectional", shift=1, mask_id=4)
+    assert (model.name, model.shift, model.mask_id) == ("ours", 1, 259) and model.is_diffusion
+    by_hand = fs.load(where, name="ours", direction="bidirectional", shift=1, mask_id=259)
     assert model.fingerprint == by_hand.fingerprint and by_hand.name == "ours"
-    assert fs.load(text, mask_id=5, name="mine").mask_id == 5
+    assert fs.load(text, mask_id=5, override_mask=True, name="mine").mask_id == 5
     assert fs.load(ModelSpec.parse(text)).name == "ours"
     assert fs.load(fs.load(where).net, name="given").name == "given"
     with pytest.raises(UsageError, match="none of"):
@@ -110,7 +111,7 @@ where = "{adapted}"
 family = "Llama"
 direction = "bidirectional"
 shift = 1
-mask_id = 4
+mask_id = 259
 [[models]]
 where = "{adapted}"
 name = "before"
@@ -132,7 +133,7 @@ def test_its_name_stands_everywhere_and_its_path_nowhere(walked):
     page = (folder / "run" / "report.html").read_text()
     assert ">ours<" in page
     stored = json.loads((folder / "run" / "run.json").read_text())["request"]["models"]
-    assert stored[0] == (f"ours={adapted},family=Llama,direction=bidirectional,shift=1,mask_id=4")
+    assert stored[0] == f"ours={adapted},family=Llama,direction=bidirectional,shift=1,mask_id=259"
 
 
 def test_flags_say_what_the_table_says(walked):
@@ -140,7 +141,7 @@ def test_flags_say_what_the_table_says(walked):
     request = Findings(folder / "run").request
     again = request_of({**as_stored(request.as_json()), "models": list(request.models)})
     assert again == request
-    text = f"ours={adapted},family=Llama,direction=bidirectional,shift=1,mask_id=4"
+    text = f"ours={adapted},family=Llama,direction=bidirectional,shift=1,mask_id=259"
     asked = CliRunner().invoke(
         app, f"evaluate --model {text} --data world:one --limit 2 --length 4".split()
     )
@@ -149,7 +150,7 @@ def test_flags_say_what_the_table_says(walked):
 
 def test_floatscope_json_names_it_too(walked):
     folder, adapted = walked
-    said = {"name": "stated", "direction": "bidirectional", "shift": 1, "mask_id": 4}
+    said = {"name": "stated", "direction": "bidirectional", "shift": 1, "mask_id": 259}
     (adapted / "floatscope.json").write_text(json.dumps(said))
     fields = {
         "studies": ["floating"],

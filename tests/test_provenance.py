@@ -67,7 +67,7 @@ def project(checkpoints, tmp_path_factory, forgotten):
         command(
             *"study floating asked --plugin mine.py --data questions.jsonl --limit 2".split(),
             *"--questions 2 --length 4 --steps 2 --controls 0 --out run --model".split(),
-            "./adapted,direction=bidirectional,shift=1,mask_id=4",
+            "./adapted,direction=bidirectional,shift=1,mask_id=259",
         )
     return folder
 
@@ -159,7 +159,7 @@ def test_a_model_that_was_named_without_a_path_is_found_where_the_run_was_made(
     there, tmp_path, monkeypatch
 ):
     run = json.loads((there / "run" / "run.json").read_text())
-    run["request"]["models"] = ["adapted,direction=bidirectional,shift=1,mask_id=4"]
+    run["request"]["models"] = ["adapted,direction=bidirectional,shift=1,mask_id=259"]
     fields, folder = repeated(run, there / "run.json", {"plugins": [str(there / "mine.py")]})
     assert folder == Path()  # here
     monkeypatch.chdir(tmp_path)
@@ -170,7 +170,7 @@ def test_a_model_that_was_named_without_a_path_is_found_where_the_run_was_made(
 def test_an_absolute_path_that_is_gone_can_be_a_link(there, tmp_path):
     gone = tmp_path / "gone" / "adapted"
     run = json.loads((there / "run" / "run.json").read_text())
-    run["request"]["models"] = [f"{gone},direction=bidirectional,shift=1,mask_id=4"]
+    run["request"]["models"] = [f"{gone},direction=bidirectional,shift=1,mask_id=259"]
     given = {"plugins": [str(there / "mine.py")]}
     with pytest.raises(
         UsageError, match=r"adapted, which the run read, is not here.*a link will do"

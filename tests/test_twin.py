@@ -144,7 +144,7 @@ def test_what_a_checkpoint_does_not_say(checkpoints, tmp_path):
         "mask_id": 250,
         "name": "a derived one",
     }
-    (path / "floatscope.json").write_text(json.dumps(said))
+    (path / "floatscope.json").write_text(json.dumps(said | {"override_mask": True}))
     model = fs.load(path)
     assert (str(model.direction), model.block, model.shift, model.mask_id, model.name) == tuple(
         said.values()
@@ -165,9 +165,11 @@ def test_what_a_checkpoint_does_not_say(checkpoints, tmp_path):
 def test_an_adapters_word_is_over_its_bases(checkpoints, llama, tmp_path):
     base, adapter = tiny.write("Llama", tmp_path / "a"), handmade(llama, tmp_path / "b")
     (base / "floatscope.json").write_text(
-        '{"shift": 0, "mask_id": 7, "direction": "bidirectional"}'
+        '{"shift": 0, "mask_id": 7, "direction": "bidirectional", "override_mask": true}'
     )
-    (adapter / "floatscope.json").write_text('{"mask_id": 8, "name": "both"}')
+    (adapter / "floatscope.json").write_text(
+        '{"mask_id": 8, "name": "both", "override_mask": true}'
+    )
     model = fs.load(base, adapter=adapter)
     assert (model.shift, model.mask_id, model.name) == (0, 8, "both")
 

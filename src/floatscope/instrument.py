@@ -293,6 +293,7 @@ def load(
     block: int | None = None,
     shift: int | None = None,
     mask_id: int | None = None,
+    override_mask: bool | None = None,
     grid: str | None = None,
     revision: str | None = None,
     weights: str = "trained",
@@ -314,6 +315,7 @@ def load(
         family: read the weights as this family's, whatever config.json calls them.
         direction, block, grid, shift, mask_id: what a checkpoint does not say, or what a derived model is
             used as. `grid`: blocks begin at position 0 ("start") or at the answer ("padded").
+        override_mask: take `mask_id` although the checkpoint names another mask token.
         revision: of a hub id.
         weights: "permuted" moves every weight matrix's entries to other places, an untrained control:
             the same architecture and norms, and nothing that was learnt. A loaded network is copied.

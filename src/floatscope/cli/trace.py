@@ -12,7 +12,7 @@ from .app import Plugins, Weights, app, err, out, progress_bar
 # Flags that are called as what they are handed to calls them.
 _LOADING = (
     *("adapter", "device", "dtype", "family", "direction", "block", "grid", "shift", "mask_id"),
-    *("weights", "seed", "check"),
+    *("override_mask", "weights", "seed", "check"),
 )
 _SAMPLING = ("length", "steps", "block_length", "temperature", "cfg", "seed")
 
@@ -111,6 +111,12 @@ def trace(
         int | None, typer.Option(help="Position i is predicted by row i − shift.")
     ] = None,
     mask_id: Annotated[int | None, typer.Option(help="Where a checkpoint does not say.")] = None,
+    override_mask: Annotated[
+        bool | None,
+        typer.Option(
+            "--override-mask", help="Take --mask-id although the checkpoint says another."
+        ),
+    ] = None,
     weights: Weights = "trained",
     check: Annotated[bool, typer.Option(help="Self-check the model after loading.")] = True,
     plugin: Plugins = None,

@@ -79,12 +79,19 @@ class TextLM(TemplateLM):
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
         self._check_chat()
-        text = rendered(self.tokenizer, chat_history, self.model.name, answer=add_generation_prompt)
+        arguments = self.model.template_arguments
+        text = rendered(
+            self.tokenizer,
+            chat_history,
+            self.model.name,
+            answer=add_generation_prompt,
+            **arguments,
+        )
         self._rendered.add(text)
         return text
 
     def _check_chat(self) -> None:
-        if not self.model.chat:
+        if not getattr(self.tokenizer, "chat_template", None):
             raise UsageError(
                 f"{self.model.name} has no chat template", "Leave out --apply_chat_template."
             )
@@ -99,6 +106,6 @@ class TextLM(TemplateLM):
         if not self.model.chat:
             return ""
         turn = [{"role": "user", "content": "a"}]
-        text = rendered(self.tokenizer, turn, self.model.name)
+        text = rendered(self.tokenizer, turn, self.model.name, **self.model.template_arguments)
         names = [self.tokenizer.decode([i]) for i in self.model.special_ids]
         return max((name for name in names if name and text.startswith(name)), key=len, default="")

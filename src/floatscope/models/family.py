@@ -38,6 +38,7 @@ class Family:
     mask_id: int | None = (
         None  # the published checkpoints' id, used when config and tokenizer are silent
     )
+    mask_vocab: tuple[int, ...] = ()  # sizes of the vocabularies with that mask id; (): any
     translate: Callable[[dict[str, Any]], dict[str, Any]] = (
         dict  # config.json → the network's config
     )
@@ -46,6 +47,9 @@ class Family:
     )  # checkpoint key pattern → network key
     fp32_rope: bool = False  # the reference code rotates in float32 whatever the dtype
     tokenizer: str | None = None  # a transformers class, where no tokenizer.json is published
+    template_arguments: dict[str, Any] = field(
+        default_factory=dict
+    )  # what its published code hands to the chat template
     examples: str = ""  # checkpoints a person may have heard of
     unused: tuple[str, ...] = ()  # patterns of tensors it may bring for another head than ours
     context: Callable[[Any], int] = (
@@ -83,6 +87,8 @@ class Family:
         # A checkpoint says what its network is. How transformers works, from remote code and a foreign
         # model_type to the methods of its config, is none of its business.
         fields = {k: v for k, v in self.translate(raw).items() if not _is_transformers_own(k)}
+        # Where config.json is silent, a class's own ids belong to another vocabulary.
+        fields = {"bos_token_id": None, "eos_token_id": None, **fields}
         config: PretrainedConfig = self.network.config_class(**fields)
         return config
 

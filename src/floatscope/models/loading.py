@@ -36,6 +36,7 @@ def load(
     block: int | None = None,
     shift: int | None = None,
     mask_id: int | None = None,
+    override_mask: bool | None = None,
     grid: str | None = None,
     revision: str | None = None,
     weights: str = permuted.TRAINED,
@@ -43,7 +44,7 @@ def load(
 ) -> M:
     """Load `where` as a model of class `into`; see `floatscope.load` for the arguments."""
     permuted.require_known(weights, seed)
-    asked = Stated(name, family, direction, block, shift, mask_id, grid)
+    asked = Stated(name, family, direction, block, shift, mask_id, override_mask, grid)
     if isinstance(where, PreTrainedModel):
         if adapter is not None or dtype != "auto" or device is not None or revision is not None:
             raise ModelError(
@@ -84,7 +85,8 @@ def load(
             model.net.to(device)
         if weights == permuted.PERMUTED:
             permuted.permute(model.net, seed)
-        if opened.kind.fp32_rope and wanted is not torch.float32:
+        full = getattr(model.net.config, "rope_full_precision", True)
+        if opened.kind.fp32_rope and full and wanted is not torch.float32:
             model.net.set_attn_implementation(seam.NAME)
             seam.fp32_rope(model.net)
     if weights == permuted.PERMUTED:

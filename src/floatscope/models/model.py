@@ -34,7 +34,7 @@ class Model:
     shift: int  # the row that predicts position i is i − shift
     mask_id: int | None
     end_ids: tuple[int, ...]
-    chat: bool = False  # the tokenizer brings a chat template
+    chat: bool = False  # prompts go into the tokenizer's chat template
     grid: Grid = Grid.START  # where its blocks begin
     edits: list[Any] = field(default_factory=list)  # interventions in force, outermost first
     graphs: bool = field(default_factory=allowed)  # on CUDA: record a forward once, and replay it
@@ -106,6 +106,11 @@ class Model:
             ids.update(self.tokenizer.all_special_ids)
             ids.update(i for i, t in self.tokenizer.added_tokens_decoder.items() if t.special)
         return frozenset(ids)
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """What the chat template is given beside the messages."""
+        return self.family.template_arguments
 
     @property
     def is_diffusion(self) -> bool:

@@ -34,6 +34,7 @@ class Outline:
     vocab_size: int
     context: int
     special_ids: frozenset[int]
+    template_arguments: dict[str, Any]
 
     @property
     def is_diffusion(self) -> bool:
@@ -67,6 +68,7 @@ def outlined(spec: ModelSpec) -> Outline | None:
         vocab_size=int(config.vocab_size),
         context=kind.context(config),
         special_ids=frozenset(ids | set(getattr(tokenizer, "all_special_ids", ()))),
+        template_arguments=kind.template_arguments,
     )
 
 
@@ -87,9 +89,11 @@ def settled(
         "block": block,
         "grid": _grid(kind, asked.grid, toward),
         "shift": _shift(kind, config) if asked.shift is None else asked.shift,
-        "mask_id": special.mask_id(kind, toward, config, tokenizer, asked.mask_id),
+        "mask_id": special.mask_id(
+            kind, toward, config, tokenizer, asked.mask_id, asked.override_mask
+        ),
         "end_ids": special.end_ids(config, generation, tokenizer),
-        "chat": bool(getattr(tokenizer, "chat_template", None)),
+        "chat": special.chat_template_fits(name, tokenizer, kind.template_arguments),
     }
 
 

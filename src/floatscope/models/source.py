@@ -8,7 +8,7 @@ from typing import Any
 import transformers
 
 from ..errors import ModelError, foreign
-from . import pair, twin
+from . import pair, twin, vocabulary_files
 from .family import Family
 from .pair import PAIR
 from .spec import HUB_ID, no_such_model
@@ -176,7 +176,29 @@ def tokenizer(path: Path, family: Family) -> Any:
         found = _tokenizer(path, family)
         if found is not None:  # some damage shows when it is first used
             found.decode(found("a b", add_special_tokens=False)["input_ids"])
+            _require_mask_held(path, found)
         return found
+
+
+def _require_mask_held(path: Path, found: Any) -> None:
+    """Refuse a mask token that is in no vocabulary: transformers gives it a new id without a word."""
+    token = getattr(found, "mask_token", None)
+    held = [path / name for name in ("tokenizer.json", "vocab.json") if (path / name).exists()]
+    if token is None or not held:
+        return
+    spelled = {json.dumps(token, ensure_ascii=plain).encode() for plain in (True, False)}
+    added = path / "added_tokens.json"
+    for file in (*held, added) if added.exists() else held:
+        content = file.read_bytes()
+        if any(one in content for one in spelled):
+            return
+    config = path / "tokenizer_config.json"
+    listed = read_json(config).get("added_tokens_decoder") if config.exists() else None
+    if token not in [one["content"] for one in (listed or {}).values()]:
+        raise ModelError(
+            f"{path}: the tokenizer names {token!r:.80} as its mask, which is not in {held[0].name}",
+            "Correct mask_token in special_tokens_map.json and tokenizer_config.json.",
+        )
 
 
 def _tokenizer(path: Path, family: Family) -> Any:
@@ -191,4 +213,8 @@ def _tokenizer(path: Path, family: Family) -> Any:
         return getattr(transformers, family.tokenizer).from_pretrained(path, **NO_CODE)
     if (path / "tokenizer.model").exists() or (path / "vocab.json").exists():
         return transformers.AutoTokenizer.from_pretrained(path, **NO_CODE)
+    if family.tokenizer and (file := vocabulary_files.vocabulary_of(path)):
+        beside = {name: path / name for name in vocabulary_files.SETTINGS}
+        said = {name: read_json(one) if one.exists() else {} for name, one in beside.items()}
+        return vocabulary_files.read_tokenizer(file, family.tokenizer, said)
     return None

@@ -18,6 +18,7 @@ from .pair import PAIR
 from .twin import TWIN
 
 _NUMBERS = ("block", "shift", "mask_id")
+_SWITCHES = {"true": True, "false": False}  # as override_mask is written in a line
 _SHORT, _LONG = ("name", "family"), 100  # settings that tables and messages show, and their length
 _NAME = re.compile(rf"[^=/\\,]{{1,{_LONG}}}")
 _NAMED = re.compile(rf"({_NAME.pattern})=(.+)", re.S)
@@ -37,6 +38,7 @@ class ModelSpec:
     block: int | None = None
     shift: int | None = None
     mask_id: int | None = None
+    override_mask: bool | None = None
     grid: str | None = None
     revision: str | None = None
 
@@ -77,7 +79,7 @@ class ModelSpec:
                     f"Write {_FORM} with {_settings().removeprefix('where, ')}; a path with a comma "
                     "goes into a table of a --config file.",
                 )
-            settings[key] = int(value) if key in _NUMBERS and value.strip().isdecimal() else value
+            settings[key] = _value(key, value)
         named = None if _exists(head) else _NAMED.fullmatch(head)
         if named and "name" in settings:
             raise UsageError(f"model {text!r:.200} has two names", "Leave one out.")
@@ -88,7 +90,11 @@ class ModelSpec:
     @property
     def text(self) -> str:
         """From which the same comes again, where it can be written in a line."""
-        said = [f"{key}={value}" for key, value in self.settings.items() if key != "name"]
+        said = [
+            f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+            for key, value in self.settings.items()
+            if key != "name"
+        ]
         begin = f"{self.name}={self.where}" if self.name else self.where
         text = ",".join([begin, *said])
         with suppress(UsageError):
@@ -127,6 +133,13 @@ class ModelSpec:
             )
 
 
+def _value(setting: str, text: str) -> Any:
+    """Read a setting as it is written in a line; what does not fit stays text and is refused later."""
+    if setting in _NUMBERS and text.strip().isdecimal():
+        return int(text)
+    return _SWITCHES.get(text.strip(), text) if setting == "override_mask" else text
+
+
 def expected_of(setting: str, value: Any) -> str:
     """What was expected of a model's setting, where this value is not it; "" where it is.
 
@@ -134,6 +147,8 @@ def expected_of(setting: str, value: Any) -> str:
     """
     if setting in _NUMBERS:
         return "" if type(value) is int and value >= 0 else "a whole number, 0 or more"
+    if setting == "override_mask":
+        return "" if isinstance(value, bool) else "true or false"
     if setting == "direction":
         return "" if value in list(Direction) else f"one of {', '.join(Direction)}"
     if setting == "grid":

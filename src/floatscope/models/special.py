@@ -1,12 +1,17 @@
-"""Special tokens of a model: the mask above all, and where an answer ends."""
+"""Special tokens of a model: the mask above all, where an answer ends, and what a chat template writes."""
 
+import re
+import warnings
 from typing import Any
 
-from ..errors import ModelError
+from ..errors import ModelError, foreign
+from ..sequences.chat import rendered
 from .family import Direction, Family
 
 MASK_NAMES = ("<|mdm_mask|>", "<|mask|>", "<mask>", "[MASK]", "|<MASK>|", "<|MASK|>")
 END_NAMES = ("<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<eos>", "</s>")
+_MARKER = re.compile(r"<\|[\w.:/-]{1,60}\|>")  # as special tokens of chats are written: <|eot_id|>
+_MARKERS = 100  # of a template are looked at
 
 
 def _named(tokenizer: Any, names: tuple[str, ...]) -> list[int]:
@@ -17,37 +22,123 @@ def _named(tokenizer: Any, names: tuple[str, ...]) -> list[int]:
 
 
 def mask_id(
-    family: Family, direction: Direction, config: Any, tokenizer: Any, given: int | None
+    family: Family,
+    direction: Direction,
+    config: Any,
+    tokenizer: Any,
+    given: int | None,
+    override: bool | None = None,
 ) -> int | None:
-    """The id of the mask token: as given, else from the config, else the tokenizer, else the family."""
+    """Find the mask token's id: as given, else from the config, the tokenizer or the family.
+
+    A given id that contradicts the config or the tokenizer needs `override`.
+    """
     if direction is Direction.CAUSAL:
         return None
-    if given is None:
-        from_config = getattr(config, "mask_token_id", None)
-        from_tokenizer = getattr(tokenizer, "mask_token_id", None)
-        if from_tokenizer is None:
-            from_tokenizer = next(iter(_named(tokenizer, MASK_NAMES)), None)
-        if None not in (from_config, from_tokenizer) and from_config != from_tokenizer:
+    named = _named_masks(config, tokenizer)
+    if given is not None:
+        _require_in_vocabulary(given, config, family)
+        if named and given not in named.values() and not override:
+            where, mask = next(iter(named.items()))
             raise ModelError(
-                f"two mask ids: config.json says {from_config}, the tokenizer {from_tokenizer}",
-                "Say which one is right: load(..., mask_id=...).",
+                f"mask_id = {given}, but {where} names {mask} as the mask token",
+                "Leave mask_id out; or say that this is meant: 'DIR,mask_id=4,override_mask=true', "
+                "load(..., mask_id=4, override_mask=True).",
             )
-        given = next(
-            (m for m in (from_config, from_tokenizer, family.mask_id) if m is not None), None
-        )
-    vocab = config.vocab_size
-    if given is None or not _is_id(given) or not 0 <= given < vocab:
-        problem = (
-            "no mask id"
-            if given is None
-            else f"mask id {given!r:.40} outside the vocabulary of {vocab}"
-        )
+        return given
+    first, *others = named.values() or [_published_mask(family, config, tokenizer)]
+    if others and others[0] != first:
         raise ModelError(
-            f"{problem} for a {family.name} model",
-            "Put mask_token_id into config.json or mask_id into floatscope.json; or say it with the "
-            "model: 'DIR,mask_id=4', load(..., mask_id=4).",
+            f"two mask ids: config.json says {first!r:.40}, the tokenizer {others[0]}",
+            "Say which one is right: load(..., mask_id=...).",
         )
-    return int(given)
+    _require_in_vocabulary(first, config, family)
+    return first
+
+
+def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:
+    """List the mask ids that a checkpoint names, by where it names them."""
+    from_tokenizer = getattr(tokenizer, "mask_token_id", None)
+    if from_tokenizer is None:
+        from_tokenizer = next(iter(_named(tokenizer, MASK_NAMES)), None)
+    found = {
+        "config.json": getattr(config, "mask_token_id", None),
+        "the tokenizer": from_tokenizer,
+    }
+    return {where: mask for where, mask in found.items() if mask is not None}
+
+
+def _published_mask(family: Family, config: Any, tokenizer: Any) -> int | None:
+    """Return the mask id of the family's published checkpoints, where the vocabulary is theirs."""
+    mask, size = family.mask_id, int(config.vocab_size)
+    if mask is None:
+        return None
+    if tokenizer is not None:
+        token = tokenizer.convert_ids_to_tokens(mask)
+        same, problem = token in MASK_NAMES, f"token {mask} of its tokenizer is {token!r:.40}"
+    else:
+        same = not family.mask_vocab or size in family.mask_vocab
+        problem = f"theirs have {' or '.join(map(str, family.mask_vocab))} tokens and this {size}"
+    if not same:
+        raise ModelError(
+            f"no mask id: neither config.json nor a tokenizer names a mask token, and the id {mask} "
+            f"of published {family.name} checkpoints does not fit: {problem}",
+            _SAY_MASK,
+        )
+    if tokenizer is None:
+        warnings.warn(
+            f"mask id {mask} is that of published {family.name} checkpoints: this one has no tokenizer "
+            "and names none. mask_id= sets it",
+            stacklevel=2,
+        )
+    return mask
+
+
+def _require_in_vocabulary(mask: Any, config: Any, family: Family) -> None:
+    vocab = config.vocab_size
+    if _is_id(mask) and 0 <= mask < vocab:
+        return
+    problem = (
+        "no mask id" if mask is None else f"mask id {mask!r:.40} outside the vocabulary of {vocab}"
+    )
+    raise ModelError(f"{problem} for a {family.name} model", _SAY_MASK)
+
+
+_SAY_MASK = (
+    "Put mask_token_id into config.json or mask_id into floatscope.json; or say it with the "
+    "model: 'DIR,mask_id=4', load(..., mask_id=4)."
+)
+
+
+def chat_template_fits(name: str, tokenizer: Any, arguments: dict[str, Any]) -> bool:
+    """Tell whether prompts go into the chat template: there is one, and its markers are tokens.
+
+    A base model may ship the template of its instruction-tuned sibling, whose markers it does not have.
+    """
+    template = getattr(tokenizer, "chat_template", None)
+    if not template:
+        return False
+    markers = dict.fromkeys(_MARKER.findall(str(template)))
+    with foreign(ModelError, f"the tokenizer of {name} fails", "Copy its files again."):
+        split = [marker for marker in list(markers)[:_MARKERS] if not _is_token(tokenizer, marker)]
+    if split:
+        try:  # one in a branch for tools says nothing
+            text = rendered(tokenizer, [{"role": "user", "content": "a"}], name, **arguments)
+        except ModelError:
+            return True  # it is refused, with its reason, where it is used
+        split = [marker for marker in split if marker in text]
+    if split:
+        warnings.warn(
+            f"{name}: its chat template writes {', '.join(split[:3])}, which its tokenizer does not have "
+            "as a token: prompts are plain text. chat=True uses the template all the same",
+            stacklevel=2,
+        )
+    return not split
+
+
+def _is_token(tokenizer: Any, text: str) -> bool:
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return len(ids) == 1 and ids[0] != tokenizer.unk_token_id
 
 
 def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenizer: Any) -> None:

@@ -24,16 +24,22 @@ class Stated:
     block: int | None = None
     shift: int | None = None
     mask_id: int | None = None
+    override_mask: bool | None = None
     grid: str | None = None
 
     def over(self, other: "Stated") -> "Stated":
-        """What is said here, and otherwise what the other says. A direction brings its block and grid."""
+        """Join what is said here with what the other says where this is silent.
+
+        A direction brings its block and grid with it, a mask_id its override_mask.
+        """
         said = {
             name: getattr(other if value is None else self, name)
             for name, value in vars(self).items()
         }
         if self.direction is not None:
             said["block"], said["grid"] = self.block, self.grid
+        if self.mask_id is not None:
+            said["override_mask"] = self.override_mask
         return Stated(**said)
 
 

@@ -187,6 +187,20 @@ def _sdar(s: Any) -> Config:
     }
 
 
+def _sdar_moe(s: Any) -> Config:
+    return _sdar(s) | {
+        "architectures": ["SDARMoeForCausalLM"],
+        "model_type": "sdar_moe",
+        **_code("modeling_sdar_moe", AutoModelForCausalLM="SDARMoeForCausalLM"),
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": s.ffn // 2,
+        "norm_topk_prob": True,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": CHOSEN,
+    }
+
+
 def _fast_dllm(s: Any) -> Config:
     return _sizes(s) | {
         "architectures": ["Fast_dLLM_QwenForCausalLM"],
@@ -351,6 +365,7 @@ FORMATS = {
     "RND1": Format(_rnd1, split_experts),
     "LLaDA2": Format(_llada2, _llada2_names),
     "SDAR": Format(_sdar),
+    "SDAR-MoE": Format(_sdar_moe, split_experts),
     "Fast-dLLM": Format(_fast_dllm),
     "Nemotron": Format(_nemotron, _nemotron_names),
     "A2D-Qwen3": Format(_a2d("Qwen3")),

@@ -25,12 +25,21 @@ _one_at_a_time = threading.Lock()
 
 
 def rendered(
-    tokenizer: Any, messages: list[dict[str, str]], name: str, *, answer: bool = True
+    tokenizer: Any,
+    messages: list[dict[str, str]],
+    name: str,
+    *,
+    answer: bool = True,
+    **arguments: Any,
 ) -> str:
-    """The chat as text. `answer`: an assistant's turn is opened; else the last message goes on."""
+    """The chat as text. `answer`: an assistant's turn is opened; else the last message goes on.
+
+    `arguments` are variables of the template, such as `enable_thinking`.
+    """
     with foreign(ModelError, f"{name}: its chat template cannot be read", _REMEDY):
         request = {
             **tokenizer.special_tokens_map,
+            **arguments,
             "chat_template": tokenizer.get_chat_template(),
             "conversations": [messages],
             "add_generation_prompt": answer,

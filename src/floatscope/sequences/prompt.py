@@ -4,8 +4,8 @@ Every part is tokenised once and on its own, so a part's span is exact: no token
 Text that comes from a user or a data set never turns into special tokens; only templates may.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import ModelError, UsageError, foreign
@@ -15,6 +15,7 @@ from .vocabulary import Vocabulary
 TEMPLATE = "template"
 RESERVED = ("masked", "revealed", "answer")
 _SENTINEL = "\ue000floatscope\ue000"
+_EDGE = "\u2003"  # white space that templates do not write; one that trims a message takes it away
 
 
 @dataclass(frozen=True)
@@ -150,11 +151,11 @@ def _tokenise(model: Vocabulary, prompt: Prompt) -> Encoded:
     for part in prompt.parts:
         _require_text(part)
     chat = model.chat if prompt.chat is None else prompt.chat
-    if chat and not model.chat:
+    if chat and not getattr(tokenizer, "chat_template", None):
         raise UsageError(f"{model.name} has no chat template", "Use chat=False.")
     if chat:
-        before, after = _around(model)
-        lead, parts = [], (Part(TEMPLATE, before), *prompt.parts, Part(TEMPLATE, after))
+        before, message, after = _in_template(model, prompt.parts)
+        lead, parts = [], (Part(TEMPLATE, before), *message, Part(TEMPLATE, after))
     else:
         lead, parts = leading(tokenizer), prompt.parts
     ids, regions = list(lead), [TEMPLATE] * len(lead)
@@ -182,9 +183,10 @@ def _require_text(part: Part) -> None:
         ) from error
 
 
-def _around(model: Vocabulary) -> tuple[str, str]:
-    """What the chat template puts before and after a user's text."""
-    chat = rendered(model.tokenizer, [{"role": "user", "content": _SENTINEL}], model.name)
+def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...], str]:
+    """Return the text before a user's message, the message as the template shows it, and the text after."""
+    message = {"role": "user", "content": _EDGE + _SENTINEL + _EDGE}
+    chat = rendered(model.tokenizer, [message], model.name, **model.template_arguments)
     pieces = chat.split(_SENTINEL)
     if len(pieces) != 2:
         raise ModelError(
@@ -192,7 +194,21 @@ def _around(model: Vocabulary) -> tuple[str, str]:
             "expected once, unchanged",
             "Correct the template, or use chat=False.",
         )
-    return pieces[0], pieces[1]
+    before, after = pieces
+    if not before.endswith(_EDGE):
+        parts = _trimmed(parts, 0, str.lstrip)
+    if not after.startswith(_EDGE):
+        parts = _trimmed(parts, -1, str.rstrip)
+    return before.removesuffix(_EDGE), parts, after.removeprefix(_EDGE)
+
+
+def _trimmed(parts: tuple[Part, ...], end: int, strip: Callable[[str], str]) -> tuple[Part, ...]:
+    """Strip white space at one end of the joined text, which holds more than that."""
+    kept = list(parts)
+    while not strip(kept[end].text):
+        kept.pop(end)
+    kept[end] = replace(kept[end], text=strip(kept[end].text))
+    return tuple(kept)
 
 
 def leading(tokenizer: Any) -> list[int]:

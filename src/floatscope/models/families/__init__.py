@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .rnd1 import RND1
     from .llada2 import LLADA2
     from .sdar import SDAR
+    from .sdar_moe import SDAR_MOE
     from .fast_dllm import FAST_DLLM
     from .nemotron import NEMOTRON
     from .a2d import A2D_QWEN3, A2D_QWEN2, A2D_LLAMA
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _CALLED = {
     "LLADA_MOE": "llada-moe",
+    "SDAR_MOE": "sdar-moe",
     "FAST_DLLM": "fast-dllm",
     "A2D_QWEN3": "a2d-qwen3",
     "A2D_QWEN2": "a2d-qwen2",

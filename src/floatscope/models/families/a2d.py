@@ -18,7 +18,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "is_causal": False}
 
 
-def _of(name: str, network: Any) -> Family:
+def _of(name: str, network: Any, **more: Any) -> Family:
     return Family(
         name=f"A2D-{name}",
         architectures=(f"A2D{name}LMHeadModel",),
@@ -29,9 +29,11 @@ def _of(name: str, network: Any) -> Family:
         translate=translate,
         examples=f"Tiny-A2D from {name}",
         tested="its arithmetic in float64, its published code",
+        **more,
     )
 
 
-A2D_QWEN3 = _of("Qwen3", Qwen3ForCausalLM)
+# Its own sampling code renders Qwen3's template with thinking switched off.
+A2D_QWEN3 = _of("Qwen3", Qwen3ForCausalLM, template_arguments={"enable_thinking": False})
 A2D_QWEN2 = _of("Qwen2", Qwen2ForCausalLM)
 A2D_LLAMA = _of("Llama", LlamaForCausalLM)

@@ -27,6 +27,7 @@ DREAM = Family(
     direction=Direction.BIDIRECTIONAL,
     shift=1,
     mask_id=151666,
+    mask_vocab=(152064,),
     translate=translate,
     tokenizer="Qwen2Tokenizer",
     gguf=True,

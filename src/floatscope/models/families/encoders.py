@@ -62,6 +62,8 @@ BERT = _of(
     ("BertForMaskedLM", "BertForPreTraining"),
     BertDenoiser,
     mask_id=103,
+    mask_vocab=(30522,),
+    tokenizer="BertTokenizer",
     examples="bert-base, bert-large",
 )
 ROBERTA = _of(
@@ -69,6 +71,7 @@ ROBERTA = _of(
     ("RobertaForMaskedLM",),
     RobertaDenoiser,
     mask_id=50264,
+    mask_vocab=(50265,),
     examples="roberta-base, roberta-large",
     # Positions begin after the padding token's id.
     context=lambda config: int(config.max_position_embeddings) - int(config.pad_token_id) - 1,
@@ -78,6 +81,8 @@ ALBERT = _of(
     ("AlbertForMaskedLM", "AlbertForPreTraining"),
     AlbertDenoiser,
     mask_id=4,
+    mask_vocab=(30000,),
+    tokenizer="AlbertTokenizer",
     examples="albert-base-v2",
     prepare=AlbertDenoiser.spread,
 )
@@ -86,6 +91,8 @@ DISTILBERT = _of(
     ("DistilBertForMaskedLM",),
     DistilBertDenoiser,
     mask_id=103,
+    mask_vocab=(30522,),
+    tokenizer="BertTokenizer",
     examples="distilbert-base",
 )
 MODERNBERT = _of(
@@ -93,6 +100,7 @@ MODERNBERT = _of(
     ("ModernBertForMaskedLM",),
     ModernBertDenoiser,
     mask_id=50284,
+    mask_vocab=(50368,),
     examples="ModernBERT-base, -large",
     reaches=lambda config: tuple(
         int(config.sliding_window) if kind == "sliding_attention" else None

@@ -24,6 +24,7 @@ FAST_DLLM = Family(
     block=32,
     block_field="bd_size",
     mask_id=151665,
+    mask_vocab=(151936,),
     translate=translate,
     examples="Fast-dLLM v2 1.5B and 7B",
     tested="its arithmetic in float64",

@@ -1,7 +1,8 @@
 """LLaDA: a Llama that sees in both directions, under OLMo's key names.
 
 Its own code refuses `output_attentions` and does not load on transformers 5; the weights are a
-Llama's, so a LlamaForCausalLM carries them with equal logits. LLaDA rotates q and k in float32.
+Llama's, so a LlamaForCausalLM carries them with equal logits. LLaDA rotates q and k in float32, unless
+`rope_full_precision` is false.
 Nie et al. 2025, arXiv 2502.09992.
 """
 
@@ -15,7 +16,11 @@ from ..sizes import whole
 
 
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
-    """LLaDA's config fields in Llama's words; refuses variants that are not a Llama."""
+    """LLaDA's config fields in Llama's words; refuses variants that are not a Llama.
+
+    `flash_attention` and `flash_attn_varlen`, which forks write, change no number.
+    """
+    stretched = (key for key in raw if "yarn" in key.lower())  # a rotation that forks have
     for key, expected in {
         "block_type": "llama",
         "layer_norm_type": "rms",
@@ -24,7 +29,10 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "alibi": False,
         "attention_layer_norm": False,
         "scale_logits": False,
-        "embedding_layer_norm": False,
+        "input_emb_norm": False,  # embeddings times √d_model
+        "clip_qkv": None,
+        "rope_scaling": None,
+        **dict.fromkeys(stretched, False),
     }.items():
         if raw.get(key, expected) not in (expected, None):
             raise ModelError(
@@ -44,6 +52,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "max_position_embeddings": raw["max_sequence_length"],
         "rms_norm_eps": raw.get("rms_norm_eps", 1e-5),
         "rope_parameters": rope(raw.get("rope_theta", 10_000.0)),
+        "rope_full_precision": raw.get("rope_full_precision") is not False,
         "tie_word_embeddings": raw.get("weight_tying", False),
         "attention_bias": bool(
             raw.get("include_qkv_bias", False) or raw.get("include_bias", False)
@@ -87,6 +96,7 @@ LLADA = Family(
     direction=Direction.BIDIRECTIONAL,
     shift=0,
     mask_id=126336,
+    mask_vocab=(126464,),
     translate=translate,
     key_mapping=KEYS,
     fp32_rope=True,

@@ -60,6 +60,7 @@ LLADA2 = Family(
     shift=0,
     block=32,
     mask_id=156895,
+    mask_vocab=(157184,),
     translate=translate,
     key_mapping={
         r"^model\.word_embeddings\.": "model.embed_tokens.",

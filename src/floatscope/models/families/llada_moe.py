@@ -63,6 +63,7 @@ LLADA_MOE = Family(
     direction=Direction.BIDIRECTIONAL,
     shift=0,
     mask_id=156895,
+    mask_vocab=(157184,),
     translate=translate,
     gguf=True,
     examples="LLaDA-MoE-7B-A1B Base and Instruct",

@@ -38,6 +38,7 @@ NEMOTRON = Family(
     block_field="block_size",
     grid=Grid.PADDED,
     mask_id=100,
+    mask_vocab=(131072,),
     translate=translate,
     key_mapping={r"^encoder\.": "model.", r"^diffusion_head\.": "lm_head."},
     examples="Nemotron-Labs-Diffusion 3B, 8B, 14B",

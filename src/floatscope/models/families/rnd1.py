@@ -35,6 +35,7 @@ RND1 = Family(
     direction=Direction.BIDIRECTIONAL,
     shift=1,
     mask_id=151669,
+    mask_vocab=(151936,),
     translate=translate,
     gguf=True,
     examples="RND1-Base-0910",

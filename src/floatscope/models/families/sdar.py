@@ -1,8 +1,9 @@
 """SDAR, and TraDo, which was trained from it: a Qwen3 that sees its own block and every block before.
 
-Neither the size of the blocks nor the mask is in its config.json: `load(dir, block=4)`, as the model's
-name or card says (b4 … b64). Some causal models ship the same modelling code; a name cannot tell them
-apart. Read beside JetAstra/SDAR (training/model/SDAR-4B-Chat/modeling_sdar.py): Qwen3's but for the mask.
+The hub's config.json says neither the size of the blocks nor the mask: `load(dir, block=4)`, as the model's
+name or card says (b4 … b64). The authors' training copy, and what was fine-tuned from it, has `block_size`
+and `mask_token_id`. Some causal models ship the same modelling code; a name cannot tell them apart. Read
+beside JetAstra/SDAR (training/model/SDAR-4B-Chat/modeling_sdar.py): Qwen3's but for the mask.
 Cheng et al. 2025, arXiv 2510.06303; TraDo: Wang et al. 2025, arXiv 2509.06949.
 """
 
@@ -23,7 +24,9 @@ SDAR = Family(
     network=Qwen3ForCausalLM,
     direction=Direction.BLOCK_CAUSAL,
     shift=0,
+    block_field="block_size",
     mask_id=151669,
+    mask_vocab=(151936,),
     translate=translate,
     examples="SDAR 1.7B to 8B Chat, TraDo 4B and 8B",
     tested="its arithmetic in float64",

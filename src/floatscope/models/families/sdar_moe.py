@@ -1,0 +1,22 @@
+"""SDAR-MoE: a Qwen3-MoE that sees its own block and every block before; SDAR with experts.
+
+Its tensors have Qwen3-MoE's names and its config.json that network's fields; blocks and mask are as in SDAR.
+Read were the config.json and the tensor names of SDAR-30B-A3B-Chat; its modelling code was not.
+Cheng et al. 2025, arXiv 2510.06303.
+"""
+
+from dataclasses import replace
+
+from transformers import Qwen3MoeForCausalLM
+
+from .sdar import SDAR
+
+SDAR_MOE = replace(
+    SDAR,
+    name="SDAR-MoE",
+    architectures=("SDARMoeForCausalLM",),
+    network=Qwen3MoeForCausalLM,
+    examples="SDAR-30B-A3B-Chat",
+    experts=True,
+    tested="its arithmetic in float64, and transformers' own class",
+)

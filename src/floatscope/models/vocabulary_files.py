@@ -1,0 +1,152 @@
+"""Tokenizers of checkpoints that bring a vocabulary and no tokenizer.json: vocab.txt, spiece.model.
+
+BERT and DistilBERT publish a WordPiece vocabulary, one token in a line; ALBERT a SentencePiece model of the
+unigram kind. transformers' own classes tokenise. For the second kind of file transformers needs the package
+sentencepiece; here the few fields that count are read from the file itself.
+"""
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+from ..errors import ModelError
+
+_WORDS, _PIECES = "vocab.txt", "spiece.model"
+# What else may lie beside them; of a setting in two files the last counts.
+SETTINGS = ("special_tokens_map.json", "tokenizer_config.json", "added_tokens.json")
+_LIMIT = (
+    20_000_000  # bytes; ALBERT's has 760 thousand, a vocabulary of 250 thousand pieces 5 million
+)
+_COPY = "Copy it again, or pass tokenizer=... to load."
+_CAPITAL = re.compile("[A-Z]")
+_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_TAKEN = {
+    "BertTokenizer": ("do_lower_case", "tokenize_chinese_chars", "strip_accents"),
+    "AlbertTokenizer": ("do_lower_case", "keep_accents"),
+}
+
+
+def vocabulary_of(path: Path) -> Path | None:
+    """Find the file of a checkpoint that holds its vocabulary, if it is one of these."""
+    return next((path / name for name in (_WORDS, _PIECES) if (path / name).exists()), None)
+
+
+def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]) -> Any:
+    """Build a tokenizer of transformers' class `kind`; `settings` are the JSON files beside, by name."""
+    if file.stat().st_size > _LIMIT:
+        raise ModelError(f"{file} is larger than any {file.name}", _COPY)
+    said = settings[SETTINGS[0]] | settings[SETTINGS[1]]
+    more = {name: said[name] for name in _TAKEN.get(kind, ()) if name in said}
+    more |= {f"{name}_token": said[f"{name}_token"] for name in _TOKENS if f"{name}_token" in said}
+    more = {k: v.get("content") if isinstance(v, dict) else v for k, v in more.items()}
+    if kind == "BertTokenizer" and file.name == _WORDS:
+        vocab = _words(file)
+        if "do_lower_case" not in said:  # a vocabulary with capitals is for text that has them
+            more["do_lower_case"] = not any(_CAPITAL.search(t) for t in vocab if t[:1] != "[")
+        tokenizer, tokens = transformers.BertTokenizer(vocab=vocab, **more), dict(vocab)
+    elif kind == "AlbertTokenizer" and file.name == _PIECES:
+        tokenizer, tokens = _albert(file, more)
+    else:
+        raise ModelError(
+            f"{file} is not read by a {kind}",
+            "Save the tokenizer as tokenizer.json, or pass tokenizer=... to load.",
+        )
+    added = {str(t): i for t, i in settings[SETTINGS[2]].items()}
+    listed = said.get("added_tokens_decoder") or {}
+    added |= {one["content"]: int(number) for number, one in listed.items()}
+    for token, number in sorted(added.items(), key=lambda item: item[1]):
+        tokens.setdefault(token, number)
+        tokenizer.add_tokens([token])
+    wrong = [
+        t for t in (*tokenizer.all_special_tokens, *added) if _id(tokenizer, t) != tokens.get(t)
+    ]
+    if wrong:  # transformers gives a token that is not there a new id, which the network never saw
+        raise ModelError(
+            f"{file} does not hold {', '.join(f'{t:.40}' for t in wrong[:5])}, which its tokenizer names",
+            "Name the tokens that it has in special_tokens_map.json, or pass tokenizer=... to load.",
+        )
+    return tokenizer
+
+
+def _id(tokenizer: Any, token: str) -> int | None:
+    number: int | None = tokenizer.backend_tokenizer.token_to_id(token)
+    return number
+
+
+def _words(file: Path) -> dict[str, int]:
+    lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    return {token: number for number, token in enumerate(lines)}
+
+
+def _albert(file: Path, more: dict[str, Any]) -> tuple[Any, dict[str, int]]:
+    pieces, unknown, characters = _sentencepiece(file)
+    tokens = {piece: number for number, (piece, _) in enumerate(pieces)}
+    fixed = {"cls_token": "[CLS]", "sep_token": "[SEP]"}  # the class writes these around a text
+    if unknown != 1 or len(pieces) < 2 or any(more.get(k, v) != v for k, v in fixed.items()):
+        raise ModelError(
+            f"{file}: not as ALBERT's, where piece 1 is the unknown one and {fixed} are around a text",
+            "Save the tokenizer as tokenizer.json, or pass tokenizer=... to load.",
+        )
+    for token in fixed.values():
+        if token not in tokens:
+            raise ModelError(f"{file} does not hold {token}", _COPY)
+    # ALBERT reads "9," as 9 and a comma: such a piece counts less than its parts, as in its tokenizer.json.
+    scores = [(p, s - 100 * (p[-1:] == "," and p[-2:-1].isdigit())) for p, s in pieces]
+    more = {**more, "_spm_precompiled_charsmap": characters or None}
+    return transformers.AlbertTokenizer(vocab=scores, **more), tokens
+
+
+def _sentencepiece(file: Path) -> tuple[list[tuple[str, float]], int, bytes]:
+    """Read a SentencePiece model: its pieces with their scores, the unknown one's place, its normaliser."""
+    pieces: list[tuple[str, float]] = []
+    unknown, characters, unigram = 0, b"", True
+    try:
+        for number, value in _fields(file.read_bytes()):
+            inner = dict(_fields(value)) if number in (1, 2, 3) and isinstance(value, bytes) else {}
+            if number == 1:
+                (score,) = struct.unpack("<f", inner.get(2, bytes(4)))
+                pieces.append((inner[1].decode("utf-8"), score))
+            elif number == 2:
+                unigram, unknown = inner.get(3, 1) == 1, inner.get(40, 0)
+            elif number == 3:
+                characters = inner.get(2, b"")
+    except (KeyError, ValueError, IndexError, AttributeError, TypeError, struct.error) as error:
+        raise ModelError(f"{file} is not a SentencePiece model", _COPY) from error
+    if not unigram:
+        raise ModelError(f"{file} is not a unigram model, as ALBERT's is", _COPY)
+    return pieces, unknown, characters
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Iterate over the fields of a protocol buffer: (number, whole number or bytes)."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        if key & 7 == 0:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+            continue
+        if key & 7 == 2:
+            size, at = _varint(data, at)
+        else:
+            size = {1: 8, 5: 4}[key & 7]
+        if at + size > len(data):
+            raise ValueError("it ends inside a field")
+        yield key >> 3, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+        if shift > 63:
+            raise ValueError("a number is too long")

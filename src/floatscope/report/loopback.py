@@ -56,7 +56,10 @@ class LoopbackServer:
         return 0 if self._server is None else len(self._server.server_state.connections)
 
     def serve_forever(self) -> None:
-        """Until `shutdown`, or Ctrl-C in the main thread, which is raised when all has ended."""
+        """Until `shutdown`, or Ctrl-C, SIGTERM or SIGHUP in the main thread.
+
+        What a signal raises (KeyboardInterrupt, SystemExit) is raised when all has ended.
+        """
         config = uvicorn.Config(
             self.app,
             http=type("_Protocol", (_Protocol,), {"owner": self}),
@@ -74,36 +77,37 @@ class LoopbackServer:
         if self._asked:
             self._server.should_exit = True
         try:
-            with self._ended_by_ctrl_c():
+            with self._ended_by_signals():
                 self._server.run([self._socket])
         finally:
             self._over.set()
 
     @contextmanager
-    def _ended_by_ctrl_c(self) -> Iterator[None]:
-        """Ctrl-C asks the server to end at every moment of its run.
+    def _ended_by_signals(self) -> Iterator[None]:
+        """Ctrl-C, SIGTERM and SIGHUP ask the server to end, at every moment of its run.
 
         uvicorn listens from within its first coroutine to within its last: a Ctrl-C before leaves one that
-        was never begun, and one after breaks off the closing.
+        was never begun, and one after breaks off the closing. Handlers of other programs stay in place, and
+        so does `nohup`.
         """
-        here = threading.current_thread() is threading.main_thread()
-        if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-        heard = False
+        caught: list[int] = []
 
         def hear(number: int, frame: object) -> None:
-            nonlocal heard
-            heard = True
+            caught.append(number)
             self._ask_to_end()
 
-        signal.signal(signal.SIGINT, hear)
+        replaced = _default_handlers()
+        for number in replaced:
+            signal.signal(number, hear)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if heard:
+            for number, handler in replaced.items():
+                signal.signal(number, handler)
+        if signal.SIGINT in caught:
             raise KeyboardInterrupt
+        if caught:
+            raise SystemExit(128 + caught[0])
 
     def _ask_to_end(self) -> None:
         self._asked = True  # for a server that is not made yet
@@ -118,6 +122,15 @@ class LoopbackServer:
 
     def server_close(self) -> None:
         self._socket.close()
+
+
+def _default_handlers() -> dict[int, Any]:
+    """Signals that end a program, and have the handler that Python gave them."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    default: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
+    default |= {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    return {number: own for number, own in default.items() if signal.getsignal(number) == own}
 
 
 class _Protocol(H11Protocol):

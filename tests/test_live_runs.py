@@ -234,6 +234,8 @@ def test_a_branch_of_a_branch_keeps_what_was_touched(page, first):
     elsewhere["runs"][0]["fingerprint"] = "0" * 16
     missing = page.post("state", elsewhere)
     assert missing["runs"] == [None] and "--model" in missing["missing"][0]["remedy"]
+    assert missing["missing"][0]["run"] == 0 and missing["waiting"] == []
+    assert missing["state"]["runs"][0]["touches"] == state["runs"][0]["touches"]
 
 
 def test_samplers_that_draw_branch_from_what_they_drew(page, models):

@@ -1,6 +1,6 @@
 """An ASGI application served to this machine alone, by a server that no client can hold up or fill up.
 
-A request must be read within `patience` seconds of its beginning, however slowly it drips in; an answer
+A request must be read within `PATIENCE` seconds of its beginning, however slowly it drips in; an answer
 must be taken as it comes; only so many connections are open at once; a client that goes away is no error.
 uvicorn does the rest. Who may ask, and what is answered, is in `guard` and in the application.
 """
@@ -31,7 +31,8 @@ class LoopbackServer:
     answers_half_closed = True  # a client that has said all it wants to is still answered
 
     def __init__(self, port: int) -> None:
-        self.patience, self.most = PATIENCE, MOST
+        self.most = MOST
+        self.connection: type[Connection] = Connection
         self._socket = socket.socket()
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -62,7 +63,7 @@ class LoopbackServer:
         """
         config = uvicorn.Config(
             self.app,
-            http=type("_Protocol", (_Protocol,), {"owner": self}),
+            http=type("Connection", (self.connection,), {"owner": self}),
             ws="none",
             lifespan="on" if self.has_lifespan else "off",
             log_config=None,
@@ -133,7 +134,7 @@ def _default_handlers() -> dict[int, Any]:
     return {number: own for number, own in default.items() if signal.getsignal(number) == own}
 
 
-class _Protocol(H11Protocol):
+class Connection(H11Protocol):
     """One connection, with an end to every wait."""
 
     owner: LoopbackServer
@@ -150,7 +151,11 @@ class _Protocol(H11Protocol):
 
     def _awaits(self) -> None:
         self._has_read()
-        self._reading = self.loop.call_later(max(self.owner.patience, 0), self.transport.abort)
+        self._reading = self.cut_after(PATIENCE)
+
+    def cut_after(self, seconds: float) -> asyncio.TimerHandle:
+        """Set a timer that ends the connection."""
+        return self.loop.call_later(seconds, self.transport.abort)
 
     def _has_read(self) -> None:
         if self._reading is not None:
@@ -175,7 +180,7 @@ class _Protocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._writing = self.loop.call_later(max(self.owner.patience, 0), self.transport.abort)
+        self._writing = self.cut_after(PATIENCE)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -206,7 +211,7 @@ class _Protocol(H11Protocol):
         # What the client still sends is read and dropped for a while: TCP would drop the answer's end.
         self._ended = True
         self._has_read()
-        self._reading = self.loop.call_later(_LINGER, self.transport.abort)
+        self._reading = self.cut_after(_LINGER)
         if self.transport.can_write_eof():
             self.transport.write_eof()
 

@@ -394,7 +394,7 @@ def test_the_oldest_runs_make_room_and_it_is_said(small):
     status, gone = page.ask("GET", "scene/r1")
     assert status == 404 and "history" in gone["error"]["remedy"]
     assert small.url in small._repr_html_() and "iframe" in small._repr_html_()
-    folder = small._server.page.runs._folder
+    folder = small._server.page.runs.folder
     assert folder.exists()
     small.close()
     assert not folder.exists()

@@ -230,7 +230,7 @@ def children(server):
     return {host.id: host._worker.process for host in server.page.hosts.values()}
 
 
-def test_a_killed_worker_is_answered_and_replaced(checkpoints, tmp_path):
+def test_a_killed_worker_is_answered_and_replaced(checkpoints, tmp_path, monkeypatch):
     """Processes of their own, as `floatscope live` has them; one model that is none is named."""
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -260,9 +260,13 @@ def test_a_killed_worker_is_answered_and_replaced(checkpoints, tmp_path):
         host = server.page.hosts["m0"]
         until(lambda: host.state == "ready", "the new worker")
         os.kill(children(server)["m0"].pid, signal.SIGSTOP)
-        host.stall = 0.1
+
+        async def time_out():
+            monkeypatch.undo()
+            raise TimeoutError
+
+        monkeypatch.setattr(host, "next_message", time_out)
         *_, last = page.run(ASK)
-        host.stall = 600.0
         assert last["error"]["kind"] == "worker" and "no word" in last["error"]["message"]
         assert page.run(ASK)[-1]["event"] == "done"
         processes = children(server)

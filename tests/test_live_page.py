@@ -18,6 +18,7 @@ from waiting import LIMIT, until
 
 import floatscope as fs
 from floatscope.livepage.app import LivePage
+from floatscope.livepage.browser import open_browser
 from floatscope.livepage.host import ModelHost
 from floatscope.livepage.messages import View
 from floatscope.livepage.process import in_thread
@@ -233,6 +234,18 @@ def test_a_link_opens_the_same_view_in_another_browser(address, ran, other):
     assert texts[0] == texts[1]
     shares = "page.viewer.views[0].scene.shareRow(1, 1, 6)"
     np.testing.assert_allclose(ran.look(shares), other.look(shares), rtol=0.05, atol=1e-4)
+
+
+def test_file_that_opens_the_browser_leads_to_the_page(tab, address, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    open_browser(address, tmp_path)
+    (file,) = opened
+    assert file.startswith("file://") and address not in file
+    tab.page.goto(file)
+    tab.page.wait_for_url(address)
+    tab.page.wait_for_selector("body[data-state=ready]")
+    tab.requests.remove(file)  # the only request that does not go to the server
 
 
 CLIPBOARD = """() => Object.defineProperty(navigator, "clipboard",

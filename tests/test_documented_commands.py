@@ -266,7 +266,7 @@ def visited(monkeypatch):
 
     for module in (serve, livepage):
         monkeypatch.setattr(module, "make_server", partial(watched, module.make_server))
-    monkeypatch.setattr(livepage.webbrowser, "open", lambda url: seen.append(url))
+    monkeypatch.setattr("webbrowser.open", seen.append)
     return seen
 
 

@@ -1,6 +1,9 @@
 """The live page in a browser, a real server and the real pair behind it: typed, watched, touched, kept."""
 
+import base64
+import json
 import re
+import threading
 import zipfile
 from pathlib import Path
 
@@ -8,11 +11,20 @@ import axe_playwright_python
 import numpy as np
 import pytest
 from live_browsing import PASSAGES, Tab, got, served
+from live_client import serving
 from live_tour import FOLDER, WINDOW, picture, tour
 from pictures import assert_drawn
-from waiting import until
+from waiting import LIMIT, until
 
 import floatscope as fs
+from floatscope.livepage.app import LivePage
+from floatscope.livepage.browser import open_browser
+from floatscope.livepage.host import ModelHost
+from floatscope.livepage.messages import View
+from floatscope.livepage.process import in_thread
+from floatscope.livepage.prompts import PLAIN
+from floatscope.livepage.runs import Runs
+from floatscope.livepage.serve import LiveServer
 from floatscope.report.codec import unpack
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e" + "W" * 120 + "<b>&amp;"
@@ -65,7 +77,7 @@ def chosen(ran):
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("body[data-address=written]")
-    return ran.state("link()")
+    return ran.origin + ran.state("link()")
 
 
 def history(address):
@@ -222,6 +234,185 @@ def test_a_link_opens_the_same_view_in_another_browser(address, ran, other):
     assert texts[0] == texts[1]
     shares = "page.viewer.views[0].scene.shareRow(1, 1, 6)"
     np.testing.assert_allclose(ran.look(shares), other.look(shares), rtol=0.05, atol=1e-4)
+
+
+def test_file_that_opens_the_browser_leads_to_the_page(tab, address, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    open_browser(address, tmp_path)
+    (file,) = opened
+    assert file.startswith("file://") and address not in file
+    tab.page.goto(file)
+    tab.page.wait_for_url(address)
+    tab.page.wait_for_selector("body[data-state=ready]")
+    tab.requests.remove(file)  # the only request that does not go to the server
+
+
+CLIPBOARD = """() => Object.defineProperty(navigator, "clipboard",
+  { value: { writeText: (text) => { window.copied = text; } } })"""
+
+
+def test_copied_link_holds_the_view_and_no_key(address, ran):
+    page = ran.page
+    chosen(ran)
+    page.evaluate(CLIPBOARD)
+    tool = page.get_by_role("button", name="Copy link")
+    tool.click()
+    ran.until(lambda: page.evaluate("window.copied"), "the link is copied")
+    link, key = page.evaluate("window.copied"), address.split("/")[-2]
+    assert len(key) == 32 and key not in link and "127.0.0.1" not in link
+    assert link.startswith("#s=") and json.loads(decoded(link)) == link_state(ran)
+    assert key not in decoded(link) and "key" in tool.get_attribute("title")
+
+
+def decoded(link):
+    code = link.removeprefix("#s=")
+    return base64.urlsafe_b64decode(code + "=" * (-len(code) % 4)).decode()
+
+
+def link_to(state):
+    text = state if isinstance(state, str) else json.dumps(state)
+    return "#s=" + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def link_state(tab):
+    return json.loads(decoded(tab.state("link()")))
+
+
+def open_link(tab, address, link):
+    """Open an address with this link; a browser reports each request that is refused."""
+    tab.page.goto("about:blank")
+    tab.open(address + link, shows="body[data-opened]")
+    tab.errors = [e for e in tab.errors if "status of 400" not in e and "status of 413" not in e]
+
+
+def without(state, *names):
+    return {
+        **state,
+        "runs": [{k: v for k, v in r.items() if k not in names} for r in state["runs"]],
+    }
+
+
+def test_link_without_optional_fields_opens_its_runs(tab, address, ran):
+    """Without a sampler the model's own is used, without touches there are none."""
+    whole = link_state(ran)
+    open_link(tab, address, link_to(without(whole, "touches")))
+    assert tab.state("lanes[0].id") == ran.state("lanes[0].id")  # the run that is kept
+    open_link(tab, address, link_to(without(whole, "sampler", "touches", "model", "from")))
+    tab.done()
+    assert tab.answer() == "Ostrel" and tab.state("lanes[0].scene.steps") == 16
+    view = {"layer": 10**6, "head": 10**6, "key": 10**6, "step": 10**6, "pattern": 1, "row": 10**6}
+    open_link(tab, address, link_to({**whole, "view": view}))
+    assert (tab.state("viewer.layer"), tab.state("viewer.head")) == (11, 7)
+    open_link(tab, address, link_to({**whole, "view": {**view, "pattern": 0}}))
+    tab.page.wait_for_selector(".fsl-row h3")
+    assert tab.state("pattern.cursor.query") == tab.state("lanes[0].scene.keys") - 1
+    open_link(tab, address, link_to(without({**whole, "view": {}}, "from")))
+    assert tab.answer() == "Ostrel" and not tab.page.locator("#notice").is_visible()
+
+
+def hostile_links(whole):
+    """Links that no page makes, each with what the page says of it."""
+    (run,) = whole["runs"]
+
+    def changed(**fields):
+        return {**whole, "runs": [{**run, **fields}]}
+
+    touch = {"kind": "ablate", "step": 0, "heads": [[0, 0]]}
+    yield from (({**whole, "view": {"grid": name}}, "view.grid") for name in PROTOTYPE)
+    yield {**whole, "view": {"colour": "toString"}}, "view.colour"
+    yield {**whole, "view": {"__proto__": 1}}, "view.__proto__"
+    yield {**whole, "view": {"layer": -2}}, "view.layer"
+    yield {**whole, "view": {"head": 0.5}}, "view.head"
+    yield {**whole, "view": []}, "view"
+    yield {**whole, "v": 2}, "v:"
+    yield {**whole, "runs": []}, "runs"
+    yield {**whole, "runs": [run] * 9}, "runs"
+    yield changed(prompt={}), "either text, or question"
+    yield changed(prompt=None), "runs.0.prompt"
+    yield changed(sampler="confidence"), "runs.0.sampler"
+    yield changed(sampler={"name": "constructor", "settings": []}), "runs.0.sampler.settings"
+    yield changed(touches=[{**touch, "kind": "constructor"}]), "runs.0.touches.0"
+    yield changed(touches=[{**touch, "step": None}]), "needs its step"
+    yield changed(touches=[touch] * 65), "runs.0.touches"
+    yield changed(**{"from": {"run": 0, "step": 0}}), "not in the link"
+    yield changed(**{"from": {"run": 7, "step": 0}}), "not in the link"
+    yield '{"v":1,"runs":[', "Invalid JSON"
+    yield "[" * 30_000, "cannot be read"
+    yield " " * 200_000, "cut off"
+    yield "null", "cannot be read"
+
+
+PROTOTYPE = ["constructor", "toString", "__proto__", "hasOwnProperty"]
+
+
+def test_hostile_links_are_refused_in_words_and_the_page_goes_on(tab, address, ran):
+    notice = tab.page.locator("#notice")
+    for state, words in hostile_links(link_state(ran)):
+        tab.page.evaluate("link => floatscopeLive.openLink(link)", link_to(state))
+        said = notice.inner_text()
+        assert said.startswith("This link cannot be read: ") and words in said, (words, said)
+        assert "Copy it again" in said and tab.state("lanes.length") == 0
+    open_link(tab, address, link_to({"v": 1}))
+    assert "runs: Field required" in notice.inner_text()
+    good = link_to(link_state(ran))
+    tab.page.get_by_label("Open a link from elsewhere").fill(address + good)
+    tab.page.get_by_role("button", name="Open", exact=True).click()
+    tab.until(lambda: tab.state("lanes.length") == 1, "the good link")
+    tab.done()
+    assert tab.answer() == "Ostrel"
+
+
+def test_view_of_a_link_offers_what_the_viewer_offers(ran):
+    options = {"colour": "colours().map(([name]) => name)", "grid": "pickGrid.options"}
+    for name, offered in options.items():
+        wanted = View.model_fields[name].annotation.__args__[0].__args__
+        values = ran.look(f"Array.from(page.viewer.{offered}, (one) => one.value ?? one)")
+        assert set(values) == set(wanted)
+
+
+def test_link_of_a_missing_model_says_what_it_needs_and_runs_with_another(tab, address, ran):
+    (run,) = link_state(ran)["runs"]
+    touch = {"kind": "ablate", "step": 1, "heads": [[0, 0]], "to": "zero"}
+    away = {**run, "fingerprint": "f" * 16, "model": "./a model; rm -rf ~", "touches": [touch]}
+    open_link(tab, address, link_to({"v": 1, "runs": [away]}))
+    card = tab.page.locator("#missing")
+    said = card.inner_text()
+    assert "asks for ./a model; rm -rf ~ (ffffffffffffffff), which is not loaded here" in said
+    assert "floatscope live --model './a model; rm -rf ~'" in said
+    assert "Tara Voss" in said and "confidence" in said and "ablate at step 1" in said
+    assert tab.page.get_by_label("Question", exact=True).input_value() == run["prompt"]["question"]
+    card.get_by_role("button", name="Run the prompt with pair/arm").click()
+    tab.done()
+    assert not card.is_visible() and tab.state("lanes[0].name") == "pair/arm"
+    assert tab.state("lanes[0].touches") == []
+    # Beside a run whose model is here, the other is said to be missing.
+    open_link(tab, address, link_to({"v": 1, "runs": [{**away, "model": "\u202e"}, run]}))
+    tab.done()
+    assert tab.state("lanes.map((one) => one.id)") == [ran.state("lanes[0].id")]
+    assert "asks for '\\u202e' (" in card.inner_text() and "--model" not in card.inner_text()
+    card.get_by_role("button", name="Dismiss").click()
+    assert not card.is_visible()
+
+
+def test_link_waits_for_a_model_that_is_being_loaded(browser, llada):
+    loaded = threading.Event()
+
+    def launch():
+        assert loaded.wait(LIMIT)
+        return in_thread(llada, PLAIN)
+
+    run = {"fingerprint": llada.fingerprint, "prompt": {"text": "Hi"}}
+    sampler = {"name": "random", "settings": {"length": 2}}
+    link = link_to({"v": 1, "runs": [{**run, "sampler": sampler}]})
+    server = LiveServer(LivePage([ModelHost("m0", "slow", {}, launch=launch)], Runs("slow")), 0)
+    with serving(server), Tab(browser, server.url + link) as tab:
+        notice = tab.page.locator("#notice")
+        tab.until(lambda: "Still loading: slow." in notice.inner_text(), "the page waits")
+        loaded.set()
+        tab.page.wait_for_selector("body[data-opened]")
+        tab.done()
+        assert tab.state("lanes[0].finished") and tab.state("first.sampler.name") == "random"
 
 
 def test_history_shows_runs_again_and_beside_each_other(tab, address, ran):

@@ -234,6 +234,8 @@ def test_a_branch_of_a_branch_keeps_what_was_touched(page, first):
     elsewhere["runs"][0]["fingerprint"] = "0" * 16
     missing = page.post("state", elsewhere)
     assert missing["runs"] == [None] and "--model" in missing["missing"][0]["remedy"]
+    assert missing["missing"][0]["run"] == 0 and missing["waiting"] == []
+    assert missing["state"]["runs"][0]["touches"] == state["runs"][0]["touches"]
 
 
 def test_samplers_that_draw_branch_from_what_they_drew(page, models):
@@ -392,7 +394,7 @@ def test_the_oldest_runs_make_room_and_it_is_said(small):
     status, gone = page.ask("GET", "scene/r1")
     assert status == 404 and "history" in gone["error"]["remedy"]
     assert small.url in small._repr_html_() and "iframe" in small._repr_html_()
-    folder = small._server.page.runs._folder
+    folder = small._server.page.runs.folder
     assert folder.exists()
     small.close()
     assert not folder.exists()

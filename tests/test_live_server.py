@@ -3,7 +3,12 @@
 import asyncio
 import os
 import signal
+import stat
+import subprocess
+import sys
+import tempfile
 import threading
+import webbrowser
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,7 +20,14 @@ from waiting import LIMIT, until
 import floatscope as fs
 from floatscope.livepage.limits import LIMITS
 from floatscope.livepage.notebook import live
-from floatscope.livepage.serve import default_models, forwarding, make_server, serve
+from floatscope.livepage.scratch import Scratch, sweep
+from floatscope.livepage.serve import (
+    LiveServer,
+    default_models,
+    forwarding,
+    make_server,
+    serve,
+)
 from floatscope.report.serve import serve as serve_traces
 
 SHORT = {"name": "confidence", "settings": {"length": 4, "steps": 4}}
@@ -218,7 +230,7 @@ def children(server):
     return {host.id: host._worker.process for host in server.page.hosts.values()}
 
 
-def test_a_killed_worker_is_answered_and_replaced(checkpoints, tmp_path):
+def test_a_killed_worker_is_answered_and_replaced(checkpoints, tmp_path, monkeypatch):
     """Processes of their own, as `floatscope live` has them; one model that is none is named."""
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -248,9 +260,13 @@ def test_a_killed_worker_is_answered_and_replaced(checkpoints, tmp_path):
         host = server.page.hosts["m0"]
         until(lambda: host.state == "ready", "the new worker")
         os.kill(children(server)["m0"].pid, signal.SIGSTOP)
-        host.stall = 0.1
+
+        async def time_out():
+            monkeypatch.undo()
+            raise TimeoutError
+
+        monkeypatch.setattr(host, "next_message", time_out)
         *_, last = page.run(ASK)
-        host.stall = 600.0
         assert last["error"]["kind"] == "worker" and "no word" in last["error"]["message"]
         assert page.run(ASK)[-1]["event"] == "done"
         processes = children(server)
@@ -306,3 +322,84 @@ def test_ctrl_c_at_any_moment_ends_a_server_cleanly(
     assert pressed and said[0].startswith("http://127.0.0.1:") and said[-1] == "ended"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_signal_that_ends_the_server_removes_its_folder(name, tmp_path, monkeypatch):
+    number = getattr(signal, name)
+    right = uvicorn.Server.main_loop
+
+    async def receive_signal(server):
+        signal.raise_signal(number)
+        await right(server)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(uvicorn.Server, "main_loop", receive_signal)
+    monkeypatch.setattr("webbrowser.open", lambda url: made.extend(tmp_path.iterdir()))
+    before, made = signal.signal(number, signal.SIG_DFL), []
+    try:
+        with pytest.raises(SystemExit) as ended:
+            serve([], open_browser=True, say=lambda text: None)
+        assert ended.value.code == 128 + number
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    assert len(made) == 1 and list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal
+from floatscope.livepage.scratch import Scratch
+scratch = Scratch()
+(scratch.path / "r1.zarr").mkdir()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_next_start_removes_folders_of_killed_servers_and_nothing_else(tmp_path, monkeypatch):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    killed = subprocess.run([sys.executable, "-c", KILLED], env=environment, check=False)
+    (stale,) = tmp_path.iterdir()
+    assert killed.returncode == -signal.SIGKILL and list(stale.iterdir())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(0o700)
+    (tmp_path / "floatscope-live-linkedto").symlink_to(elsewhere)
+    readable, foreign = (tmp_path / f"floatscope-live-{name}" for name in ("readable", "foreign_"))
+    readable.mkdir()
+    readable.chmod(0o755)
+    foreign.mkdir(0o700)
+    (foreign / "thesis.tex").touch()
+    (tmp_path / "floatscope-live-a_file__").touch()
+    own = Scratch()
+    names = {path.name for path in tmp_path.iterdir()} - {stale.name}
+    sweep()
+    assert {path.name for path in tmp_path.iterdir()} == names
+    stale.mkdir(0o700)
+    with serving(make_server([])):
+        until(lambda: not stale.exists(), "the server has swept")
+    assert {path.name for path in tmp_path.iterdir()} == names
+    own.close()
+
+
+# The key
+
+
+def test_key_is_not_on_the_command_line_of_the_browser(tmp_path, monkeypatch):
+    script, told, shown = (tmp_path / name for name in ("browser", "arguments", "copy.html"))
+    script.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$0" "$@" > {told}\ncp -p "${{1#file://}}" {shown}\n'
+    )
+    script.chmod(0o700)
+    monkeypatch.setenv("BROWSER", str(script))
+    monkeypatch.setattr(webbrowser, "_tryorder", None)  # BROWSER is read once, when first needed
+    monkeypatch.setattr(webbrowser, "_browsers", {})
+    monkeypatch.setattr(LiveServer, "serve_forever", lambda server: servers.append(server))
+    servers, said = [], []
+    serve([], open_browser=True, say=said.append)
+    (server,) = servers
+    assert said[0].startswith(server.url)
+    assert server.key not in told.read_text() and "open.html" in told.read_text()
+    assert f'content="0;url={server.url}"' in shown.read_text()
+    assert stat.S_IMODE(shown.stat().st_mode) == 0o600
+    assert not server.page.runs.folder.exists()

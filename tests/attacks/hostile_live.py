@@ -32,11 +32,11 @@ TOUCHES = [
     {"kind": "value", "step": 0, "positions": [1], "to": "mean"},
     {"kind": "cut", "step": 0, "queries": ["answer"], "keys": ["prompt"]},
 ]
-STATE = {
-    "v": 1,
-    "runs": [{"fingerprint": "x", "model": "pair/mdm", "prompt": PROMPT, "touches": TOUCHES}],
-    "view": {"step": 1, "colour": "lift"},
-}
+LINKED = {"fingerprint": "x", "model": "pair/mdm", "prompt": PROMPT, "touches": TOUCHES}
+BRANCH = {**LINKED, "sampler": SAMPLER, "touches": [], "from": {"run": 0, "step": 1}}
+VIEW = {"step": 1, "layer": 0, "head": 1, "key": 3, "colour": "lift", "grid": "peak"}
+VIEW |= {"end": False, "pattern": 0, "row": 12}
+STATE = {"v": 1, "runs": [LINKED, BRANCH], "view": VIEW}  # what a link holds
 POSTS = [
     *(("run", RUN | {"touches": [touch]}) for touch in TOUCHES),
     ("run", RUN),
@@ -47,7 +47,7 @@ POSTS = [
     ("python", {"run": "r1"}),
     ("export", {"runs": ["r1"], "title": "t"}),
     ("forget", {"runs": ["r9"]}),
-    ("state", STATE),
+    *[("state", STATE)] * 3,
 ]
 GETS = """ setup models index history scene/r1 scene/r1/heads/0 scene/r1/head/0/0 compare/r1/r1 trace/r1
 assets/viewer.css assets/viewer.bundle.js""".split(" ")
@@ -92,6 +92,9 @@ VALUES = [  # that cannot be, and, at the end, some that can
         [0] * 5000,
         {"a": {"b": {}}},
         {"__proto__": 1},
+        "__proto__",
+        "constructor",
+        "hasOwnProperty",
         {"kind": "force"},
     ),
     *({"name": "confidence", "settings": {"length": 10**9}}, {"name": "os.system", "settings": {}}),
@@ -133,7 +136,9 @@ def mutated(rng, value, depth=0):
         if kind < 0.25:
             return {
                 **value,
-                rng.choice(["x", "__class__", "model", "from", ""]): rng.choice(VALUES),
+                rng.choice(["x", "__class__", "__proto__", "model", "from", ""]): rng.choice(
+                    VALUES
+                ),
             }
         return {**value, key: mutated(rng, value[key], depth + 1)}
     if isinstance(value, list) and value and rng.random() < 0.7:
@@ -235,6 +240,24 @@ async def send(app, method, path, headers, body):
     return status[0], bytes(received)
 
 
+def judge_state(answer):
+    """The page reads the answer to a link without looking: every field is there, of its kind."""
+    state, runs = answer["state"], answer["state"]["runs"]
+    assert state["v"] == 1 and len(runs) == len(answer["runs"]) <= 8
+    assert set(state["view"]) <= set(VIEW) and "constructor" not in state["view"].values()
+    for run, request in zip(runs, answer["runs"], strict=True):
+        assert set(run) == {*LINKED, "sampler", "from"}
+        assert isinstance(run["prompt"].get("text", run["prompt"].get("question")), str)
+        assert run["sampler"] is None or isinstance(run["sampler"]["settings"], dict)
+        assert all(isinstance(touch["step"], int) for touch in run["touches"])
+        assert run["from"] is None or run["from"]["run"] in range(len(runs))
+        assert request is None or set(request) == {"model", "prompt", "sampler", "touches"}
+    assert [one["run"] for one in answer["missing"]] == [
+        i for i, request in enumerate(answer["runs"]) if request is None
+    ]
+    assert all(one["message"] and one["remedy"] for one in answer["missing"])
+
+
 def judge(status, content, barred, method):
     if status not in FINE:
         return f"status {status}: {content[:300]!r}"
@@ -264,6 +287,12 @@ async def attacked(page, guarded, key, port, seeds):
                 outcomes[last["event"]] += 1
                 if last.get("error", {}).get("kind", "usage") not in ("usage", "limit"):
                     failures.append(f"seed {seed}: {last}")
+            if status == 200 and asked[1].endswith("/state"):
+                outcomes["opened"] += 1
+                try:
+                    judge_state(json.loads(content))
+                except (AssertionError, KeyError):
+                    failures.append(f"seed {seed}: {content[:300]!r}")
             if wrong := judge(status, content, barred, asked[0]):
                 failures.append(f"seed {seed}: {asked[:2]}: {wrong}")
         if b'"event":"done"' not in (await send(guarded, *good))[1]:

@@ -10,6 +10,7 @@ import hostile_requests
 import pytest
 from waiting import LIMIT, until
 
+from floatscope.report.loopback import PATIENCE
 from floatscope.report.serve import make_server
 
 
@@ -39,6 +40,7 @@ class Slow:
 @contextmanager
 def serving(source):
     server = make_server(source)
+    server.clock = hostile_requests.Clock(server)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -90,37 +92,48 @@ def test_without_the_key_nothing_is_shown(server):
         assert status_of(other, f"/{server.key}/")[0] == 403
 
 
+def received(server, connection, count):
+    """Until the server has read so many bytes of a connection; its end of it."""
+
+    def has_read():
+        end = server.clock.end_of(connection)
+        return end if end is not None and end.received == count else None
+
+    return until(has_read, f"the server has read {count} bytes")
+
+
 @pytest.mark.parametrize("half", [b"", b"GET /", b"GET / HTTP/1.1\r\nHost: 127", b"\r"])
-def test_half_a_request_holds_no_thread(server, half):
-    server.patience = 0.0
+def test_half_a_request_is_cut_after_its_time(server, half):
     with connected(server) as connection:
         connection.sendall(half)
+        received(server, connection, len(half))
+        server.clock.elapse(1)
+        assert server.connections == 1
+        server.clock.elapse(PATIENCE)
         assert b" 200 " not in rest_of(connection)
     until(lambda: not server.connections, "the connection is forgotten")
 
 
-def test_a_request_that_drips_in_holds_no_thread(server):
-    server.patience = 0.2
+def test_bytes_that_drip_in_give_a_request_no_more_time(server):
     with connected(server) as connection:
-
-        def drip():
-            try:
-                return not connection.send(b"x")
-            except ConnectionError:
-                return True
-
-        until(drip, "the server hangs up")
-    until(lambda: not server.connections, "the connection is forgotten")
+        for count in (1, 2, 3):
+            connection.sendall(b"x")
+            received(server, connection, count)
+            assert server.connections == 1
+            server.clock.elapse(PATIENCE / 3)
+        until(lambda: not server.connections, "the server hangs up")
+        assert rest_of(connection) == b""
 
 
 def test_patience_is_for_requests_and_not_for_answers(server):
-    server.patience = 0.3
     with connected(server) as connection:
         lines = f"GET /{server.key}/index HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n"
         connection.sendall(lines.encode())
         assert server.source.asked.wait(LIMIT)
-        with connected(server) as later:  # whose patience ends, after that of the first would have
-            assert rest_of(later) == b""
+        with connected(server) as silent:
+            received(server, silent, 0)
+            server.clock.elapse(10 * PATIENCE)
+            assert rest_of(silent) == b""
         connection.shutdown(socket.SHUT_WR)
         server.source.go.set()
         assert b"HTTP/1.1 200 " in rest_of(connection)
@@ -152,11 +165,15 @@ def test_a_client_that_goes_away_is_no_error(server, capsys):
 
 
 def test_a_client_that_does_not_read_is_cut(server):
-    server.patience = 0.3
     with connected(server) as connection:
         host = f"127.0.0.1:{server.server_port}"
-        connection.sendall(f"GET /{server.key}/scene/t0 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        until(lambda: server.connections == 1, "it is answered")
+        lines = f"GET /{server.key}/scene/t0 HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        connection.sendall(lines.encode())
+        end = received(server, connection, len(lines))
+        until(lambda: end.flow.write_paused, "the answer is held up")
+        server.clock.elapse(PATIENCE - 1)
+        assert server.connections == 1
+        server.clock.elapse(1)
         until(lambda: not server.connections, "the server hangs up")
         assert len(rest_of(connection)) < 20_000_000
 

@@ -1,36 +1,49 @@
-"""What an address holds, on a page that may have other models: by fingerprint, runs that can be made here."""
+"""Open the state that an address holds on a page that may have other models, found by their fingerprints."""
 
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
 from .host import ModelHost
-from .messages import State, plain
+from .messages import State, StateRun, plain
 
 
 def opened(state: State, hosts: Iterable[ModelHost]) -> dict[str, Any]:
-    """Requests for `run`, None where the model is not here, and what is missing."""
+    """Make requests for `run`, None where the model is not here, and say what is missing.
+
+    `state` is the state as checked, with a value for every field that a page reads.
+    """
     hosts = list(hosts)
-    here = {host.facts.get("fingerprint"): host.id for host in hosts}
+    here = {host.facts["fingerprint"]: host.id for host in hosts if "fingerprint" in host.facts}
     waiting = [host.spec for host in hosts if host.state in ("loading", "restarting")]
-    runs: list[dict[str, Any] | None] = []
+    checked = [{"sampler": None, "from": None, **plain(run)} for run in state.runs]
+    requests: list[dict[str, Any] | None] = []
     missing = []
-    for one in state.runs:
-        if one.fingerprint in here:
-            wanted = {k: v for k, v in plain(one).items() if k not in ("fingerprint", "from")}
-            runs.append({**wanted, "model": here[one.fingerprint]})
-            continue
-        runs.append(None)
-        remedy = f"Start floatscope live --model {one.model}." if one.model else ""
-        if waiting:
-            remedy = f"Wait: {', '.join(waiting)} is still being loaded."
-        named = one.model or one.fingerprint
-        message = f"the link is of {named} ({one.fingerprint}), which is not loaded here"
-        missing.append(
-            {
-                "fingerprint": one.fingerprint,
-                "model": one.model,
-                "message": message,
-                "remedy": remedy,
-            }
-        )
-    return {"runs": runs, "view": state.view, "missing": missing}
+    for i, run in enumerate(state.runs):
+        if run.fingerprint in here:
+            names = ("prompt", "sampler", "touches")
+            request = {name: checked[i][name] for name in names}
+            requests.append({**request, "model": here[run.fingerprint]})
+        else:
+            requests.append(None)
+            missing.append(_missing(i, run))
+    whole = {"v": 1, "runs": checked, "view": plain(state.view)}
+    return {"runs": requests, "state": whole, "missing": missing, "waiting": waiting}
+
+
+def _missing(i: int, run: StateRun) -> dict[str, Any]:
+    """Say which model a run needs, and the command that loads it. A link is a stranger's: it is quoted."""
+    fingerprint = run.fingerprint if run.fingerprint.isprintable() else ascii(run.fingerprint)
+    model = run.model if run.model.isprintable() else ascii(run.model)
+    named = f"{model} ({fingerprint})" if model else fingerprint
+    remedy = "Start floatscope live with that model, and paste the link there."
+    if run.model and run.model.isprintable():
+        command = f"floatscope live --model {shlex.quote(run.model)}"
+        remedy = f"Start {command} where that model is, and paste the link there."
+    return {
+        "run": i,
+        "fingerprint": run.fingerprint,
+        "model": run.model,
+        "message": f"The link asks for {named}, which is not loaded here.",
+        "remedy": remedy,
+    }

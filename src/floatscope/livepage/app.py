@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ..report import embed
-from . import messages, prompts
+from . import messages, prompts, scratch
 from .addresses import opened
 from .answers import Stream, asked_of, download, http_error, number_of, route
 from .export import exported, zipped
@@ -78,6 +78,7 @@ class LivePage:
 
     async def _load(self) -> None:
         """One model after the other: the first can be used while the others are on their way."""
+        await asyncio.to_thread(scratch.sweep)
         for host in self.hosts.values():
             host.start()
             await host.settled()

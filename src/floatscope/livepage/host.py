@@ -70,10 +70,9 @@ class ModelHost:
         *,
         crew: Crew | None = None,
         launch: Launch | None = None,
-        stall: float = STALL,
     ) -> None:
         self.crew = crew or Crew()
-        self.id, self.spec, self.options, self.stall = model_id, spec, options, stall
+        self.id, self.spec, self.options = model_id, spec, options
         self.state, self.error = "loading", {"kind": "", "message": "", "remedy": ""}
         self.facts: dict[str, Any] = {}
         self._line: deque[_Ticket] = deque()
@@ -188,13 +187,17 @@ class ModelHost:
             else:
                 self._leave(ticket)
 
+    async def next_message(self) -> bytes:
+        """Wait for a message of the worker; TimeoutError where it hangs."""
+        return await asyncio.wait_for(self._inbox.get(), STALL)
+
     async def _heard_of(self, number: int) -> AsyncGenerator[Event, None]:
         while True:
             try:
-                data = await asyncio.wait_for(self._inbox.get(), self.stall)
+                data = await self.next_message()
             except TimeoutError:
                 self.close()  # what it still says is not heard
-                self._lost(f"no word from {self.spec} for {self.stall:g} seconds, and it was ended")
+                self._lost(f"no word from {self.spec} for {STALL:g} seconds, and it was ended")
                 continue
             if data.startswith(b'{"event":"step"'):
                 yield data

@@ -27,6 +27,7 @@ _Name = Annotated[StrictStr, Field(min_length=1, max_length=100)]
 _Positions = Annotated[list[_Index], Field(min_length=1, max_length=LIMITS["positions"])]
 _Some = Annotated[list[_Index], Field(min_length=1, max_length=1024)] | None
 _Names = Annotated[list[_Name], Field(min_length=1, max_length=LIMITS["passages"] + 16)]
+_Choice = Annotated[StrictInt, Field(ge=-1, le=1_000_000)]  # −1: none is chosen
 _Value = StrictInt | StrictFloat | StrictBool | Annotated[StrictStr, Field(max_length=100)] | None
 
 
@@ -138,9 +139,13 @@ class Run(Message):
         if self.origin is None:
             if self.model is None or self.prompt is None:
                 raise ValueError("give model and prompt, or from")
-            if any(touch.step is None for touch in self.touches):
-                raise ValueError("a touch needs its step, where there is no from")
+            _require_steps(self.touches)
         return self
+
+
+def _require_steps(touches: Touches) -> None:
+    if any(touch.step is None for touch in touches):
+        raise ValueError("a touch needs its step, where there is no from")
 
 
 class Tokens(Message):
@@ -192,13 +197,40 @@ class StateRun(Message):
     touches: Touches = []
     origin: StateFrom | None = Field(default=None, alias="from")
 
+    @model_validator(mode="after")
+    def _has_steps(self) -> "StateRun":
+        _require_steps(self.touches)
+        return self
+
+
+class View(Message):
+    """What the viewer shows of the runs; options that are left out stay as they are."""
+
+    step: _Index | None = None
+    layer: _Choice | None = None
+    head: _Choice | None = None
+    key: _Choice | None = None
+    colour: Literal["share", "lift", "change", "difference"] | None = None
+    grid: Literal["peak", "token", "gold"] | None = None
+    end: StrictBool = False
+    pattern: Annotated[StrictInt, Field(ge=0, le=1)] | None = None
+    row: _Index | None = None
+
 
 class State(Message):
     """What an address holds: enough to show the same on another machine with the same model."""
 
     v: Literal[1]
     runs: Annotated[list[StateRun], Field(min_length=1, max_length=LIMITS["state_runs"])]
-    view: Annotated[dict[_Name, _Value], Field(max_length=32)] = {}
+    view: View = View()
+
+    @model_validator(mode="after")
+    def _has_origins(self) -> "State":
+        for i, run in enumerate(self.runs):
+            parents = set(range(len(self.runs))) - {i}
+            if run.origin is not None and run.origin.run not in parents:
+                raise ValueError(f"run {i} is from run {run.origin.run}, which is not in the link")
+        return self
 
 
 def plain(message: Message) -> dict[str, Any]:

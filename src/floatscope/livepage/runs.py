@@ -5,9 +5,7 @@ worker that made it.
 """
 
 import shutil
-import tempfile
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from typing import Any
 
 from ..report.catalogue import Catalogue
 from ..trace import Trace
+from .scratch import Scratch
 
 MOST_RUNS, MOST_BYTES = 64, 2_000_000_000
 
@@ -78,19 +77,22 @@ def without_text(touch: Mapping[str, Any]) -> dict[str, Any]:
 class Runs:
     def __init__(self, title: str, most: int = MOST_RUNS, most_bytes: int = MOST_BYTES) -> None:
         self.most, self.most_bytes, self.dropped = most, most_bytes, 0
-        self._folder: Path | None = None
+        self._scratch: Scratch | None = None
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._numbers = count(1)
         self.catalogue = Catalogue(title, [], self.trace)
 
     def new(self) -> tuple[str, Path]:
         """A name for a run, and where its trace goes."""
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="floatscope-live-"))
-            # Also where nobody closes it: a notebook that is restarted.
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         run = f"r{next(self._numbers)}"
-        return run, self._folder / f"{run}.zarr"
+        return run, self.folder / f"{run}.zarr"
+
+    @property
+    def folder(self) -> Path:
+        """The private folder, made when it is first needed."""
+        if self._scratch is None:
+            self._scratch = Scratch()
+        return self._scratch.path
 
     def __getitem__(self, run: str) -> Kept:
         return self._kept[run]
@@ -130,5 +132,5 @@ class Runs:
         return {"runs": rows, "dropped": self.dropped, "kept": kept}
 
     def close(self) -> None:
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.close()

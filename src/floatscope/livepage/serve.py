@@ -3,7 +3,6 @@
 import os
 import secrets
 import sys
-import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ from ..models import twin
 from ..models.spec import ModelSpec
 from ..report.guard import Guard, own_page
 from ..report.loopback import LoopbackServer
+from . import browser
 from .answers import error_response
 from .app import LivePage
 from .host import Crew, ModelHost
@@ -51,6 +51,10 @@ class LiveServer(LoopbackServer):
     def url(self) -> str:
         """The address of the page, with its key."""
         return f"http://127.0.0.1:{self.server_port}/{self.key}/"
+
+    def server_close(self) -> None:
+        super().server_close()
+        self.page.runs.close()
 
 
 def _refused(status: int, text: str) -> Response:
@@ -97,7 +101,7 @@ def serve(
             say(line)
         sys.stdout.flush()
         if open_browser:
-            webbrowser.open(server.url)
+            browser.open_browser(server.url, server.page.runs.folder)
         server.serve_forever()
     except KeyboardInterrupt:
         say("ended")

@@ -1,6 +1,6 @@
 """An ASGI application served to this machine alone, by a server that no client can hold up or fill up.
 
-A request must be read within `patience` seconds of its beginning, however slowly it drips in; an answer
+A request must be read within `PATIENCE` seconds of its beginning, however slowly it drips in; an answer
 must be taken as it comes; only so many connections are open at once; a client that goes away is no error.
 uvicorn does the rest. Who may ask, and what is answered, is in `guard` and in the application.
 """
@@ -31,7 +31,8 @@ class LoopbackServer:
     answers_half_closed = True  # a client that has said all it wants to is still answered
 
     def __init__(self, port: int) -> None:
-        self.patience, self.most = PATIENCE, MOST
+        self.most = MOST
+        self.connection: type[Connection] = Connection
         self._socket = socket.socket()
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -56,10 +57,13 @@ class LoopbackServer:
         return 0 if self._server is None else len(self._server.server_state.connections)
 
     def serve_forever(self) -> None:
-        """Until `shutdown`, or Ctrl-C in the main thread, which is raised when all has ended."""
+        """Until `shutdown`, or Ctrl-C, SIGTERM or SIGHUP in the main thread.
+
+        What a signal raises (KeyboardInterrupt, SystemExit) is raised when all has ended.
+        """
         config = uvicorn.Config(
             self.app,
-            http=type("_Protocol", (_Protocol,), {"owner": self}),
+            http=type("Connection", (self.connection,), {"owner": self}),
             ws="none",
             lifespan="on" if self.has_lifespan else "off",
             log_config=None,
@@ -74,36 +78,37 @@ class LoopbackServer:
         if self._asked:
             self._server.should_exit = True
         try:
-            with self._ended_by_ctrl_c():
+            with self._ended_by_signals():
                 self._server.run([self._socket])
         finally:
             self._over.set()
 
     @contextmanager
-    def _ended_by_ctrl_c(self) -> Iterator[None]:
-        """Ctrl-C asks the server to end at every moment of its run.
+    def _ended_by_signals(self) -> Iterator[None]:
+        """Ctrl-C, SIGTERM and SIGHUP ask the server to end, at every moment of its run.
 
         uvicorn listens from within its first coroutine to within its last: a Ctrl-C before leaves one that
-        was never begun, and one after breaks off the closing.
+        was never begun, and one after breaks off the closing. Handlers of other programs stay in place, and
+        so does `nohup`.
         """
-        here = threading.current_thread() is threading.main_thread()
-        if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-        heard = False
+        caught: list[int] = []
 
         def hear(number: int, frame: object) -> None:
-            nonlocal heard
-            heard = True
+            caught.append(number)
             self._ask_to_end()
 
-        signal.signal(signal.SIGINT, hear)
+        replaced = _default_handlers()
+        for number in replaced:
+            signal.signal(number, hear)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if heard:
+            for number, handler in replaced.items():
+                signal.signal(number, handler)
+        if signal.SIGINT in caught:
             raise KeyboardInterrupt
+        if caught:
+            raise SystemExit(128 + caught[0])
 
     def _ask_to_end(self) -> None:
         self._asked = True  # for a server that is not made yet
@@ -120,7 +125,16 @@ class LoopbackServer:
         self._socket.close()
 
 
-class _Protocol(H11Protocol):
+def _default_handlers() -> dict[int, Any]:
+    """Signals that end a program, and have the handler that Python gave them."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    default: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
+    default |= {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    return {number: own for number, own in default.items() if signal.getsignal(number) == own}
+
+
+class Connection(H11Protocol):
     """One connection, with an end to every wait."""
 
     owner: LoopbackServer
@@ -137,7 +151,11 @@ class _Protocol(H11Protocol):
 
     def _awaits(self) -> None:
         self._has_read()
-        self._reading = self.loop.call_later(max(self.owner.patience, 0), self.transport.abort)
+        self._reading = self.cut_after(PATIENCE)
+
+    def cut_after(self, seconds: float) -> asyncio.TimerHandle:
+        """Set a timer that ends the connection."""
+        return self.loop.call_later(seconds, self.transport.abort)
 
     def _has_read(self) -> None:
         if self._reading is not None:
@@ -162,7 +180,7 @@ class _Protocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._writing = self.loop.call_later(max(self.owner.patience, 0), self.transport.abort)
+        self._writing = self.cut_after(PATIENCE)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -193,7 +211,7 @@ class _Protocol(H11Protocol):
         # What the client still sends is read and dropped for a while: TCP would drop the answer's end.
         self._ended = True
         self._has_read()
-        self._reading = self.loop.call_later(_LINGER, self.transport.abort)
+        self._reading = self.cut_after(_LINGER)
         if self.transport.can_write_eof():
             self.transport.write_eof()
 

@@ -22,20 +22,40 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 def beside(path: Path) -> Iterator[Path]:
     """An empty directory next to the path, held until the end, and gone then unless it was placed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(_ATTEMPTS):
+
+    def make() -> Path:
         partial = _neighbour(path, "partial")
         partial.mkdir()
-        handle = _opened(partial)
-        if handle is not None and _locked(handle, partial) is not False:
-            break
-        if handle is not None:
-            os.close(handle)
-    else:
-        raise OSError(errno.EBUSY, f"no directory beside {path} can be held")
+        return partial
+
+    partial, handle = make_locked(make)
     try:
         yield partial
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        os.close(handle)
+
+
+def make_locked(make: Callable[[], Path]) -> tuple[Path, int]:
+    """Make a directory and lock it; the lock lasts until the handle is closed or the process ends."""
+    for _ in range(_ATTEMPTS):
+        folder = make()
+        handle = _opened(folder)
+        if handle is not None and _locked(handle, folder) is not False:
+            return folder, handle
+        if handle is not None:  # a sweep took it before it was locked
+            os.close(handle)
+    raise OSError(errno.EBUSY, f"no directory in {folder.parent} can be locked")
+
+
+def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
+    """Remove a directory whose owner has ended, if its open handle passes; links are not followed."""
+    if (handle := _opened(folder)) is None:
+        return
+    try:
+        if may_remove(handle) and _locked(handle, folder):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
         os.close(handle)
 
 
@@ -71,10 +91,8 @@ def sweep(path: Path) -> None:
     for leftover in leftovers(path):
         if leftover.name.endswith(".old"):
             shutil.rmtree(leftover, ignore_errors=True)
-        elif (handle := _opened(leftover)) is not None:
-            if _locked(handle, leftover):  # nobody writes it any more
-                shutil.rmtree(leftover, ignore_errors=True)
-            os.close(handle)
+        else:
+            remove_unlocked(leftover, lambda handle: True)
 
 
 def leftovers(path: Path) -> list[Path]:

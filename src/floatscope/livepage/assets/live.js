@@ -8,7 +8,7 @@ const KEYS = [["Ctrl Enter", "run"], ["← →", "one step back or forward"], ["
 class Page {
   constructor(setup) {
     this.client = new Client();
-    Object.assign(this, { models: setup.models, limits: setup.limits || {}, lanes: [], heard: [] });
+    Object.assign(this, { models: setup.models, limits: setup.limits || {}, lanes: [], heard: [], links: 0 });
     this.prompt = new PromptBox(this, { examples: setup.examples || [], limits: this.limits });
     this.first = new Setting(this, "Model and sampler");
     this.second = new Setting(this, "Second model and sampler");
@@ -20,7 +20,8 @@ class Page {
     this.compose();
     this.buildRunbar();
     at("history").replaceChildren(this.keep.root);
-    this.refreshModels();
+    this.showModels();
+    this.pollModels();
     if (setup.examples && setup.examples.length) this.prompt.example(0);
     this.listen();
     this.keep.refresh();
@@ -81,16 +82,24 @@ class Page {
 
   modelOf(id) { return this.models.find((model) => model.id === id); }
 
-  refreshModels() {
+  async updateModels() {
+    this.models = (await this.client.models()).models;
+    this.showModels();
+  }
+
+  showModels() {
     this.first.refresh();
     this.second.refresh();
     this.prompt.refresh();
     const failed = this.models.find((model) => model.state === "failed");
     if (failed) this.notify(`${failed.spec}: ${failed.message} ${failed.remedy || ""}`);
     this.relabel();
+  }
+
+  pollModels() {
     if (!this.models.some((model) => ["loading", "restarting"].includes(model.state))) return;
     setTimeout(async () => {
-      try { this.models = (await this.client.models()).models; this.refreshModels(); } catch (error) { this.notify(inWords(error)); }
+      try { await this.updateModels(); this.pollModels(); } catch (error) { this.notify(inWords(error)); }
     }, 400);
   }
 
@@ -100,6 +109,7 @@ class Page {
   stop() { for (const run of this.lanes) if (run && run.active) run.stop(); }
 
   run() {
+    this.leaveLink();
     if (this.prompt.empty()) { this.fold.open = true; this.notify("The prompt is empty. Type one, or choose an example."); return; }
     const settings = this.compare.checked ? [this.first, this.second] : [this.first];
     for (const setting of settings) {
@@ -116,6 +126,7 @@ class Page {
   begin(lanes) {
     this.stop();
     this.notify("");
+    at("missing").hidden = true;
     this.told = false;
     this.lanes = lanes;
     document.title = `${this.prompt.summary()} · Floatscope live`;
@@ -158,7 +169,21 @@ class Page {
     this.changed();
   }
 
+  // A link that is being opened gives way to what is asked for after it.
+  leaveLink() { this.links++; this.opening = false; }
+
+  // The prompt of a link, with a model that is here.
+  runWith(model, { prompt, sampler }) {
+    const isKnown = sampler && model.samplers.some((one) => one.name === sampler.name);
+    this.prompt.set(prompt);
+    this.compare.checked = false;
+    this.second.root.hidden = true;
+    this.first.chooseModel(model.id, isKnown ? sampler : undefined);
+    this.run();
+  }
+
   async showRow(row, beside) {
+    this.leaveLink();
     try {
       const run = this.lanes.find((one) => one && one.id === row.run) || await pastRun(this, row);
       const lanes = beside && this.lanes[0] && this.lanes[0] !== run ? [this.lanes[0], run] : [run];
@@ -206,7 +231,8 @@ class Page {
 
   // ---- The address
 
-  link() { return `${location.href.split("#")[0]}${PREFIX}${encodeState(stateOf(this))}`; }
+  // Without the page's address: that holds the key of this server.
+  link() { return PREFIX + encodeState(stateOf(this)); }
 
   changed() {
     if (this.pauseButton) this.refreshBar();
@@ -218,7 +244,7 @@ class Page {
   }
 
   writeAddress() {
-    const wanted = PREFIX + encodeState(stateOf(this));
+    const wanted = this.link();
     if (wanted !== location.hash) history.replaceState(null, "", wanted);
     document.body.dataset.address = "written";
   }
@@ -233,18 +259,17 @@ class Page {
     if (tick !== step || l !== layer || h !== head) this.pattern.show(run, tick, l, h);
   }
 
-  openAddress() {
-    try {
-      const state = decodeState(location.hash);
-      return state ? this.openState(state) : null;
-    } catch (error) { this.notify(inWords(error)); return null; }
-  }
+  openAddress() { return location.hash.startsWith(PREFIX) ? this.openLink(location.hash) : null; }
 
-  async openState(state) {
+  async openLink(link) {
+    const number = ++this.links, isWanted = () => number === this.links;
     this.opening = true;
     try {
-      await openRuns(this, state);
-      showView(this, state.view || {});
+      const opened = await loadedLink(this, link, isWanted);
+      if (opened) await openRuns(this, opened);
+      if (!isWanted()) return;
+      showView(this, opened.state.view);
+      showMissing(this, opened);
     } catch (error) { this.notify(inWords(error)); }
     this.opening = false;
     document.body.dataset.opened = "true";

@@ -10,18 +10,19 @@ function encodeState(state) {
   return btoa(text).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 }
 
-// A state from an address or its fragment, or null where there is none. Broken ones are said to be broken.
-function decodeState(address) {
-  const at = address.indexOf(PREFIX);
-  if (at < 0) return null;
+// The JSON that a link holds, as text: the server checks it against its schema, and nothing reads it before.
+function decodeLink(link, most = Infinity) {
+  const at = link.indexOf(PREFIX);
+  if (at < 0) throw new LiveError({ kind: "usage", message: "This is no link of a live page.", remedy: "It has “#s=” in it." });
+  const code = link.slice(at + PREFIX.length).trim();
   try {
-    const text = atob(address.slice(at + PREFIX.length).trim().replace(/-/g, "+").replace(/_/g, "/"));
-    const state = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(text, (c) => c.charCodeAt(0))));
-    if (state && state.v === 1 && Array.isArray(state.runs)) return state;
-  } catch { /* said below */ }
-  throw new LiveError({ kind: "usage", message: "This link cannot be read: it is cut off or was changed.",
-    remedy: "Copy it again, whole." });
+    if (code.length > 1.5 * most) throw new RangeError("too long");
+    const text = atob(code.replace(/-/g, "+").replace(/_/g, "/"));
+    return new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(text, (c) => c.charCodeAt(0)));
+  } catch { throw brokenLink("it is cut off or was changed"); }
 }
+
+const brokenLink = (why) => new LiveError({ kind: "usage", message: `This link cannot be read: ${why}.`, remedy: "Copy it again, whole." });
 
 // What is shown, in small values.
 function viewState(page) {

@@ -28,12 +28,12 @@ async function answerOf(path, options = {}) {
     remedy: "Reload the page; if that does not help, start floatscope live again." }, answer.status);
 }
 
-const posted = (body, signal) => ({ method: "POST", headers: { "content-type": "application/json" },
-  body: JSON.stringify(body), signal });
+const posted = (json, signal) => ({ method: "POST", headers: { "content-type": "application/json" }, body: json, signal });
 
 class Client {
   async get(path) { return (await answerOf(path)).json(); }
-  async post(path, body) { return (await answerOf(path, posted(body))).json(); }
+  post(path, body) { return this.postText(path, JSON.stringify(body)); }
+  async postText(path, json) { return (await answerOf(path, posted(json))).json(); }
 
   setup() { return this.get("setup"); }
   models() { return this.get("models"); }
@@ -42,17 +42,17 @@ class Client {
   heads(run, step) { return this.get(`scene/${run}/heads/${step}`); }
   head(run, layer, head) { return this.get(`scene/${run}/head/${layer}/${head}`); }
   forget(runs) { return this.post("forget", { runs }); }
-  state(state) { return this.post("state", state); }
+  state(json) { return this.postText("state", json); }
   tokens(model, prompt, length) { return this.post("tokens", { model, prompt, length }); }
   candidates(run, step, position) { return this.post("candidates", { run, step, position, top: 5 }); }
   pattern(run, step, layer, head) { return this.post("pattern", { run, step, layer, head }); }
   async python(run) { return (await this.post("python", { run })).code; }
-  async exported(runs) { return (await answerOf("export", posted({ runs }))).blob(); }
+  async exported(runs) { return (await answerOf("export", posted(JSON.stringify({ runs })))).blob(); }
   async trace(run) { return (await answerOf(`trace/${run}`)).blob(); }
 
   // Each event of a run, as it comes. Aborting the signal cancels the run on the server.
   async run(request, onEvent, signal) {
-    const answer = await answerOf("run", posted(request, signal));
+    const answer = await answerOf("run", posted(JSON.stringify(request), signal));
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "", ended = false;
     const take = (line) => {

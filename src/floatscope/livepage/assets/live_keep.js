@@ -1,12 +1,14 @@
 // What is kept: the history of runs, the link, the lines of Python, the trace, the offline page.
 
+const LINK_HELP = "Copies #s=… without the address of this page, which holds its key. Append it to the address of another live page, or paste it there under “Open a link from elsewhere”.";
+
 class Keep {
   constructor(page) {
     this.page = page;
     this.which = make("select", { id: "keep-which", hidden: true, "aria-label": "Which run to keep" });
     fillSelect(this.which, [["0", "of A"], ["1", "of B"]]);
     this.tools = make("div", { className: "fsl-tools", role: "group", "aria-label": "Keep and share" },
-      button("Copy link", () => this.copyLink()), this.which, button("Copy as Python", () => this.copyPython()),
+      Object.assign(button("Copy link", () => this.copyLink()), { title: LINK_HELP }), this.which, button("Copy as Python", () => this.copyPython()),
       button("Save trace", () => this.saveTrace()), button("Export page", () => this.exportPage()));
     this.code = make("pre", { tabIndex: 0 }, make("code", {}));
     this.shownText = make("section", { className: "fsl-text", hidden: true }, make("div", { className: "fsl-line" },
@@ -19,7 +21,7 @@ class Keep {
   }
 
   opener() {
-    const open = () => { try { const state = decodeState(this.paste.value); if (state) this.page.openState(state); else throw new LiveError({ message: "This is no link of a live page.", remedy: "It has “#s=” in it." }); } catch (error) { this.page.notify(inWords(error)); } };
+    const open = () => this.page.openLink(this.paste.value);
     this.paste.addEventListener("keydown", (event) => { if (event.key === "Enter") open(); });
     return make("div", { className: "fsl-line" }, make("label", { className: "fsv-label", htmlFor: "keep-paste" }, "Open a link from elsewhere"), this.paste, button("Open", open));
   }
@@ -46,7 +48,7 @@ class Keep {
     return wanted && wanted.finished ? wanted : lanes.find((run) => run && run.finished);
   }
 
-  async copyLink() { await this.copy(this.page.link(), "Link", "The link of this view"); }
+  async copyLink() { await this.copy(this.page.link(), "Link without this page's key", "The link of this view"); }
 
   async copyPython() {
     await this.trying(async () => this.copy(await this.page.client.python(this.run().id), "Python", "Python that repeats this run", true));

@@ -12,47 +12,87 @@ async function pastRun(page, row) {
 
 // The same run twice is the same JSON, whatever stands around it.
 const sameRun = (a, b) => {
-  const plain = ({ fingerprint, prompt, sampler, touches }) => JSON.stringify([fingerprint, sorted(prompt), sampler.name, sorted(sampler.settings), touches.map(sorted)]);
+  const plain = ({ fingerprint, prompt, sampler, touches }) => JSON.stringify([fingerprint, sorted(prompt),
+    sampler && [sampler.name, sorted(sampler.settings)], touches.map(sorted)]);
   return plain(a) === plain(b);
 };
-const sorted = (object) => Object.entries(object || {}).filter(([name, value]) => value !== null && (name !== "text" || typeof object.kind !== "string"))
+const sorted = (object) => Object.entries(object).filter(([name, value]) => value !== null && (name !== "text" || typeof object.kind !== "string"))
   .sort(([a], [b]) => (a < b ? -1 : 1));
 
-async function openRuns(page, state) {
-  const [{ runs, missing }, { runs: kept }] = await Promise.all([page.client.state(state), page.client.history()]);
-  if (missing && missing.length) page.notify(missing.map((one) => `${one.message} ${one.remedy || ""}`).join(" "));
-  const lanes = [];
-  for (const [i, request] of runs.entries()) {
-    if (!request) continue;
-    const row = kept.find((one) => one.state && one.state.runs[0] && sameRun(one.state.runs[0], state.runs[i]));
-    const { from, ...whole } = request;
-    lanes.push(row ? await pastRun(page, row) : new Run(page, whole, page.modelOf(request.model)));
+// What the server makes of a link: its checked state, the runs to make here, and the models that are missing.
+async function readLink(page, link) {
+  try {
+    return await page.client.state(decodeLink(link, page.limits.state_chars));
+  } catch (error) {
+    throw error.status === 400 || error.status === 413 ? brokenLink(error.message) : error;
   }
-  const first = state.runs.find((one) => one.prompt);
-  if (first) page.prompt.set(first.prompt);
-  page.fold.open = false;
-  page.folded = true;
-  if (lanes[0] && lanes[0].model && first) page.first.chooseModel(lanes[0].model.id, first.sampler);
-  await page.begin(lanes.slice(0, 2));
-  // A branch says which run it left, by its place in the list.
-  state.runs.forEach((one, i) => { if (one.from && lanes[i] && lanes[one.from.run]) lanes[i].from = { run: lanes[one.from.run].id, step: one.from.step }; });
 }
 
+// The same once its models are loaded; null where it is no longer wanted.
+async function loadedLink(page, link, isWanted) {
+  for (let waited = false; ; waited = true) {
+    const opened = await readLink(page, link);
+    if (!isWanted()) return null;
+    if (waited) { page.notify(""); await page.updateModels(); }
+    if (!opened.missing.length || !opened.waiting.length) return opened;
+    page.notify(`The link opens once all models are loaded. Still loading: ${opened.waiting.join(", ")}.`);
+    await new Promise((resolve) => { setTimeout(resolve, 400); });
+  }
+}
+
+async function openRuns(page, { runs, state }) {
+  const { runs: kept } = await page.client.history();
+  const made = new Map();  // by its place in the link; two can be shown
+  for (const [i, request] of runs.entries()) {
+    if (!request || made.size === 2) continue;
+    const row = kept.find((one) => sameRun(one.state.runs[0], state.runs[i]));
+    made.set(i, row ? await pastRun(page, row) : new Run(page, request, page.modelOf(request.model)));
+  }
+  const [[first, run] = [0, null]] = made, { prompt, sampler } = state.runs[first];
+  page.prompt.set(prompt);
+  page.fold.open = !run;
+  page.folded = Boolean(run);
+  if (run) page.first.chooseModel(run.model.id, sampler);
+  await page.begin([...made.values()]);
+  // A branch says which run it left, by its place in the list.
+  for (const [i, one] of made) {
+    const { from } = state.runs[i];
+    if (from && made.has(from.run)) one.from = { run: made.get(from.run).id, step: from.step };
+  }
+}
+
+// A link whose model is not here: what it asks for, and what can be done.
+function showMissing(page, { missing, state }) {
+  const box = at("missing"), ready = page.models.filter((model) => model.state === "ready");
+  box.hidden = !missing.length;
+  box.replaceChildren(...missing.map(({ run, message, remedy }) => {
+    const { prompt, sampler, touches } = state.runs[run];
+    const rows = [["Prompt", promptTitle(prompt)], ["Sampler", sampler ? samplerText(sampler) : "the model's own"],
+      ["Touches", touches.length ? touches.map((touch) => `${touch.kind} at step ${touch.step}`).join(", ") : "none"]];
+    const here = ready.map((model) => button(`Run the prompt with ${model.name}`, () => page.runWith(model, state.runs[run])));
+    return make("div", {}, make("h2", {}, message), make("dl", {}, ...rows.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text)))),
+      make("p", {}, remedy, here.length ? ` Or run the prompt with a model that is here${
+        touches.length ? ", without the touches: their positions and heads are those of the other model" : ""}.` : ""),
+      make("div", { className: "fsl-buttons" }, ...here));
+  }), button("Dismiss", () => { box.hidden = true; }));
+}
+
+const samplerText = ({ name, settings }) => `${name} (${Object.entries(settings).map(([key, value]) => `${key} ${value}`).join(", ")})`;
+
+// The view of a checked state; what it says of layers, heads and positions may be more than a run has.
 function showView(page, view) {
-  const { viewer } = page;
-  if (!viewer.views.length) return;
-  const [first] = viewer.views;
-  if (typeof view.colour === "string" && [...viewer.pickMode.options].some((o) => o.value === view.colour && !o.disabled)) viewer.mode = view.colour;
-  if (typeof view.grid === "string" && view.grid in GRID_VALUES) viewer.grid = view.grid;
-  if (Number.isInteger(view.layer)) viewer.layer = Math.min(view.layer, first.scene.layers - 1);
-  if (Number.isInteger(view.head)) viewer.head = viewer.layer < 0 ? -1 : view.head;
-  if (Number.isInteger(view.key) && view.key >= 0 && view.key < first.scene.keys) viewer.selected = { scene: first.scene, key: view.key };
+  const { viewer } = page, [first] = viewer.views;
+  if (!first) return;
+  if ([...viewer.pickMode.options].some((option) => option.value === view.colour && !option.disabled)) viewer.mode = view.colour;
+  if (view.grid) viewer.grid = view.grid;
+  if (view.layer !== undefined) viewer.layer = Math.min(view.layer, first.scene.layers - 1);
+  if (view.head !== undefined) viewer.head = viewer.layer < 0 ? -1 : Math.min(view.head, first.scene.heads - 1);
+  if (view.key >= 0 && view.key < first.scene.keys) viewer.selected = { scene: first.scene, key: view.key };
   const step = first.scene.json.steps.indexOf(view.step);
   viewer.update();
   if (step >= 0 && !view.end) viewer.go(first, step);
-  if (Number.isInteger(view.pattern) && page.lanes[view.pattern] && viewer.head >= 0) {
-    const run = page.lanes[view.pattern], shown = viewer.viewOf(run);
-    page.showPattern(run, shown.scene.json.steps[shown.step], shown.scene.json.layers[viewer.layer], shown.scene.json.heads[viewer.head],
-      Number.isInteger(view.row) ? view.row : undefined);
-  }
+  const run = page.lanes[view.pattern], shown = run && run.finished && viewer.viewOf(run);
+  if (!shown || viewer.head < 0) return;
+  const { scene } = shown, { steps, layers, heads } = scene.json;
+  page.showPattern(run, steps[shown.step], layers[viewer.layerOf(scene)], heads[Math.min(viewer.head, scene.heads - 1)], view.row);
 }

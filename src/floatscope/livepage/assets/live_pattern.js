@@ -43,7 +43,7 @@ class Pattern {
   // Ask for a head at a step; a later question overtakes an earlier one.
   async show(run, step, layer, head, query) {
     const name = `${run.id} ${step} ${layer} ${head}`;
-    if (this.wanted === name) { if (query !== undefined) this.choose({ query, key: this.cursor.key }); return; }
+    if (this.wanted === name) { if (query !== undefined && this.at) this.choose({ query: Math.min(query, this.at.matrix.shape[0] - 1), key: this.cursor.key }); return; }
     this.wanted = name;
     this.root.hidden = false;
     this.title.textContent = `Pattern · layer ${layer}, head ${head}, step ${step} · ${run.name}`;
@@ -56,7 +56,7 @@ class Pattern {
       this.at = { run, step, layer, head, matrix };
       this.note.textContent = "Queries downwards, keys to the right; each row sums to 100 %. Arrow keys move, Enter goes to the row.";
       const size = Math.min(matrix.shape[0], run.scene.keys);
-      if (query !== undefined) this.cursor.query = query;
+      if (query !== undefined) this.cursor.query = Math.min(query, size - 1);
       else if (first) this.cursor = { query: Math.min(run.scene.json.prompt_length, size - 1), key: 0 };
       this.scaled();
       this.page.changed();

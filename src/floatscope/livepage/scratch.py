@@ -1,0 +1,49 @@
+"""The private temporary folder of a live page: the traces of its runs, and the file that opens a browser.
+
+The folder is locked for as long as its owner lives. So the next start can tell the folders of processes that
+were killed, and removes them.
+"""
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+import weakref
+from pathlib import Path
+
+from ..trace.placing import make_locked, remove_unlocked
+
+_PREFIX = "floatscope-live-"
+_NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
+REDIRECT = "open.html"
+_CONTENT = re.compile(rf"\.?r[0-9]+\.zarr(\..*)?|{re.escape(REDIRECT)}")
+
+
+class Scratch:
+    """A folder that only this user can read. It is removed by `close`, or when nothing refers to it."""
+
+    def __init__(self) -> None:
+        self.path, handle = make_locked(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX)))
+        self._remove = weakref.finalize(self, _remove, self.path, handle)
+
+    def close(self) -> None:
+        self._remove()
+
+
+def _remove(folder: Path, handle: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(handle)
+
+
+def sweep() -> None:
+    """Remove this user's folders whose owners were killed."""
+    for name in os.listdir(tempfile.gettempdir()):
+        if _NAME.fullmatch(name):
+            remove_unlocked(Path(tempfile.gettempdir(), name), _is_scratch)
+
+
+def _is_scratch(handle: int) -> bool:
+    status = os.fstat(handle)
+    own = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
+    return own and all(map(_CONTENT.fullmatch, os.listdir(handle)))

@@ -45,8 +45,9 @@ test: $(VENV)/.test chromium style ## lint, types, tests, documentation
 attack: $(VENV)/.test ## every attack in full, each with a table of what it came to (Linux; half an hour)
 	$(BIN)/python -m tests.attacks.hostile_records --count 2000
 	$(BIN)/python -m tests.attacks.hostile_checkpoints --count 200
-	$(BIN)/python -m tests.attacks.hostile_requests --count 500
+	$(BIN)/python -m tests.attacks.hostile_requests --count 1000
 	$(BIN)/python -m tests.attacks.hostile_live --count 1000
+	$(BIN)/python -m tests.attacks.working_directory
 	$(BIN)/python -m tests.attacks.faults --engine local --kills 20 --stops 10 --full 5 --flips 10
 	$(BIN)/python -m tests.attacks.faults --engine ray --kills 20 --stops 10 --full 5 --flips 10
 

@@ -4,11 +4,8 @@ Enough to refuse a sampler, a setting or a prompt that cannot work, before a wor
 is read. `loading` settles the same facts by the same function, so that the two cannot differ.
 """
 
-import json
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from ..errors import ModelError
@@ -52,13 +49,14 @@ def outlined(spec: ModelSpec) -> Outline | None:
         return None
     said = {field.name: getattr(spec, field.name) for field in fields(Stated)}
     part = twin.adapter(spec.where, spec.adapter)
+    source.require_no_other_adapter(path, part)
     asked = Stated(**said).over(stated.read(part).over(stated.read(path)))
     kind, config = opening.described(path, asked.family)
     tokenizer = source.tokenizer(path, kind)
     if asked.direction is None:
         special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
     name = asked.name or (spec.where if spec.adapter is None else f"{spec.where} + {spec.adapter}")
-    facts = settled(name, kind, config, _generation(path), tokenizer, asked)
+    facts = settled(name, kind, config, source.read_generation(path), tokenizer, asked)
     ids = {i for i in (*facts["end_ids"], facts["mask_id"]) if i is not None}
     return Outline(
         name=name,
@@ -96,14 +94,6 @@ def settled(
 def folder(path: Path) -> Path:
     """Where a floatscope.json would lie."""
     return path if path.is_dir() else path.parent
-
-
-def _generation(path: Path) -> Any:
-    """The end tokens that generation_config.json adds; a damaged one is for transformers to refuse."""
-    with suppress(OSError, ValueError, AttributeError):
-        said = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
-        return SimpleNamespace(eos_token_id=said.get("eos_token_id"))
-    return None
 
 
 def _block(kind: Family, config: Any, asked: Stated) -> int | None:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import transformers
@@ -16,6 +17,7 @@ from .twin import TWIN
 
 # Of every from_pretrained: nothing is fetched, and no code that comes with a checkpoint runs.
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+ADAPTER_CONFIG = "adapter_config.json"
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _JSON_LIMIT = 10_000_000  # bytes of a config.json; real ones have a few thousand
 
@@ -80,8 +82,27 @@ def require_files(path: Path) -> None:
                 )
 
 
+def require_no_other_adapter(path: Path, adapter: Path | None) -> None:
+    """Refuse a checkpoint directory with an adapter in it that `adapter` does not name."""
+    file = path / ADAPTER_CONFIG
+    if file.exists() and (adapter is None or adapter.resolve() != path.resolve()):
+        raise ModelError(
+            f"{path} holds an adapter beside its weights ({file.name}), and adapter= does not name it",
+            f"To merge it: load({str(path)!r}, adapter={str(path)!r}), or 'DIR,adapter=DIR'; to load "
+            f"the base alone, move {file.name} away.",
+        )
+
+
 def read_config(path: Path) -> dict[str, Any]:
     return read_json(path / "config.json")
+
+
+def read_generation(path: Path) -> Any:
+    """Read the end tokens that a directory's generation_config.json adds."""
+    if not (path / "generation_config.json").exists():
+        return None
+    said = read_json(path / "generation_config.json")
+    return SimpleNamespace(eos_token_id=said.get("eos_token_id"))
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -112,6 +133,23 @@ def architecture(raw: dict[str, Any], path: Path) -> str | None:
             "Correct it, or pass family=... to load.",
         )
     return named[0]
+
+
+def weight_files(path: Path) -> list[Path]:
+    """List the files that hold the network's weights: model.safetensors, or those its index names."""
+    single, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    if single.exists():
+        return [single]
+    if not index.exists():
+        raise ModelError(
+            f"{path} holds neither {single.name} nor {index.name}",
+            "The checkpoint is incomplete, or its files have other names: copy it again.",
+        )
+    files = [path / name for name in sorted(set(_index(index).values()))]
+    for file in files:
+        if not file.is_file():
+            raise ModelError(f"{path} lacks {file.name}, which its index names", "Copy it again.")
+    return files
 
 
 def require_safetensors(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import transformers
 
 from ..errors import ModelError, foreign
+from ..sequences import tokenizer_bounds
 from . import pair, twin
 from .family import Family
 from .pair import PAIR
@@ -210,8 +211,12 @@ def require_gguf() -> None:
 def tokenizer(path: Path, family: Family) -> Any:
     """The checkpoint's tokenizer through transformers' own classes; None if it brings none."""
     remedy = "Copy its files again, or pass tokenizer=... to load."
+    folder = path if path.is_dir() else path.parent
     with foreign(ModelError, f"{path}: the tokenizer cannot be read", remedy):
+        tokenizer_bounds.require_bounded_files(folder)
         found = _tokenizer(path, family)
+        if found is not None and not (folder / "tokenizer.json").exists():
+            tokenizer_bounds.require_bounded(found, str(path))
         if found is not None:  # some damage shows when it is first used
             found.decode(found("a b", add_special_tokens=False)["input_ids"])
         return found

@@ -305,6 +305,24 @@ def test_variants_that_are_not_a_llama(copy_of):
     refuse("sliding-window", path)
 
 
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3", "Dream"])
+@pytest.mark.parametrize("kind", ["sliding_attention", "chunked_attention"])
+def test_layers_without_full_attention_are_refused_by_name(copy_of, family, kind):
+    path = copy_of(family)
+    edit_config(path, layer_types=["full_attention", kind, "full_attention"], sliding_window=4)
+    refuse(f"layer_types of its config.json names '{kind}'", path)
+    edit_config(path, layer_types=["full_attention"] * 3)
+    assert fs.load(path, check=False).n_layers == 3
+
+
+def test_a_mask_that_is_an_end_token_is_refused(copy_of):
+    path = copy_of("LLaDA")
+    refuse(f"mask id {tiny.END} is also an end token", path, mask_id=tiny.END)
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [tiny.MASK]}))
+    refuse(f"mask id {tiny.MASK} is also an end token", path)
+    fs.load(path, mask_id=tiny.PAD, check=False)
+
+
 def test_loading_options_that_cannot_be_are_refused(checkpoints):
     refuse("no dtype 'float7'", checkpoints["Llama"], dtype="float7")
     refuse("no device 'abacus'", checkpoints["Llama"], device="abacus")

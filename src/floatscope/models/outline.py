@@ -72,23 +72,44 @@ def settled(
     name: str, kind: Family, config: Any, generation: Any, tokenizer: Any, asked: Stated
 ) -> dict[str, Any]:
     """What the network is used as: the fields of a Model beside its network and tokenizer."""
-    if getattr(config, "use_sliding_window", False):
-        raise ModelError(
-            f"{name} uses sliding-window attention, which Floatscope does not measure",
-            "Set use_sliding_window to false in its config.json if the context fits the window.",
-        )
+    _require_full_attention(name, kind, config)
     block = _block(kind, config, asked)
     toward = _direction(kind, asked.direction, block)
+    mask = special.mask_id(kind, toward, config, tokenizer, asked.mask_id)
+    ends = special.end_ids(config, generation, tokenizer)
+    if mask in ends:
+        raise ModelError(
+            f"{name}: mask id {mask} is also an end token, so that no answer could have an end",
+            "Say which id is the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
+            "or eos_token_id in its files.",
+        )
     return {
         "family": replace(kind, direction=toward),
         "direction": toward,
         "block": block,
         "grid": _grid(kind, asked.grid, toward),
         "shift": _shift(kind, config) if asked.shift is None else asked.shift,
-        "mask_id": special.mask_id(kind, toward, config, tokenizer, asked.mask_id),
-        "end_ids": special.end_ids(config, generation, tokenizer),
+        "mask_id": mask,
+        "end_ids": ends,
         "chat": bool(getattr(tokenizer, "chat_template", None)),
     }
+
+
+def _require_full_attention(name: str, kind: Family, config: Any) -> None:
+    """Refuse layers with a window, but in a family that says how far each of its layers reaches."""
+    if getattr(config, "use_sliding_window", False):
+        raise ModelError(
+            f"{name} uses sliding-window attention, which Floatscope does not measure",
+            "Set use_sliding_window to false in its config.json if the context fits the window.",
+        )
+    types = getattr(config, "layer_types", None) or ()
+    other = next((t for t in types if t != "full_attention"), None)
+    if other is not None and not kind.reaches(config):
+        raise ModelError(
+            f"{name}: layer_types of its config.json names {other!r:.40}, and Floatscope measures a "
+            f"{kind.name} with full_attention alone",
+            "Write full_attention for every layer if the context fits the window.",
+        )
 
 
 def folder(path: Path) -> Path:

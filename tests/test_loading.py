@@ -360,6 +360,32 @@ def test_a_wrong_direction_is_noticed(checkpoints, models):
         selfcheck.check(llama)
 
 
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        (10, "captured rows sum to one.*attention scores reach [456].*e.04, so that column sums"),
+        (1e3, "captured rows sum to one.*attention scores reach .*e.12, so that rows of layer 0"),
+        (1e6, "logits are finite.*every logit is 0, with weights of up to .*e.06 in float32"),
+        (1e18, "logits are finite.*logits are NaN or infinite, with weights of up to"),
+    ],
+)
+def test_weights_that_are_too_large_are_given_as_the_reason(copy_of, scale, words):
+    path = copy_of("Llama")
+    weights = load_file(path / "model.safetensors")
+    scaled = {name: weight * scale for name, weight in weights.items()}
+    save_file(scaled, path / "model.safetensors", metadata={"format": "pt"})
+    refuse(words, path)
+    fs.load(path, check=False)
+
+
+def test_large_logits_alone_are_accepted(copy_of):
+    path = copy_of("Llama")
+    weights = load_file(path / "model.safetensors")
+    weights["lm_head.weight"] *= 1e30
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    fs.load(path)
+
+
 def test_padding_that_leaks_is_noticed(models):
     model = models["LLaDA"]
 

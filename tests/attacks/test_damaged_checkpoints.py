@@ -65,7 +65,7 @@ DEEP = json.loads("[" * 900 + "]" * 900)
         ({"hidden_size": DEEP}, r"hidden_size = \[\[\[.*: expected a whole number"),
         ({"rope_theta": DEEP}, "config.json describes no Llama network|cannot be read"),
         ({"hidden_act": "evil"}, "cannot be read .KeyError: 'evil'"),
-        ({"rms_norm_eps": float("nan")}, "self-check 'direction' failed"),
+        ({"rms_norm_eps": float("nan")}, "self-check 'logits are finite' failed"),
         ({"eos_token_id": "a"}, "eos_token_id"),
         ({"eos_token_id": [[]]}, "eos_token_id"),
         ({"architectures": 3}, "architectures = 3, expected a list of names"),

@@ -117,7 +117,9 @@ def test_an_adapter_beside_a_checkpoint_is_refused_unless_it_is_named(
     assert fs.load(path).fingerprint == fs.load(checkpoints["Llama"]).fingerprint
 
 
-@pytest.mark.parametrize("name", ["adapter_model.bin", "other.safetensors", "../x.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["adapter_model.bin", "other.safetensors", "../x.safetensors", "x.bin"]
+)
 def test_a_config_cannot_choose_the_file_of_the_weights(checkpoint, llama, name):
     """transformers reads the file that `transformers_weights` names, a pickle among them."""
     path = checkpoint("Llama")

@@ -436,6 +436,20 @@ def test_hostile_checkpoints_from_seeds(tmp_path):
     assert outcomes >= {"works", "ModelError"}
 
 
+def test_seeds_draw_every_kind_of_change(tmp_path):
+    drawn = "\n".join(checkpoint(seed, tmp_path / str(seed)) for seed in range(150))
+    for words in (
+        "tokenizer bomb",
+        "adapter beside",
+        "other weights",
+        "layer types",
+        "chat template",
+    ):
+        assert words in drawn
+    assert "mask is an end token" in drawn
+    assert "weights times" in drawn
+
+
 def test_an_attempt_notices(tmp_path, monkeypatch):
     """The check itself: another library's exception, and a canary that was touched."""
     path = tiny.write("Llama", tmp_path / "m")

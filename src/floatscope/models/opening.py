@@ -17,7 +17,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ..errors import ModelError, foreign
-from . import gguf_header, gguf_network, sizes, source, special
+from . import devices, gguf_header, gguf_network, sizes, source, special
 from .family import Family
 from .registry import family_by_name, family_of
 
@@ -98,20 +98,25 @@ def _from_directory(
         files = source.weight_files(path)
         sizes.require_held(kind, config, path, sizes.in_safetensors(files))
         sizes.require_experts(config, path, files)
-        net, info = kind.network.from_pretrained(
-            None,  # given a directory, transformers would look there for adapters and other weights
-            config=config,
-            state_dict=_tensors(files),
-            key_mapping=kind.key_mapping or None,
-            dtype=dtype,
-            attn_implementation="sdpa",
-            # Products of all experts at once come in narrower types only.
-            experts_implementation="eager" if dtype is torch.float64 else None,
-            ignore_mismatched_sizes=True,  # reported below, with the shapes
-            output_loading_info=True,
-            device_map="auto" if spread else None,
-            **source.NO_CODE,
-        )
+        try:
+            net, info = kind.network.from_pretrained(
+                None,  # given a directory, transformers would look there for adapters and other weights
+                config=config,
+                state_dict=_tensors(files),
+                key_mapping=kind.key_mapping or None,
+                dtype=dtype,
+                attn_implementation="sdpa",
+                # Products of all experts at once come in narrower types only.
+                experts_implementation="eager" if dtype is torch.float64 else None,
+                ignore_mismatched_sizes=True,  # reported below, with the shapes
+                output_loading_info=True,
+                device_map="auto" if spread else None,
+                **source.NO_CODE,
+            )
+        except ValueError as error:
+            if spread and "offload" in str(error):
+                raise devices.elsewhere(str(path)) from error
+            raise
     needless = re.compile("|".join(kind.unused) or r"(?!)")
     left_over = [key for key in info["unexpected_keys"] if not needless.search(key)]
     sizes.require_complete(path, info["missing_keys"], left_over, info["mismatched_keys"])

@@ -226,6 +226,9 @@ def test_a_tokenizer_under_another_name_is_refused(copy_of):
     names = ["tokenizer.json", "tokenizer.4.0.0.json"]
     change(path / "tokenizer_config.json", fast_tokenizer_files=names)
     refuse("names other tokenizer files", path)
+    file = path / "tokenizer_config.json"
+    file.write_text(file.read_text().replace("fast_tokenizer_files", r"fast\u005ftokenizer_files"))
+    refuse("names other tokenizer files", path)
 
 
 def test_only_a_tokenizer_with_unknown_rules_is_tried_and_once(copy_of, monkeypatch):

@@ -49,6 +49,14 @@ def test_offloaded_weights_are_refused(path):
         fs.load(path, device="auto", adapter="anywhere")
 
 
+def test_weights_that_would_go_to_a_disk_are_refused(path, monkeypatch):
+    parts = ["model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head", "model.layers.0"]
+    places = dict.fromkeys(parts, "cpu") | {"model.layers.1": "disk"}
+    monkeypatch.setattr("transformers.modeling_utils._get_device_map", lambda *_: dict(places))
+    with pytest.raises(fs.ModelError, match="offloaded.*narrower dtype"):
+        fs.load(path, device="auto")
+
+
 def test_all_that_stands_beside_a_layer_follows_it():
     padding = torch.zeros(1, dtype=torch.long)
     region = torch.zeros(1, 4, dtype=torch.long)

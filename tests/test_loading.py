@@ -305,6 +305,24 @@ def test_variants_that_are_not_a_llama(copy_of):
     refuse("sliding-window", path)
 
 
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3", "Dream"])
+@pytest.mark.parametrize("kind", ["sliding_attention", "chunked_attention"])
+def test_layers_without_full_attention_are_refused_by_name(copy_of, family, kind):
+    path = copy_of(family)
+    edit_config(path, layer_types=["full_attention", kind, "full_attention"], sliding_window=4)
+    refuse(f"layer_types of its config.json names '{kind}'", path)
+    edit_config(path, layer_types=["full_attention"] * 3)
+    assert fs.load(path, check=False).n_layers == 3
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_a_mask_that_is_an_end_token_is_refused(copy_of, name):
+    file = copy_of("LLaDA") / name
+    said = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**said, "eos_token_id": [tiny.END, tiny.MASK]}))
+    refuse(f"mask id {tiny.MASK} is also an end token", file.parent)
+
+
 def test_loading_options_that_cannot_be_are_refused(checkpoints):
     refuse("no dtype 'float7'", checkpoints["Llama"], dtype="float7")
     refuse("no device 'abacus'", checkpoints["Llama"], device="abacus")
@@ -340,6 +358,32 @@ def test_a_wrong_direction_is_noticed(checkpoints, models):
         pytest.raises(fs.ModelError, match="a later token changes earlier"),
     ):
         selfcheck.check(llama)
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        (10, "captured rows sum to one.*attention scores reach [456].*e.04, so that column sums"),
+        (1e3, "captured rows sum to one.*attention scores reach .*e.12, so that rows of layer 0"),
+        (1e6, "logits are finite.*every logit is 0, with weights of up to .*e.06 in float32"),
+        (1e18, "logits are finite.*logits are NaN or infinite, with weights of up to"),
+    ],
+)
+def test_weights_that_are_too_large_are_given_as_the_reason(copy_of, scale, words):
+    path = copy_of("Llama")
+    weights = load_file(path / "model.safetensors")
+    scaled = {name: weight * scale for name, weight in weights.items()}
+    save_file(scaled, path / "model.safetensors", metadata={"format": "pt"})
+    refuse(words, path)
+    fs.load(path, check=False)
+
+
+def test_large_logits_alone_are_accepted(copy_of):
+    path = copy_of("Llama")
+    weights = load_file(path / "model.safetensors")
+    weights["lm_head.weight"] *= 1e30
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    fs.load(path)
 
 
 def test_padding_that_leaks_is_noticed(models):

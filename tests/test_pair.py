@@ -13,6 +13,7 @@ import pytest
 
 import floatscope as fs
 from floatscope.models import pair
+from floatscope.stats import frequencies
 from floatscope.tasks import prompt_of
 from floatscope.tasks.world import LEVELS, World
 
@@ -120,6 +121,36 @@ def test_a_damaged_weight_file_says_so(copied):
         fs.ModelError, match="model.safetensors of the embedded model pair/mdm is damaged"
     ):
         fs.load("pair/mdm")
+
+
+@pytest.mark.parametrize(
+    "name", ["generation_config.json", "floatscope.json", "chat_template.jinja", "more/x"]
+)
+def test_a_file_added_beside_the_weights_is_refused(copied, name):
+    file = copied / "mdm" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("{}")
+    with pytest.raises(fs.ModelError, match="is no file of the embedded model pair/mdm"):
+        pair.locate("pair/mdm")
+
+
+def test_every_file_of_the_pair_is_listed():
+    sums = json.loads((pair.FOLDER / "checksums.json").read_text())
+    for name in ("mdm", "arm"):
+        assert sorted(sums[name]) == sorted(file.name for file in (pair.FOLDER / name).iterdir())
+
+
+def test_damaged_frequencies_say_so(copied, monkeypatch):
+    file = copied / "frequencies.npy"
+    monkeypatch.setattr(frequencies, "PAIR", file)
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(fs.UsageError, match=r"frequencies\.npy is damaged"):
+        frequencies.read_frequencies.__wrapped__("pair")
+    file.unlink()
+    with pytest.raises(fs.UsageError, match="token frequencies cannot be read"):
+        frequencies.read_frequencies.__wrapped__("pair")
 
 
 def test_a_missing_weight_file_says_so(copied):

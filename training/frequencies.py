@@ -7,6 +7,7 @@ frequencies.npy beside the weights. It trains nothing.
 """
 
 import argparse
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,8 @@ def main() -> None:
     world = count(tokenizer, world_texts(), size)
     print()
     np.save(given.out, ((natural + world) / 2).astype(np.float32))
+    digest = hashlib.sha256(given.out.read_bytes()).hexdigest()
+    print(f"sha256 {digest}: DIGEST of floatscope/stats/frequencies.py, if it is shipped")
     print(f"wrote {given.out}: {size} tokens, {np.count_nonzero(natural + world)} of them seen")
 
 

@@ -32,6 +32,7 @@ LIMIT = 10  # seconds of this process's own work, whatever else the machine does
 SHAPE = {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "ffn": 24, "context": 64}
 FAMILIES = ("LLaDA", "Dream", "Llama", "Qwen2", "Qwen3")
 KINDS = (*FAMILIES, "sharded", "GGUF", "GGUF")
+ADAPTER = "adapter_config.json"
 CANARY = "ran"  # the file that evil.py and the pickles would leave
 VALUES = (
     *(None, True, False, 0, 1, -1, 3, 2**31, 2**62, 10**6, 10**30, 0.5, math.nan, math.inf),
@@ -238,6 +239,122 @@ def _tokenizer_part(draw, folder):
     return f"tokenizer.json: {name} {part!r:.90}"
 
 
+def _tokenizer_bomb(draw, folder):
+    """Rules that multiply a text, or take long over it."""
+    file = folder / "tokenizer.json"
+    try:
+        content = dict(json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return _template(draw, folder)
+    letter, times, count = (
+        draw.choice("aeHo "),
+        draw.choice([2, 9, 300]),
+        draw.choice([1, 3, 9, 40]),
+    )
+    pattern = draw.choice([{"String": letter}, {"Regex": letter}, {"Regex": f"{letter}*"}])
+    replace = {"type": "Replace", "pattern": pattern, "content": letter * times}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    piece = {"Sequence": {"id": "A", "type_id": 0}}
+    template = {"type": "TemplateProcessing", "single": [piece] * times, "special_tokens": {}}
+    pair = [piece, {"Sequence": {"id": "B", "type_id": 0}}]
+    slow = draw.choice(
+        ["(l+)+$", "(l|l)*o(?!l)z", "l*l*(?!l)(?!§)q", "((l{9}){9}){9}", "(?<x>l+)+\\k<x>z"]
+    )
+    split = {"type": "Split", "pattern": {"Regex": slow}, "behavior": "Isolated", "invert": False}
+    name, inner, rule = draw.choice(
+        [
+            ("normalizer", "normalizers", replace),
+            ("decoder", "decoders", replace),
+            ("pre_tokenizer", "pretokenizers", level | {"use_regex": True}),
+            ("post_processor", "processors", template | {"pair": pair}),
+            ("normalizer", "normalizers", {"type": "Prepend", "prepend": letter * times}),
+            ("pre_tokenizer", "pretokenizers", split),
+        ]
+    )
+    content[name] = {"type": "Sequence", inner: [rule] * count}
+    if name == "decoder":
+        content[name][inner].insert(0, level | {"use_regex": True})
+    file.write_text(json.dumps(content))
+    return f"tokenizer bomb: {name}, {count} × {rule!r:.90}"
+
+
+def _adapter_beside(draw, folder):
+    """A file that transformers, with PEFT installed, would apply without being asked."""
+    base = draw.choice([None, "../x", "owner/name", str(folder)])
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    text = draw.choice(
+        [json.dumps(config | {"base_model_name_or_path": base}), "{}", "", "[" * 999]
+    )
+    (folder / ADAPTER).write_text(text)
+    if draw.random() < 0.5:
+        weights = folder / "model.safetensors"
+        copied = weights.read_bytes() if weights.is_file() else b""
+        (folder / "adapter_model.safetensors").write_bytes(copied)
+    return f"adapter beside the weights: {text[:40]!r}"
+
+
+def _other_weights(draw, folder):
+    """A pickle, and a config that has transformers read it."""
+    config = folder / "config.json"
+    mark = str(folder / CANARY)
+
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (Path(mark),)
+
+    name = draw.choice(["adapter_model.bin", "pytorch_model.bin", "other.safetensors", "../x.bin"])
+    try:
+        content = dict(json.loads(config.read_text()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return _removed(draw, folder)
+    (folder / Path(name).name).write_bytes(pickle.dumps(Evil()))
+    config.write_text(json.dumps(content | {"transformers_weights": name}))
+    return f"other weights: config.json names {name}"
+
+
+def _layer_types(draw, folder):
+    config = folder / "config.json"
+    try:
+        content = dict(json.loads(config.read_text()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return _gguf_field(draw, folder)
+    kinds = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention", "x", 3)
+    content["layer_types"] = types = [draw.choice(kinds) for _ in range(SHAPE["layers"])]
+    content["sliding_window"] = draw.choice([None, 0, 4, 4096])
+    config.write_text(json.dumps(content))
+    return f"layer types: {types}"
+
+
+def _mask_is_end(draw, folder):
+    """The mask is also an end token, by one file or another."""
+    from floatscope.models import tiny
+
+    name = draw.choice(["config.json", "generation_config.json", "floatscope.json"])
+    file = folder / name
+    try:
+        content = dict(json.loads(file.read_text())) if file.is_file() else {}
+    except (ValueError, TypeError, RecursionError):
+        return f"{name} is none already"
+    ends = {"generation_config.json": {"eos_token_id": [tiny.MASK]}}
+    both = {"config.json": {"mask_token_id": tiny.END}, "floatscope.json": {"mask_id": tiny.END}}
+    file.write_text(json.dumps(content | (ends | both)[name]))
+    return f"mask is an end token: {name}"
+
+
+def _scaled(draw, folder):
+    """Weights so large that sums of them overflow."""
+    from safetensors.torch import load_file, save_file
+
+    files = [file for file in folder.glob("*.safetensors") if file.is_file()]
+    scale = draw.choice([10, 1e4, 1e9, 1e20])
+    try:
+        for file in files:
+            save_file({k: v * scale for k, v in load_file(file).items()}, file, {"format": "pt"})
+    except Exception:
+        return "weights are damaged already"
+    return f"weights times {scale:g}" if files else _gguf_field(draw, folder)
+
+
 def _gguf_field(draw, folder):
     """A number in the header of a GGUF file, found by its name."""
     files = sorted(p for p in folder.glob("*.gguf") if p.is_file())
@@ -270,6 +387,8 @@ CHANGES = (
         _tokenizer_part,
     ),
     *(_json, _json, _json, _json, _new_field, _new_field, _gguf_field),
+    *(_tokenizer_bomb, _tokenizer_bomb, _adapter_beside, _other_weights),
+    *(_layer_types, _mask_is_end, _scaled),
 )
 
 
@@ -335,6 +454,8 @@ def attempt(directory):
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
     assert not (directory / CANARY).exists(), "code of the checkpoint ran"
+    mixed = outcome[0] == "works" and not files and (directory / ADAPTER).exists()
+    assert not mixed, "an adapter that was not named is passed over, or applied"
     return outcome
 
 

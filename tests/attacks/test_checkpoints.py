@@ -9,10 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
+from tiny_adapters import handmade
 
 import floatscope as fs
 from floatscope.models import source, tiny
+from floatscope.models.outline import outlined
+from floatscope.models.spec import ModelSpec
 
 SOURCE = Path(fs.__file__).parent
 CANARY = "from pathlib import Path\nPath({mark!r}).touch()\nclass Evil:\n    pass\n"
@@ -75,6 +79,70 @@ def test_every_from_pretrained_refuses_code():
     for path, node in calls:
         spread = [ast.unparse(k.value) for k in node.keywords if k.arg is None]
         assert any(text.endswith("NO_CODE") for text in spread), f"{path}:{node.lineno}"
+    # A network is given its tensors, never a directory in which transformers finds other files.
+    networks = [node for _, node in calls if ast.unparse(node.func.value).endswith("network")]
+    assert len(networks) == 2
+    for node in networks:
+        assert ast.unparse(node.args[0]) == "None"
+        assert "state_dict" in [k.arg for k in node.keywords]
+
+
+@pytest.fixture
+def with_adapter(checkpoint, llama, tmp_path):
+    """A checkpoint, the adapter that lies beside its weights, and the same adapter elsewhere."""
+    path, adapter = checkpoint("Llama"), handmade(llama, tmp_path / "adapter")
+    for file in adapter.iterdir():
+        shutil.copy(file, path)
+    return path, adapter
+
+
+@pytest.mark.parametrize("peft", [True, False])
+def test_an_adapter_beside_a_checkpoint_is_refused_unless_it_is_named(
+    with_adapter, checkpoints, monkeypatch, peft
+):
+    path, adapter = with_adapter
+    monkeypatch.setattr("transformers.integrations.peft.is_peft_available", lambda: peft)
+    for options in ({}, {"adapter": adapter}):
+        with pytest.raises(fs.ModelError, match="holds an adapter beside its weights") as caught:
+            fs.load(path, **options)
+        assert f"adapter={str(path)!r}" in caught.value.remedy
+        spec = ModelSpec(str(path), **{k: str(v) for k, v in options.items()})
+        with pytest.raises(fs.ModelError, match="holds an adapter beside its weights"):
+            outlined(spec)
+    merged = fs.load(checkpoints["Llama"], adapter=adapter).fingerprint
+    assert fs.load(path, adapter=path).fingerprint == merged
+    assert fs.load(path, adapter=path / ".." / path.name).fingerprint == merged
+    assert outlined(ModelSpec(str(path), adapter=str(path))) is not None
+    (path / "adapter_config.json").unlink()
+    assert fs.load(path).fingerprint == fs.load(checkpoints["Llama"]).fingerprint
+
+
+@pytest.mark.parametrize(
+    "name", ["adapter_model.bin", "other.safetensors", "../x.safetensors", "x.bin"]
+)
+def test_a_config_cannot_choose_the_file_of_the_weights(checkpoint, llama, name):
+    """transformers reads the file that `transformers_weights` names, a pickle among them."""
+    path = checkpoint("Llama")
+    other = {key: tensor + 1 for key, tensor in llama.net.state_dict().items()}
+    save = torch.save if name.endswith(".bin") else save_file
+    save(other, path / name)
+    change(path / "config.json", transformers_weights=name)
+    assert fs.load(path).fingerprint == llama.fingerprint
+
+
+def test_weights_under_other_names_are_refused(checkpoint):
+    path = checkpoint("Llama")
+    (path / "model.safetensors").rename(path / "shard-00000-model-00001-of-00001.safetensors")
+    with pytest.raises(fs.ModelError, match=r"holds neither model\.safetensors nor"):
+        fs.load(path)
+
+
+def test_a_shard_that_is_missing_is_named(tmp_path):
+    path = tiny.write("Llama", tmp_path / "m", shards=2)
+    gone = sorted(path.glob("*.safetensors"))[0]
+    gone.unlink()
+    with pytest.raises(fs.ModelError, match=f"lacks {gone.name}, which its index names"):
+        fs.load(path)
 
 
 @pytest.mark.parametrize("name", ["evil.bin", "../evil.safetensors", "/evil.safetensors", 3])

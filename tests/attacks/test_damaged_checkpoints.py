@@ -1,5 +1,6 @@
 """Damaged and dishonest checkpoints: whatever is wrong, the error is ours and says what, and nothing runs."""
 
+import base64
 import json
 import shutil
 import struct
@@ -11,7 +12,7 @@ from hostile_checkpoints import SHAPE, attempt, checkpoint
 
 import floatscope as fs
 from floatscope.models import gguf_header, tiny, tiny_gguf
-from floatscope.sequences import chat, chat_process
+from floatscope.sequences import chat, chat_process, tokenizer_bounds
 
 CANARY = "from pathlib import Path\nPath({mark!r}).touch()\nclass Evil:\n    pass\n"
 
@@ -64,7 +65,7 @@ DEEP = json.loads("[" * 900 + "]" * 900)
         ({"hidden_size": DEEP}, r"hidden_size = \[\[\[.*: expected a whole number"),
         ({"rope_theta": DEEP}, "config.json describes no Llama network|cannot be read"),
         ({"hidden_act": "evil"}, "cannot be read .KeyError: 'evil'"),
-        ({"rms_norm_eps": float("nan")}, "self-check 'direction' failed"),
+        ({"rms_norm_eps": float("nan")}, "self-check 'logits are finite' failed"),
         ({"eos_token_id": "a"}, "eos_token_id"),
         ({"eos_token_id": [[]]}, "eos_token_id"),
         ({"architectures": 3}, "architectures = 3, expected a list of names"),
@@ -140,21 +141,112 @@ def test_weights_cut_anywhere(copy_of):
     refuse("cannot be read", path)
 
 
-# A tokenizer that panics, a template that does not end
+# A tokenizer that panics or does not end, a template that does not end
+
+
+def replace(content, **pattern):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def in_sequence(name, *rules):
+    return {"type": "Sequence", name: list(rules)}
+
+
+def split(regex):
+    return {
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": regex},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+    }
+
+
+TEN = replace("a" * 10, String="a")
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+TWICE = {
+    "type": "TemplateProcessing",
+    "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 2,
+    "pair": [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"],
+    "special_tokens": {},
+}
+LONG_MAP = base64.b64encode(bytes(4) + b"a" * 2000 + b"\0").decode()
 
 
 @pytest.mark.parametrize(
-    "part",
+    ("part", "words"),
     [
-        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}},
-        {"pre_tokenizer": {"type": "FixedLength", "length": 0}},  # when it is first used
-        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}},
+        ({"normalizer": in_sequence("normalizers", *[TEN] * 9)}, "encoding can make a text 2e.09"),
+        ({"decoder": in_sequence("decoders", BYTES, *[TEN] * 9)}, "decoding can make a text 2e.09"),
+        (
+            {"normalizer": in_sequence("normalizers", *[replace("q" * 20, Regex="zq")] * 3)},
+            r"encoding can make a text 1\.85e.04 times as long, 1000 is allowed",
+        ),
+        ({"pre_tokenizer": in_sequence("pretokenizers", *[BYTES] * 30)}, "text 1.07e.09 times"),
+        ({"post_processor": in_sequence("processors", *[TWICE] * 20)}, "text 2.1e.06 times"),
+        ({"normalizer": {"type": "Prepend", "prepend": "a" * 9999}}, "text 2e.04 times"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": LONG_MAP}}, "text 4e.03"),
+        (
+            {"normalizer": in_sequence("normalizers", *[{"type": "Lowercase"}] * 99)},
+            "too many rules",
+        ),
+        # The child dies where this process died, of the memory that the map asks for.
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}}, "stopped"),
+        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "cannot be read .PanicExc"),
+        (split("("), "cannot be read .Exception"),
+        (split("(a+)+$"), "cannot be read .PanicException: Onig: .*retry-limit"),
+        ({"normalizer": 3, "model": []}, "the tokenizer cannot be read"),
     ],
 )
-def test_a_tokenizer_that_panics(copy_of, part):
+def test_a_tokenizer_that_is_not_bounded_is_refused(copy_of, part, words):
     path = copy_of("Llama")
     change(path / "tokenizer.json", **part)
-    refuse("the tokenizer cannot be read", path)
+    refuse(words, path)
+
+
+def test_a_tokenizer_with_a_huge_token_is_refused(copy_of):
+    path = copy_of("Llama")
+    model = json.loads((path / "tokenizer.json").read_text())["model"]
+    change(path / "tokenizer.json", model={**model, "vocab": {**model["vocab"], "a" * 20_000: 263}})
+    refuse("a token of 20000 characters", path)
+
+
+def test_a_tokenizer_of_other_files_is_bounded_too(copy_of, monkeypatch):
+    path = copy_of("Dream")
+    assert not (path / "tokenizer.json").exists()
+    monkeypatch.setattr(tokenizer_bounds, "GROWTH", 1)
+    refuse("encoding can make a text [24] times as long, 1 is allowed", path)
+
+
+def test_a_tokenizer_under_another_name_is_refused(copy_of):
+    """transformers prefers the file that this field names, by its own version."""
+    path = copy_of("Llama")
+    shutil.copy(path / "tokenizer.json", path / "tokenizer.4.0.0.json")
+    names = ["tokenizer.json", "tokenizer.4.0.0.json"]
+    change(path / "tokenizer_config.json", fast_tokenizer_files=names)
+    refuse("names other tokenizer files", path)
+    file = path / "tokenizer_config.json"
+    file.write_text(file.read_text().replace("fast_tokenizer_files", r"fast\u005ftokenizer_files"))
+    refuse("names other tokenizer files", path)
+
+
+def test_only_a_tokenizer_with_unknown_rules_is_tried_and_once(copy_of, monkeypatch):
+    asked = []
+    monkeypatch.setattr(tokenizer_bounds, "_passed", set())
+    monkeypatch.setattr(tokenizer_bounds, "ask", lambda it: asked.append(it) or chat.ask(it))
+    path = copy_of("Llama")
+    for regex in tokenizer_bounds.PUBLISHED:
+        change(path / "tokenizer.json", **split(regex))
+        fs.load(path, check=False)
+    assert not asked
+    change(path / "tokenizer.json", **split(r"\w+|\W"))
+    for _ in range(2):
+        fs.load(path, check=False)
+    assert len(asked) == 1
+    texts = asked[0]["tokenizer"]["texts"]
+    assert {len(text) for text in texts} == {tokenizer_bounds.LENGTH + 1}
+    assert "w" * tokenizer_bounds.LENGTH + "§" in texts
 
 
 @pytest.mark.parametrize(
@@ -345,6 +437,20 @@ def test_hostile_checkpoints_from_seeds(tmp_path):
         except BaseException as error:
             pytest.fail(f"seed {seed}, {said}: {error!r}")
     assert outcomes >= {"works", "ModelError"}
+
+
+def test_seeds_draw_every_kind_of_change(tmp_path):
+    drawn = "\n".join(checkpoint(seed, tmp_path / str(seed)) for seed in range(150))
+    for words in (
+        "tokenizer bomb",
+        "adapter beside",
+        "other weights",
+        "layer types",
+        "chat template",
+    ):
+        assert words in drawn
+    assert "mask is an end token" in drawn
+    assert "weights times" in drawn
 
 
 def test_an_attempt_notices(tmp_path, monkeypatch):

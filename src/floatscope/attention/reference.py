@@ -23,12 +23,15 @@ def may_look(view: View) -> Bool[Tensor, "#b #h q k"]:
     return (full.tril(k - q) if view.causal else full)[None, None]
 
 
-def attention(view: View) -> Float[Tensor, "b h q k"]:
+def scores(view: View) -> Float[Tensor, "b h q k"]:
+    """Before the mask and the softmax."""
     q = view.query.double()
     score = q @ expand(view.key.double(), q.shape[1]).mT * view.scale
-    if view.bias is not None:
-        score = score + view.bias.double()
-    return score.masked_fill(~may_look(view), -torch.inf).softmax(-1)
+    return score if view.bias is None else score + view.bias.double()
+
+
+def attention(view: View) -> Float[Tensor, "b h q k"]:
+    return scores(view).masked_fill(~may_look(view), -torch.inf).softmax(-1)
 
 
 def sums(view: View) -> Sums:

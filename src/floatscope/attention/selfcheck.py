@@ -1,11 +1,14 @@
 """The self-check of a freshly loaded model: what must hold before any number is believed.
 
-Every tensor loaded is checked while loading. Here: no weight is NaN; the direction is what it is
-said to be, shown by a perturbation; padding changes nothing; captured rows sum to one and agree with
-the float64 reference; and an edit at the seam changes the logits. A failure names the check.
+Every tensor loaded is checked while loading. Here: no weight is NaN; the logits are finite and not all
+the same; the direction is what it is said to be, shown by a perturbation; padding changes nothing;
+captured rows sum to one and agree with the float64 reference; and an edit at the seam changes the
+logits. A failure names the check.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,7 +16,7 @@ from torch import Tensor
 from ..errors import ModelError
 from ..models import Model, seam
 from .capture import Capture, Forward
-from .reference import attention
+from .reference import attention, scores
 from .statistics import Labels, View
 
 _SIZE = 12
@@ -26,28 +29,58 @@ def check(model: Model) -> None:
     """Run every check; raise ModelError at the first that fails."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.vocab_size, (1, _SIZE), generator=generator).to(model.device)
+    probe = Probe(model, ids)
     for name, one in CHECKS.items():
-        problem = one(model, ids)
+        problem = one(probe)
         if problem:
             what, remedy = problem
             raise ModelError(f"self-check '{name}' failed for {model.name}: {what}", remedy)
 
 
+@dataclass(eq=False)
+class Probe:
+    """A model, a short text, and its logits."""
+
+    model: Model
+    ids: Tensor
+
+    @cached_property
+    def logits(self) -> Tensor:
+        return self.model.logits(self.ids)
+
+
 Problem = tuple[str, str] | None
 
 
-def _no_nan(model: Model, ids: Tensor) -> Problem:
-    for name, weight in model.net.named_parameters():
+def _no_nan(probe: Probe) -> Problem:
+    for name, weight in probe.model.net.named_parameters():
         if not bool(torch.isfinite(weight).all()):
             return f"{name} holds NaN or infinity", "The weights are damaged: fetch them again."
     return None
 
 
-def _direction(model: Model, ids: Tensor) -> Problem:
+def _finite(probe: Probe) -> Problem:
+    """Products of very large weights overflow; a norm makes zeros of what has overflowed."""
+    logits = probe.logits
+    if not bool(torch.isfinite(logits).all()):
+        found = "logits are NaN or infinite"
+    elif bool((logits == logits.flatten()[0]).all()):
+        found = f"every logit is {float(logits.flatten()[0]):g}"
+    else:
+        return None
+    largest = max(float(weight.detach().abs().max()) for weight in probe.model.net.parameters())
+    dtype = str(probe.model.dtype).removeprefix("torch.")
+    return f"{found}, with weights of up to {largest:.3g} in {dtype}", (
+        "The weights are damaged or too large for this dtype, or a number of config.json (such as an "
+        "epsilon) is wrong: copy the checkpoint again, or use a wider dtype."
+    )
+
+
+def _direction(probe: Probe) -> Problem:
     """Change the last token: only what sees it may move, and all that sees it must."""
-    other = ids.clone()
+    model, other = probe.model, probe.ids.clone()
     other[0, -1] = (other[0, -1] + 1) % model.vocab_size
-    moved = (model.logits(ids) - model.logits(other)).abs().amax(-1)[0]  # (s,)
+    moved = (probe.logits - model.logits(other)).abs().amax(-1)[0]  # (s,)
     sees = model.visibility(_SIZE, _SIZE, torch.zeros(1, dtype=torch.long)).matrix[0, :, -1]
     sees = sees.to(moved.device)
     remedy = "Load it with the right direction=..., or report the family as broken."
@@ -59,33 +92,36 @@ def _direction(model: Model, ids: Tensor) -> Problem:
     return None
 
 
-def _padding(model: Model, ids: Tensor) -> Problem:
-    pad = 3
-    alone = model.logits(ids)
+def _padding(probe: Probe) -> Problem:
+    model, ids, pad = probe.model, probe.ids, 3
     padded = torch.cat([ids[:, :1].expand(1, pad), ids], dim=1)
     visible = model.visibility(_SIZE + pad, _SIZE + pad, torch.tensor([pad], device=ids.device))
     rows = torch.arange(pad, _SIZE + pad, device=ids.device)
-    moved = (model.forward(padded, rows, visible) - alone).abs().max()
+    moved = (model.forward(padded, rows, visible) - probe.logits).abs().max()
     # A router may compute in float32 whatever the model's dtype.
     share = max(_TOLERANCE[model.dtype], _ROUTED if model.n_experts else 0.0)
-    limit = share * float(alone.abs().max().clamp_min(1e-3))
+    limit = share * float(probe.logits.abs().max().clamp_min(1e-3))
     if float(moved) > limit:
         return f"left padding moves a logit by {float(moved):.2g}", "Decode with batch_size=1."
     return None
 
 
-def _rows_sum_to_one(model: Model, ids: Tensor) -> Problem:
+def _rows_sum_to_one(probe: Probe) -> Problem:
     """The capture's column sums against the seam's own q and k, through the float64 reference."""
+    model, ids = probe.model, probe.ids
     visible = model.visibility(_SIZE, _SIZE, torch.zeros(1, dtype=torch.long, device=ids.device))
     one = torch.zeros_like(ids)
     labels = Labels(one, 1, one, 1)
     layers = sorted({0, model.n_layers - 1})
     capture = Capture(model, {"mass"}, layers, range(model.n_heads))
     truth: dict[int, Tensor] = {}
+    largest: dict[int, float] = {}
 
     def compare(call: seam.Call, proceed: seam.Proceed) -> Tensor:
         if call.layer in layers:
-            truth[call.layer] = attention(View.of(call, visible, labels)).sum(2)  # (b, h, k)
+            view = View.of(call, visible, labels)
+            truth[call.layer] = attention(view).sum(2)  # (b, h, k)
+            largest[call.layer] = float(scores(view).abs().max())
         return proceed(call)
 
     forward = Forward(visible, labels, (0, 1), cached=False)
@@ -95,34 +131,48 @@ def _rows_sum_to_one(model: Model, ids: Tensor) -> Problem:
         column = captured.layers[layer].column_sum
         assert column is not None
         total = column.sum(-1) / _SIZE
-        if float((total - 1).abs().max()) > 1e-3:
-            return f"rows of layer {layer} sum to {float(total.flatten()[0]):.4f}", _SEAM
         off = float((column[:, 0] - truth[layer]).abs().max())
-        if off > max(_TOLERANCE[model.dtype], 1e-5):  # statistics are float32 at best
-            return f"column sums of layer {layer} are off by {off:.2g}", _SEAM
+        if not float((total - 1).abs().max()) <= 1e-3:
+            what = f"rows of layer {layer} sum to {float(total.flatten()[0]):.4g}"
+        elif not off <= max(_TOLERANCE[model.dtype], 1e-5):  # statistics are float32 at best
+            what = f"column sums of layer {layer} are off by {off:.2g}"
+        else:
+            continue
+        if largest[layer] > _LARGEST_SCORE:
+            return f"attention scores reach {largest[layer]:.2g}, so that {what}", _SCORES
+        return what, _SEAM
     return None
+
+
+# Statistics are computed in float32, which tells scores of this size apart by 3e-5. Trained models have
+# scores of up to some hundred.
+_LARGEST_SCORE = 300.0
+_SCORES = (
+    "float32 does not tell such scores apart, and statistics would be wrong. Trained weights have none: "
+    "copy the checkpoint again, or look for a wrong scale in its config.json or adapter."
+)
 
 
 _SEAM = "This transformers version may call attention in another way; use the tested one."
 
 
-def _edit_bites(model: Model, ids: Tensor) -> Problem:
+def _edit_bites(probe: Probe) -> Problem:
     """Take one layer's attention away: the logits must change."""
 
     def silence(call: seam.Call, proceed: seam.Proceed) -> Tensor:
         output = proceed(call)
         return torch.zeros_like(output) if call.layer == 0 else output
 
-    before = model.logits(ids)
-    with seam.attached(model.net, silence):
-        after = model.logits(ids)
-    if torch.equal(before, after):
+    with seam.attached(probe.model.net, silence):
+        after = probe.model.logits(probe.ids)
+    if torch.equal(probe.logits, after):
         return "an edit at the seam leaves the logits as they were", _SEAM
     return None
 
 
-CHECKS: dict[str, Callable[[Model, Tensor], Problem]] = {
+CHECKS: dict[str, Callable[[Probe], Problem]] = {
     "no weight is NaN": _no_nan,
+    "logits are finite": _finite,
     "direction": _direction,
     "padding changes nothing": _padding,
     "captured rows sum to one": _rows_sum_to_one,

@@ -29,10 +29,15 @@ def require_here(net: PreTrainedModel, name: str) -> None:
     gpu = any(device.type != "cpu" for device in devices(net))
     offloaded = "disk" in places or (gpu and "cpu" in places)
     if offloaded or any(parameter.is_meta for parameter in net.parameters()):
-        raise ModelError(
-            f"{name}: some of its weights are offloaded, and statistics need them in place",
-            "Use a narrower dtype, or more or larger GPUs.",
-        )
+        raise elsewhere(name)
+
+
+def elsewhere(name: str) -> ModelError:
+    """The error for weights that do not fit on the devices there are."""
+    return ModelError(
+        f"{name}: some of its weights are offloaded, and statistics need them in place",
+        "Use a narrower dtype, or more or larger GPUs.",
+    )
 
 
 def moved(thing: T, device: torch.device) -> T:

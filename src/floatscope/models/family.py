@@ -93,10 +93,17 @@ class Family:
         return config
 
 
+# How transformers finds files and builds networks, where that is no attribute of its config's class.
+_WORKING = (
+    *("auto_map", "attn_implementation", "experts_implementation", "transformers_weights"),
+    *("fusion_config", "distributed_config"),
+)
+
+
 def _is_transformers_own(field: str) -> bool:
     from transformers import PretrainedConfig
 
-    if field in ("auto_map", "attn_implementation", "experts_implementation"):
+    if field in _WORKING:
         return True
     own = field.startswith("_") or hasattr(PretrainedConfig, field)
     return own and field != "rope_scaling"

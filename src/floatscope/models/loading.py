@@ -66,6 +66,7 @@ def load(
         device = _device(None if spread else device)
         wanted = _dtype(dtype, device)
         path, part = source.locate(where, revision), twin.adapter(where, adapter)
+        source.require_no_other_adapter(path, part)
         asked = asked.over(stated.read(part).over(stated.read(outline.folder(path))))
         # A merge is made with all digits, and cast afterwards.
         exact = wanted if part is None or wanted is torch.float64 else torch.float32
@@ -102,12 +103,12 @@ def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> Opened:
             f"{kind.name} expects a {kind.network.__name__}, got a {type(net).__name__}",
             "Pass the checkpoint's directory or hub id instead.",
         )
-    return Opened(name, kind, net, tokenizer)
+    generation = getattr(net, "generation_config", None)  # an encoder has none
+    return Opened(name, kind, net, tokenizer, generation)
 
 
 def _model(opened: Opened, asked: Stated, into: type[M]) -> M:
-    net, tokenizer = opened.net, opened.tokenizer
-    generation = getattr(net, "generation_config", None)  # an encoder has none
+    net, tokenizer, generation = opened.net, opened.tokenizer, opened.generation
     settled = outline.settled(opened.name, opened.kind, net.config, generation, tokenizer, asked)
     return into(name=opened.name, net=net, tokenizer=tokenizer, **settled)
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ..errors import ModelError, foreign
-from . import gguf_header, gguf_network, sizes, source, special
+from . import devices, gguf_header, gguf_network, sizes, source, special
 from .family import Family
 from .registry import family_by_name, family_of
 
@@ -29,6 +30,7 @@ class Opened:
     kind: Family
     net: PreTrainedModel
     tokenizer: Any
+    generation: Any = None  # where it says more end tokens than its config
 
 
 def opened(
@@ -65,7 +67,8 @@ def _read(
     tokenizer = tokenizer or source.tokenizer(path, kind)
     if not told and path.is_dir():
         special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
-    return Opened(str(path), kind, net.eval(), tokenizer)
+    generation = source.read_generation(path) if path.is_dir() else None
+    return Opened(str(path), kind, net.eval(), tokenizer, generation)
 
 
 def described(path: Path, family: str | None) -> tuple[Family, PretrainedConfig]:
@@ -92,27 +95,40 @@ def _from_directory(
 ) -> tuple[Family, PreTrainedModel]:
     kind, config = described(path, family)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
-        sizes.require_held(kind, config, path, sizes.in_safetensors(path))
-        sizes.require_experts(config, path)
-        net, info = kind.network.from_pretrained(
-            path,
-            config=config,
-            key_mapping=kind.key_mapping or None,
-            dtype=dtype,
-            attn_implementation="sdpa",
-            # Products of all experts at once come in narrower types only.
-            experts_implementation="eager" if dtype is torch.float64 else None,
-            use_safetensors=True,
-            ignore_mismatched_sizes=True,  # reported below, with the shapes
-            output_loading_info=True,
-            device_map="auto" if spread else None,
-            **source.NO_CODE,
-        )
+        files = source.weight_files(path)
+        sizes.require_held(kind, config, path, sizes.in_safetensors(files))
+        sizes.require_experts(config, path, files)
+        try:
+            net, info = kind.network.from_pretrained(
+                None,  # given a directory, transformers would look there for adapters and other weights
+                config=config,
+                state_dict=_tensors(files),
+                key_mapping=kind.key_mapping or None,
+                dtype=dtype,
+                attn_implementation="sdpa",
+                # Products of all experts at once come in narrower types only.
+                experts_implementation="eager" if dtype is torch.float64 else None,
+                ignore_mismatched_sizes=True,  # reported below, with the shapes
+                output_loading_info=True,
+                device_map="auto" if spread else None,
+                **source.NO_CODE,
+            )
+        except ValueError as error:
+            if spread and "offload" in str(error):
+                raise devices.elsewhere(str(path)) from error
+            raise
     needless = re.compile("|".join(kind.unused) or r"(?!)")
     left_over = [key for key in info["unexpected_keys"] if not needless.search(key)]
     sizes.require_complete(path, info["missing_keys"], left_over, info["mismatched_keys"])
+    net.config.name_or_path = str(path)
     kind.prepare(net)
     return kind, net
+
+
+def _tensors(files: list[Path]) -> dict[str, Any]:
+    """Open every tensor by name; each is read when it is placed in the network."""
+    opened = [safe_open(file, framework="pt") for file in files]
+    return {name: file.get_slice(name) for file in opened for name in file.keys()}  # noqa: SIM118
 
 
 _COPY_CONFIG = "Copy the checkpoint's config.json again."

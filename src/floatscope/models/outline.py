@@ -4,11 +4,8 @@ Enough to refuse a sampler, a setting or a prompt that cannot work, before a wor
 is read. `loading` settles the same facts by the same function, so that the two cannot differ.
 """
 
-import json
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from ..errors import ModelError
@@ -53,13 +50,14 @@ def outlined(spec: ModelSpec) -> Outline | None:
         return None
     said = {field.name: getattr(spec, field.name) for field in fields(Stated)}
     part = twin.adapter(spec.where, spec.adapter)
+    source.require_no_other_adapter(path, part)
     asked = Stated(**said).over(stated.read(part).over(stated.read(path)))
     kind, config = opening.described(path, asked.family)
     tokenizer = source.tokenizer(path, kind)
     if asked.direction is None:
         special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
     name = asked.name or (spec.where if spec.adapter is None else f"{spec.where} + {spec.adapter}")
-    facts = settled(name, kind, config, _generation(path), tokenizer, asked)
+    facts = settled(name, kind, config, source.read_generation(path), tokenizer, asked)
     ids = {i for i in (*facts["end_ids"], facts["mask_id"]) if i is not None}
     return Outline(
         name=name,
@@ -76,38 +74,49 @@ def settled(
     name: str, kind: Family, config: Any, generation: Any, tokenizer: Any, asked: Stated
 ) -> dict[str, Any]:
     """What the network is used as: the fields of a Model beside its network and tokenizer."""
-    if getattr(config, "use_sliding_window", False):
-        raise ModelError(
-            f"{name} uses sliding-window attention, which Floatscope does not measure",
-            "Set use_sliding_window to false in its config.json if the context fits the window.",
-        )
+    _require_full_attention(name, kind, config)
     block = _block(kind, config, asked)
     toward = _direction(kind, asked.direction, block)
+    mask = special.mask_id(kind, toward, config, tokenizer, asked.mask_id, asked.override_mask)
+    ends = special.end_ids(config, generation, tokenizer)
+    if mask in ends:
+        raise ModelError(
+            f"{name}: mask id {mask} is also an end token, so that no answer could have an end",
+            "Say which id is the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
+            "or eos_token_id in its files.",
+        )
     return {
         "family": replace(kind, direction=toward),
         "direction": toward,
         "block": block,
         "grid": _grid(kind, asked.grid, toward),
         "shift": _shift(kind, config) if asked.shift is None else asked.shift,
-        "mask_id": special.mask_id(
-            kind, toward, config, tokenizer, asked.mask_id, asked.override_mask
-        ),
-        "end_ids": special.end_ids(config, generation, tokenizer),
+        "mask_id": mask,
+        "end_ids": ends,
         "chat": special.chat_template_fits(name, tokenizer, kind.template_arguments),
     }
+
+
+def _require_full_attention(name: str, kind: Family, config: Any) -> None:
+    """Refuse layers with a window, but in a family that says how far each of its layers reaches."""
+    if getattr(config, "use_sliding_window", False):
+        raise ModelError(
+            f"{name} uses sliding-window attention, which Floatscope does not measure",
+            "Set use_sliding_window to false in its config.json if the context fits the window.",
+        )
+    types = getattr(config, "layer_types", None) or ()
+    other = next((t for t in types if t != "full_attention"), None)
+    if other is not None and not kind.reaches(config):
+        raise ModelError(
+            f"{name}: layer_types of its config.json names {other!r:.40}, and Floatscope measures a "
+            f"{kind.name} with full_attention alone",
+            "Write full_attention for every layer if the context fits the window.",
+        )
 
 
 def folder(path: Path) -> Path:
     """Where a floatscope.json would lie."""
     return path if path.is_dir() else path.parent
-
-
-def _generation(path: Path) -> Any:
-    """The end tokens that generation_config.json adds; a damaged one is for transformers to refuse."""
-    with suppress(OSError, ValueError, AttributeError):
-        said = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
-        return SimpleNamespace(eos_token_id=said.get("eos_token_id"))
-    return None
 
 
 def _block(kind: Family, config: Any, asked: Stated) -> int | None:

@@ -11,7 +11,7 @@ _REINSTALL = "Install floatscope again: pip install --force-reinstall floatscope
 
 
 def whole(name: str, path: Path) -> Path:
-    """The directory of an embedded model, once every file listed beside it is there and undamaged."""
+    """The directory of an embedded model, once it holds the files listed beside it, undamaged, alone."""
     try:
         expected = json.loads((path.parent / "checksums.json").read_text())[path.name]
     except (OSError, ValueError, KeyError) as error:
@@ -25,4 +25,7 @@ def whole(name: str, path: Path) -> Path:
             raise ModelError(f"the embedded model {name} lacks {file}", _REINSTALL) from error
         if actual != digest:
             raise ModelError(f"{file} of the embedded model {name} is damaged", _REINSTALL)
+    for found in path.iterdir():  # what a loader would take for the model's own
+        if found.name not in expected and not found.name.startswith("."):
+            raise ModelError(f"{found} is no file of the embedded model {name}", "Remove it.")
     return path

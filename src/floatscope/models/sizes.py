@@ -74,10 +74,10 @@ def require_sound(config: PretrainedConfig, where: Path) -> None:
         )
 
 
-def in_safetensors(path: Path) -> Held:
+def in_safetensors(files: Iterable[Path]) -> Held:
     """From the headers alone."""
     tensors = weights = 0
-    for file in path.glob("*.safetensors"):
+    for file in files:
         with safe_open(file, framework="pt") as content:
             for name in content.keys():  # noqa: SIM118
                 tensors += 1
@@ -85,12 +85,12 @@ def in_safetensors(path: Path) -> Held:
     return Held(tensors, weights)
 
 
-def require_experts(config: PretrainedConfig, path: Path) -> None:
+def require_experts(config: PretrainedConfig, path: Path, files: Iterable[Path]) -> None:
     """Experts lie one by one in the files and are joined while loading: a missing one is named here."""
     count = getattr(config, "num_experts", None) or getattr(config, "n_routed_experts", None)
     if not count:
         return
-    names = [name for file in path.glob("*.safetensors") for name in _names(file)]
+    names = [name for file in files for name in _names(file)]
     single = [found for found in map(_EXPERT.fullmatch, names) if found]
     places = {(found[1], found[3]) for found in single}
     parts = {part for _, part in places}

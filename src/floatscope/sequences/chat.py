@@ -4,7 +4,7 @@ A template is a program that comes with a checkpoint. transformers' sandbox keep
 insides, but lets it loop for ever or fill the memory, which nothing inside a process can stop. So one
 child process renders, with transformers' own function, and the system ends it at its limits. It is
 started at the first use, answers a line of JSON with a line of JSON, and ends with this process.
-The child's part is `chat_process`.
+The child's part is `chat_process`. The same child tries tokenizers for `tokenizer_bounds`.
 """
 
 import atexit
@@ -45,20 +45,26 @@ def rendered(
             "add_generation_prompt": answer,
             "continue_final_message": not answer,
         }
-        line = json.dumps(request).encode() + b"\n"
-    with _one_at_a_time:
-        reply = _ask(line)
-    if not reply:
+    reply = ask({"template": request})
+    if reply is None:
         raise ModelError(
             f"{name}: its chat template takes too long or too much memory, and was stopped", _REMEDY
         )
-    text, problem = json.loads(reply)
+    text, problem = reply
     if problem is not None:
         raise ModelError(f"{name}: its chat template cannot be rendered ({problem})", _REMEDY)
     return str(text)
 
 
-def _ask(line: bytes) -> bytes:
+def ask(request: dict[str, Any]) -> tuple[str | None, str | None] | None:
+    """Ask the child: its text and what is wrong; None if it was stopped at its limits."""
+    line = json.dumps(request).encode() + b"\n"
+    with _one_at_a_time:
+        reply = _exchange(line)
+    return tuple(json.loads(reply)) if reply else None
+
+
+def _exchange(line: bytes) -> bytes:
     """One line back, or nothing: then the child has been ended."""
     child = _running()
     assert child.stdin is not None

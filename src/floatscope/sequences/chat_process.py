@@ -1,16 +1,18 @@
-"""The process that applies chat templates for `chat`: JSON lines in, JSON lines out, under limits.
+"""The process that applies chat templates and tries tokenizers: JSON lines in, JSON lines out, under limits.
 
-It loads no model and no torch. Each template may take a few seconds of processor time and a little
-more memory than the process has at its start; the system ends it beyond that.
+It loads no model and no torch. Each request may take a few seconds of processor time and a little
+more memory than the process has before it; the system ends it beyond that.
 """
 
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
-SECONDS = 2  # of processor time for a template; a real one takes milliseconds
-MEMORY = 512_000_000  # bytes more than at the start
+# Of processor time: a real template takes milliseconds, the largest tokenizers half a second.
+SECONDS = {"template": 2, "tokenizer": 3}
+MEMORY = {"template": 512_000_000, "tokenizer": 1_000_000_000}  # bytes more than before
 LENGTH = 1_000_000  # characters of a rendered chat beside its messages
 
 
@@ -20,7 +22,10 @@ def _limit(kind: str, value: int) -> None:
     except ImportError:  # Windows has no such limits
         return
     number = getattr(resource, kind)
-    resource.setrlimit(number, (value, resource.getrlimit(number)[1]))
+    most = resource.getrlimit(number)[1]
+    resource.setrlimit(
+        number, (value if most == resource.RLIM_INFINITY else min(value, most), most)
+    )
 
 
 def _used_seconds() -> int:
@@ -38,13 +43,13 @@ def _size() -> int:
 
 
 def answer(line: bytes) -> tuple[str | None, str | None]:
-    """The rendered text, or what is wrong."""
-    from transformers.utils.chat_template_utils import render_jinja_template
-
+    """The rendered text (of a tokenizer: none), or what is wrong."""
     try:
-        request: dict[str, Any] = json.loads(line)
-        text = render_jinja_template(**request)[0][0]
-    except Exception as error:
+        ((kind, request),) = json.loads(line).items()
+        _limit("RLIMIT_CPU", _used_seconds() + 1 + SECONDS[kind])
+        _limit("RLIMIT_AS", _size() + MEMORY[kind])
+        text = _KINDS[kind](**request)
+    except BaseException as error:  # a panic of a Rust library is not an Exception
         said = next(iter(str(error).splitlines()), "")
         return None, f"{type(error).__name__}: {said}"[:300].removesuffix(": ")
     if len(text) > LENGTH + len(line):
@@ -52,14 +57,40 @@ def answer(line: bytes) -> tuple[str | None, str | None]:
     return text, None
 
 
+def _render(**request: Any) -> str:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    return str(render_jinja_template(**request)[0][0])
+
+
+def _try_tokenizer(file: str, texts: list[str]) -> str:
+    """Encode and decode the texts, and every added token."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(file)
+    tokenizer.no_padding()  # as transformers does before each text
+    tokenizer.no_truncation()
+    added = tokenizer.get_added_tokens_decoder()
+    for text in (*texts, "".join(token.content for token in added.values())[: len(texts[0])]):
+        tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False)
+    for token in added:
+        tokenizer.decode([token], skip_special_tokens=False)
+    return ""
+
+
+_KINDS: dict[str, Callable[..., str]] = {"template": _render, "tokenizer": _try_tokenizer}
+
+
 def main() -> None:
     _limit("RLIMIT_CPU", 60)
-    import transformers.utils.chat_template_utils  # before the limit on memory is taken
+    os.environ["RAYON_NUM_THREADS"] = "1"  # threads take address space, which is limited
+    import tokenizers  # before the limit on memory is taken
+    import transformers.utils.chat_template_utils
 
+    assert tokenizers
     assert transformers
-    _limit("RLIMIT_AS", _size() + MEMORY)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a panic writes to it, and is told as an answer
     for line in sys.stdin.buffer:
-        _limit("RLIMIT_CPU", _used_seconds() + 1 + SECONDS)
         sys.stdout.write(json.dumps(answer(line)) + "\n")
         sys.stdout.flush()
 

@@ -1,9 +1,11 @@
 """Token frequencies of a corpus, as a .npy file with one share per token: counting and reading.
 
-"pair" stands for the embedded pair's own, which ship with the package.
+"pair" stands for the embedded pair's own, which ship with the package and are held to their checksum.
 """
 
 import gzip
+import hashlib
+import io
 import json
 import lzma
 import zlib
@@ -19,6 +21,7 @@ from ..errors import UsageError
 from ..sequences.decoding import Progress
 
 PAIR = Path(__file__).parents[1] / "models" / "embedded" / "frequencies.npy"
+DIGEST = "d87233f27b22801be4600df967883560c863e1c3fd16c42534c852b271601de0"  # sha256
 _OPEN: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".xz": lzma.open}
 _BATCH = 512  # texts tokenised together
 
@@ -26,8 +29,9 @@ _BATCH = 512  # texts tokenised together
 @lru_cache(maxsize=4)
 def read_frequencies(path: str) -> Float[np.ndarray, " v"]:
     """Read once, not at every step."""
-    path = str(PAIR) if path == "pair" else path
     try:
+        if path == "pair":
+            return np.asarray(np.load(_of_the_pair(), allow_pickle=False), dtype=np.float64)
         if not Path(path).is_file():  # a pipe would be waited for, a device read without end
             raise OSError("no such file")
         return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
@@ -36,6 +40,16 @@ def read_frequencies(path: str) -> Float[np.ndarray, " v"]:
             f"token frequencies cannot be read from {path} ({error})",
             "Give a .npy file with one share per token.",
         ) from error
+
+
+def _of_the_pair() -> io.BytesIO:
+    content = PAIR.read_bytes()
+    if hashlib.sha256(content).hexdigest() != DIGEST:
+        raise UsageError(
+            f"{PAIR} is damaged",
+            "Install floatscope again: pip install --force-reinstall floatscope.",
+        )
+    return io.BytesIO(content)
 
 
 def count(

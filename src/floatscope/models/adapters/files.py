@@ -15,10 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ...errors import ModelError, UsageError, foreign
+from ..source import ADAPTER_CONFIG as CONFIG
 from ..source import read_json, require_safetensors
 from .settings import Settings, ends, settings
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS = "adapter_model.safetensors"
 SCALE = ".scale"
 _PREFIX = "base_model.model."
 # How a tensor's name ends → what it is of its module.

@@ -1,0 +1,231 @@
+"""Bound the work that a tokenizer can cause, before this process uses it.
+
+A tokenizer.json is a small program: rules that replace text, one after another, and regular
+expressions. Nine rules that each write ten letters for one make 4 MB of text out of four letters, and an
+expression can take minutes over one word. The tokenizers library has no limit for either, and ends the
+process where its memory ends. So a tokenizer is examined in three steps:
+
+1. By structure. `_growth` bounds how many times longer a rule can make a text; over GROWTH for the chain of
+   all rules is refused. This holds for every text, also for one that a trial would not think of.
+2. Rules whose type is known and expressions that are published (`PUBLISHED`) take time in proportion
+   to the text. A tokenizer with nothing else, as most published ones are, is used without a trial.
+3. Any other is tried in the child process that also renders chat templates (`chat`), under limits of
+   processor time and memory: it is loaded, and encodes and decodes texts of LENGTH characters, made
+   of its own patterns and characters among them, and every added token. It is refused if the child
+   reports an error or has to be stopped. A trial shows what happens with these texts, and no more.
+
+A file that has passed is known by its sha256, and is not examined again in this process. Tokenizers
+without a tokenizer.json (vocab.json, tokenizer.model, GGUF) are built by transformers from parts of its
+own: `require_bounded` examines these once they are there.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelError
+from .chat import ask
+
+GROWTH = 1000  # times that all rules together may lengthen a text; published ones stay below 300
+LENGTH = 4_000  # characters of a text of the trial
+_LONGEST_TOKEN = 10_000  # characters; published ones have a few hundred
+_LARGEST_FILE = 100_000_000  # bytes; published ones have up to 35 million
+_MOST_RULES = 32
+_CHARACTERS = 64  # of its expressions that are repeated in the trial
+_REMEDY = "Copy its files again, or pass tokenizer=... to load."
+
+# Of Llama 3; of Qwen2 to 3 and what was made from them; of T5 and ALBERT.
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PUBLISHED = {_WORDS + r"\p{N}{1,3}" + _REST, _WORDS + r"\p{N}" + _REST, " {2,}"}
+
+# Types of rules → how many times longer they can make a text, in bytes. Standard forms of Unicode write
+# one character as up to 18, and repeating them changes nothing: they do not count.
+_KNOWN = {
+    **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "Strip", "StripAccents"), 1),
+    **dict.fromkeys(("BertNormalizer", "BertPreTokenizer", "Whitespace", "WhitespaceSplit"), 1),
+    **dict.fromkeys(("Punctuation", "Digits", "UnicodeScripts", "CharDelimiterSplit", "Split"), 1),
+    **dict.fromkeys(("Fuse", "ByteFallback", "BertProcessing", "RobertaProcessing"), 1),
+    **dict.fromkeys(("ByteLevel", "WordPiece", "BPEDecoder", "CTC"), 2),
+    "Metaspace": 4,
+}
+_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+_MODELS = ("BPE", "WordPiece", "WordLevel", "Unigram")
+_passed: set[str] = set()
+
+
+def require_bounded_files(folder: Path) -> None:
+    """Examine the tokenizer.json of a directory, where it has one."""
+    file = folder / "tokenizer.json"
+    _require_no_other_file(folder / "tokenizer_config.json")
+    if not file.is_file():
+        return
+    if file.stat().st_size > _LARGEST_FILE:
+        raise ModelError(f"{file} is larger than any tokenizer.json", _REMEDY)
+    content = file.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if digest in _passed:
+        return
+    try:
+        raw = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(
+            f"{file}: the tokenizer cannot be read ({error!s:.200})", _REMEDY
+        ) from error
+    if not _examine(raw, str(file)):
+        _try(raw, file)
+    _passed.add(digest)
+
+
+def require_bounded(tokenizer: Any, name: str) -> None:
+    """Examine a tokenizer that transformers built without a tokenizer.json."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return
+    parts = {part: getattr(backend, part) for part in _PARTS}
+    raw = {key: json.loads(part.__getstate__()) for key, part in parts.items() if part is not None}
+    _examine({**raw, "model": {"vocab": backend.get_vocab()}}, name)
+
+
+def _require_no_other_file(config: Path) -> None:
+    """Refuse a config by which transformers would read another file than tokenizer.json."""
+    try:
+        named = config.is_file() and "fast_tokenizer_files" in json.loads(config.read_bytes())
+    except (ValueError, TypeError, RecursionError):
+        return  # no config: transformers refuses it
+    if named:
+        raise ModelError(
+            f"{config} names other tokenizer files (fast_tokenizer_files)",
+            "Keep the right one as tokenizer.json, and take the field out.",
+        )
+
+
+def _examine(raw: Any, name: str) -> bool:
+    """Refuse what can grow beyond bounds; return whether everything in it is known."""
+    try:
+        rules = [rule for part in _PARTS for rule in _rules(raw.get(part))]
+        before = _product(raw, _PARTS[:3])
+        after = _product(raw, _PARTS[3:])
+        tokens = _tokens(raw)
+        known = raw["model"].get("type") in _MODELS and all(map(_is_known, rules))
+        known &= raw["model"].get("max_input_chars_per_word", 100) <= 1000
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError):
+        return False  # no tokenizer of this form is known
+    for growth, what in ((before, "encoding"), (after, "decoding")):
+        if growth > GROWTH:
+            raise ModelError(
+                f"{name}: {what} can make a text {growth:.3g} times as long, {GROWTH} is allowed",
+                _REMEDY,
+            )
+    longest = max(map(len, tokens), default=0)
+    if longest > _LONGEST_TOKEN or len(rules) > _MOST_RULES:
+        what = f"a token of {longest} characters" if len(rules) <= _MOST_RULES else "too many rules"
+        raise ModelError(f"{name}: its tokenizer has {what}", _REMEDY)
+    return known
+
+
+def _rules(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield every rule of a part, those inside sequences one by one."""
+    if part is None:
+        return
+    if part["type"] != "Sequence":
+        yield part
+        return
+    for name in ("normalizers", "pretokenizers", "processors", "decoders"):
+        for inner in part.get(name, ()):
+            yield from _rules(inner)
+
+
+def _product(raw: dict[str, Any], parts: tuple[str, ...]) -> float:
+    result = 1.0
+    for part in parts:
+        for rule in _rules(raw.get(part)):
+            result *= _growth(rule)
+    return result
+
+
+def _growth(rule: dict[str, Any]) -> float:
+    """Bound how many times longer this rule makes a text."""
+    if rule["type"] == "Replace":
+        content, pattern = _bytes(rule["content"]), rule["pattern"].get("String")
+        # An expression, as an empty text, may match between any two characters.
+        return max(1.0, content / _bytes(pattern)) if pattern else 1.0 + content
+    if rule["type"] == "Prepend":
+        return 1.0 + _bytes(rule["prepend"])
+    if rule["type"] == "Precompiled":
+        return float(max(1, _longest_replacement(rule["precompiled_charsmap"])))
+    if rule["type"] == "TemplateProcessing":
+        one, two = (sum("Sequence" in piece for piece in rule[form]) for form in ("single", "pair"))
+        return max(1.0, one, two / 2)
+    return float(_KNOWN.get(rule["type"], 1))
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _longest_replacement(charsmap: str) -> int:
+    """Measure the longest text that a SentencePiece map of characters writes for one of them."""
+    try:
+        content = base64.b64decode(charsmap, validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from error
+    size = int.from_bytes(content[:4], "little")  # of the trie, which comes before the texts
+    if not content or 4 + size > len(content):
+        raise ValueError("not a map of characters")
+    return max(map(len, content[4 + size :].split(b"\0")))
+
+
+def _is_known(rule: dict[str, Any]) -> bool:
+    regex = rule.get("pattern", {}).get("Regex")
+    more = ("Replace", "Prepend", "Precompiled", "TemplateProcessing")
+    return (rule["type"] in _KNOWN or rule["type"] in more) and (
+        regex is None or regex in PUBLISHED
+    )
+
+
+def _tokens(raw: dict[str, Any]) -> Iterator[str]:
+    for token in raw["model"]["vocab"]:  # of Unigram, with a score
+        yield token if isinstance(token, str) else token[0]
+    for token in raw.get("added_tokens") or ():
+        yield token["content"]
+
+
+def _try(raw: Any, file: Path) -> None:
+    """Load and use the tokenizer in the bounded child process."""
+    reply = ask({"tokenizer": {"file": str(file.absolute()), "texts": _texts(raw)}})
+    if reply is None:
+        raise ModelError(
+            f"{file}: the tokenizer takes too long or too much memory, and was stopped", _REMEDY
+        )
+    if reply[1] is not None:
+        raise ModelError(f"{file}: the tokenizer cannot be read ({reply[1]})", _REMEDY)
+
+
+def _texts(raw: Any) -> list[str]:
+    """Write texts for the trial: ordinary ones, and those that its own rules speak of."""
+    units = ["The quick brown fox jumps over the lazy dog. ", "a", " ", "\n", "0", ".", "é漢🙂 "]
+    patterns = list(_strings(raw.get(part) for part in _PARTS if isinstance(raw, dict)))
+    units += patterns[:_MOST_RULES] + sorted(set("".join(patterns)))[:_CHARACTERS]
+    return [(unit * (LENGTH // len(unit) + 1))[:LENGTH] + "§" for unit in units]
+
+
+def _strings(content: Any) -> Iterator[str]:
+    """Yield what its patterns look for and what is written in their place."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if (
+                key in ("String", "Regex", "content", "prepend")
+                and isinstance(value, str)
+                and value
+            ):
+                yield value[:LENGTH]
+            else:
+                yield from _strings(value)
+    elif not isinstance(content, str | int | float | None):
+        for value in content:
+            yield from _strings(value)

@@ -87,7 +87,7 @@ def produced(run):
 
 def test_run_json_holds_checksums_of_what_was_read(project):
     run = json.loads((project / "run" / "run.json").read_text())
-    model = "model ./adapted,direction=bidirectional,shift=1,mask_id=4"
+    model = "model ./adapted,direction=bidirectional,shift=1,mask_id=259"
     files = {"data questions.jsonl", f"plugin {project / 'mine.py'}"}
     assert run["sources"].keys() == {*files, model, f"settings of {model}"}
     assert all(len(run["sources"][name]) == 64 for name in files)

@@ -58,9 +58,8 @@ class _Finder:
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and TIME.search(str(key.value)):
                     yield from self._said(str(key.value), value)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("playwright"):
-            if any(name.name == "expect" for name in node.names):
-                yield "expect of Playwright, which waits for 5 s: use `until`"
+        elif isinstance(node, ast.alias) and node.name == "expect":
+            yield "expect of Playwright, which waits for 5 s: use `until`"
 
     def _call(self, node: ast.Call) -> Iterator[str]:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
@@ -152,7 +151,8 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, float]]:
     """Numbers with a name, of the module and of its functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            if (number := _number(node.value, {})) is not None:
+            number = _number(node.value, {})
+            if number is not None:
                 yield node.targets[0].id, number
 
 

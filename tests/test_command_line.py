@@ -254,16 +254,16 @@ def test_how_long_a_run_waits_is_a_flag_and_a_lost_worker_is_told_of(ended, tmp_
     from floatscope.studies import run as runs
 
     def lose(request, directory, *, patience, shard_limit, on_event, **options):
-        assert (patience, shard_limit) == (5.0, 60.0)
+        assert (patience, shard_limit) == (90.0, 600.0)
         on_event({"event": "stored", "shard": "a"})
-        on_event({"event": "lost", "shard": "b", "why": "its worker hung [for 5 s]", "times": 1})
+        on_event({"event": "lost", "shard": "b", "why": "its worker hung [for 90 s]", "times": 1})
         raise fs.RunError("not now", "Later.")
 
     monkeypatch.setattr(runs, "run", lose)
-    flags = ("--patience", 5, "--shard-limit", 60, "--device", "cpu", "--out", tmp_path)
+    flags = ("--patience", 90, "--shard-limit", 600, "--device", "cpu", "--out", tmp_path)
     done = ended("study", "--model", "pair/mdm", *flags)
     assert done.returncode == 6
-    assert "shard b was lost: its worker hung [for 5 s]\n" in done.stderr
+    assert "shard b was lost: its worker hung [for 90 s]\n" in done.stderr
     assert "stored" not in done.stderr
     monkeypatch.undo()
     for flag in ("--patience", "--shard-limit"):

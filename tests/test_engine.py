@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -561,65 +560,74 @@ def running(pid):
 
 # Hung ---------------------------------------------------------------------------------------------
 
-SHORT = 2.0  # seconds of patience
+SHORT = 2.0  # seconds of patience, by a clock that the tests control
+
+
+class HangClock:
+    """A clock for the driver that goes only while a worker hangs and no other worker is at work.
+
+    Every reading adds a second. A healthy worker is never watched while it goes, so no worker is lost
+    because the machine is busy.
+    """
+
+    def __init__(self, run, marks, others):
+        self.run, self.marks, self.others, self.now = run, marks, others, 0.0
+
+    def __call__(self):
+        if self.hangs() and len(list(self.run.glob("shards/*.json"))) == self.others:
+            self.now += 1.0
+        return self.now
+
+    def hangs(self):
+        hung = [mark.read_text() for mark in self.marks.glob("happened: *")]
+        return any(pid and running(pid) for pid in hung)
 
 
 @pytest.fixture
-def patient(monkeypatch, counted):
-    """The driver's clock goes while a worker hangs by our doing, and stands still at other times.
+def hang_clock(tmp_path, monkeypatch, counted):
+    """Give the driver of `tmp_path / "run"` a HangClock that waits for so many other shards."""
 
-    So a machine that is too busy for a sign of life costs no worker, and patience can be short.
-    """
+    def install(others, marks=counted):
+        awake = partial(Awake, clock=HangClock(tmp_path / "run", marks, others))
+        for engine in (local, ray_engine):
+            monkeypatch.setattr(engine, "Awake", awake)
 
-    class Clock:
-        def __init__(self):
-            self.now, self.last = 0.0, time.monotonic()
-
-        def __call__(self):
-            real = time.monotonic()
-            if self.hangs():
-                self.now += real - self.last
-            self.last = real
-            return self.now
-
-        def hangs(self):
-            if not list(counted.glob("happened: *")):
-                return False
-            return running((counted / "2").read_text().split()[0])
-
-    monkeypatch.setattr(local, "Awake", partial(Awake, clock=Clock()))
+    return install
 
 
 @pytest.mark.parametrize("mishap", ["stop", "hold", "send half"])
 def test_a_worker_that_hangs_is_replaced_and_its_shard_redone(
-    tmp_path, counted, unbroken, patient, mishap
+    tmp_path, counted, unbroken, hang_clock, mishap
 ):
     """It is stopped; or one call of C holds the interpreter; or it is stopped halfway in a message."""
+    hang_clock(others=5)
     plan = toy_worker.plan(6, mishap=mishap)
     execute(plan, tmp_path / "run", workers=2, patience=SHORT)
     assert files(tmp_path / "run") == unbroken(plan)
     lost = Run(tmp_path / "run").manifest()["history"]["lost"]
     why = "its worker hung: no sign of life for 2 s (--patience)"
-    assert {"shard": "toy-002", "why": why} in lost
+    assert lost == [{"shard": "toy-002", "why": why}]
     stopped, *_ = (counted / "2").read_text().split()
     assert not running(stopped)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_shard_that_takes_too_long_is_given_to_another(tmp_path, unbroken, patient, workers):
+def test_a_shard_that_takes_too_long_is_given_to_another(tmp_path, unbroken, hang_clock, workers):
     """Signs of life still come. With a limit, one worker too has a process of its own."""
-    plan = toy_worker.plan(4, mishap="forget")
+    hang_clock(others=3)
+    plan = toy_worker.plan(4, mishap="forget", at=3)
     execute(plan, tmp_path / "run", workers=workers, shard_limit=SHORT)
     assert files(tmp_path / "run") == unbroken(plan)
     lost = Run(tmp_path / "run").manifest()["history"]["lost"]
     why = "its worker took more than 2 s for it (--shard-limit)"
-    assert {"shard": "toy-002", "why": why} in lost
+    assert lost == [{"shard": "toy-003", "why": why}]
 
 
-def test_a_shard_that_always_hangs_ends_the_run(tmp_path):
+def test_a_shard_that_always_hangs_ends_the_run(tmp_path, hang_clock):
+    hang_clock(others=0)
     plan = toy_worker.plan(1, mishap="forget always", at=0)
     with pytest.raises(fs.RunError, match=r"lost 4 times: its worker took .*--patience.*--resume"):
-        execute(plan, tmp_path / "run", shard_limit=0.2)
+        execute(plan, tmp_path / "run", shard_limit=SHORT / 10)
 
 
 def test_only_time_in_which_the_driver_listened_counts():
@@ -747,14 +755,17 @@ def test_ray_workers_do_not_wait_until_a_shard_is_stored(tmp_path, cluster):
     assert "toy-001" in seen[0]
 
 
-def test_ray_replaces_a_worker_that_is_stopped(tmp_path, cluster, monkeypatch, unbroken):
+def test_ray_replaces_a_worker_that_is_stopped(
+    tmp_path, cluster, hang_clock, monkeypatch, unbroken
+):
+    hang_clock(others=2, marks=cluster)
     plan = toy_worker.plan(3, mishap="stop", at=11, first=10)
     execute(plan, tmp_path / "run", engine="ray", workers=2, patience=SHORT)
     monkeypatch.setenv("TOY_COUNTS", str(cluster))  # where the mishap is over
     assert files(tmp_path / "run") == unbroken(plan)
     lost = Run(tmp_path / "run").manifest()["history"]["lost"]
     why = "its worker hung: no sign of life for 2 s (--patience)"
-    assert {"shard": "toy-011", "why": why} in lost
+    assert lost == [{"shard": "toy-011", "why": why}]
     stopped, *_ = (cluster / "11").read_text().split()
     until(lambda: not running(stopped), "Ray has ended it")
 
@@ -788,20 +799,38 @@ def test_ray_goes_on_without_a_machine_that_dies(
 
 HEADLESS = """
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import toy_worker
 from floatscope import RunError
-from floatscope.engine import execute, ray_cluster
+from floatscope.engine import execute, ray_cluster, ray_engine
 
-ray_cluster._CHECK_SECONDS, ray_cluster._HEAD_SECONDS = 0.5, 2.0
-begun = []
+directory, address, killed = sys.argv[1:]
+now, begun = 0.0, []
+
+
+class Cluster(ray_cluster.Cluster):
+    def check(self):
+        # While the head is alive the clock waits for its answer to the last question.
+        global now
+        if Path(killed).exists() or self._answered >= self._asked:
+            now += 6.0
+        super().check()
+
+
+ray_cluster.time = SimpleNamespace(monotonic=lambda: now)
+ray_engine.Cluster = Cluster
+
 
 def tell(progress):
     if "toy-080" in progress.fractions and not begun:
         begun.append(print("begun", flush=True))
 
+
 plan = toy_worker.plan(2, mishap="forget", at=80, first=80)
 try:
-    execute(plan, sys.argv[1], engine="ray", address=sys.argv[2], workers=1, progress=tell)
+    execute(plan, directory, engine="ray", address=address, workers=1, progress=tell)
 except RunError as error:
     print(error)
 """
@@ -812,7 +841,7 @@ def test_without_a_cluster_a_run_ends_and_says_how_to_go_on(tmp_path, machines, 
     process that was connected, so that is another one."""
     imported().shutdown()
     process = subprocess.Popen(
-        [sys.executable, "-c", HEADLESS, tmp_path / "run", machines.address],
+        [sys.executable, "-c", HEADLESS, tmp_path / "run", machines.address, tmp_path / "killed"],
         cwd=HERE,  # where the program finds the toy; Ray's workers find it by their environment
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -821,6 +850,7 @@ def test_without_a_cluster_a_run_ends_and_says_how_to_go_on(tmp_path, machines, 
     # Ray may speak first, of a machine that an earlier test took away.
     assert "begun\n" in iter(process.stdout.readline, ""), process.stderr.read()
     machines.head_node.kill_gcs_server(check_alive=False)
+    (tmp_path / "killed").touch()
     said, errors = process.communicate(timeout=LIMIT)
     assert "Ray cluster is lost: its head no longer answers" in said, errors
     assert "--resume" in said

@@ -79,11 +79,20 @@ def type_in(tmp_path_factory):
 
 
 # Becomes `floatscope …`, again and again: a line is a folder, a file for what is said, and the words typed.
+# What is imported is left out of garbage collection, and not taken apart when a command has ended: both would
+# go through all of it again, and copy its pages.
 COMMANDS = """
-import json, os, sys
+import atexit, gc, json, os, sys
+import matplotlib.pyplot, scipy.stats
 import floatscope.report.build, floatscope.studies.worker
 from floatscope.cli import main
+from floatscope.measures import MEASURES
+from floatscope.studies import STUDIES
 
+for registry in (MEASURES, STUDIES):
+    list(registry.values())  # each is imported when it is looked up
+gc.collect()
+gc.freeze()
 for line in sys.stdin:
     folder, said, *sys.argv = json.loads(line)
     child = os.fork()
@@ -93,8 +102,15 @@ for line in sys.stdin:
         for stream in (1, 2):
             os.dup2(file, stream)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        main()
-        os._exit(70)  # a command ends by itself
+        code = 70  # a command ends by itself
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 

@@ -3,9 +3,9 @@
 Where the counts lie is in the environment, for it must not be part of the request: a line is added
 to `$TOY_COUNTS/<seed>` when a shard is begun. `$TOY_GATES` says which shards then wait until a file
 is there: {"3": "go"} holds shard 3 until `$TOY_COUNTS/go` is; {"2": "3"}, shard 2 until 3 is begun. A
-mishap happens once, and leaves a file that says it did, unless it is called "… always". As a program:
-run a plan into a directory, for others to kill. `$TOY_WEIGHTS` is the checksum of what the output is
-computed from, where it is set.
+mishap happens once, unless it is called "… always", and leaves a file with the process it happened to. As a
+program: run a plan into a directory, for others to kill. `$TOY_WEIGHTS` is the checksum of what the output
+is computed from, where it is set.
 """
 
 import json
@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+from functools import partialmethod
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -95,13 +96,14 @@ def befall(mishap, folder):
     mark = folder / f"happened: {mishap}"
     if mishap is None or (mark.exists() and not mishap.endswith("always")):
         return
-    mark.touch()
+    if mishap.startswith("send half"):
+        Connection._send = partialmethod(half, mark=mark)
+        return
+    mark.write_text(str(os.getpid()))
     if mishap.startswith("die"):
         os.kill(os.getpid(), signal.SIGKILL)
     if mishap.startswith("stop"):
         os.kill(os.getpid(), signal.SIGSTOP)
-    if mishap.startswith("send half"):
-        Connection._send = half
     if mishap.startswith("hold"):
         re.match(
             "(a+)+$", "a" * 60 + "b"
@@ -114,11 +116,12 @@ def befall(mishap, folder):
         raise ZeroDivisionError("one by nought")
 
 
-def half(self, data, write=os.write):
-    """The beginning of a message; then the process stops."""
+def half(self, data, write=os.write, *, mark):
+    """Send the beginning of a long message, then stop the process."""
     if len(data) < 10_000:
         return Connection_send(self, data, write)
     write(self.fileno(), bytes(data[:1000]))
+    mark.write_text(str(os.getpid()))
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -38,11 +38,17 @@ def test_a_bad_document(tmp_path, line, says):
 
 
 @pytest.mark.parametrize("name", ["m{x}", "m[bold]", "m{0}{", "[/]", "m\\[x]"])
-def test_a_progress_bar_shows_any_name(name, capsys):
-    from floatscope.cli.app import progress_bar
+def test_a_progress_bar_shows_any_name(name, capsys, monkeypatch):
+    from floatscope.cli.app import err
+    from floatscope.cli.progress import Display
 
-    with progress_bar(f"{name}: questions") as bar:
-        bar.update(bar.add_task("asking", total=2), completed=2)
+    monkeypatch.setattr(err, "_force_terminal", True)
+    monkeypatch.setenv("TERM", "xterm")
+    with Display(name, "questions", 2) as display:
+        display.update(done=2)
+    shown = capsys.readouterr().err
+    assert name in shown and "2 of 2 questions" in shown
+    assert display.line().startswith(f"{name}: 2 of 2 questions, ")
 
 
 def spoil(path, how):

@@ -3,14 +3,6 @@
 from typing import Annotated, Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from typer.core import TyperGroup
 
 from .console import SafeConsole
@@ -58,19 +50,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-def progress_bar(text: str) -> Progress:
-    """On standard error, so that what a command prints can be piped."""
-    # As text: a model's name may hold what a format string or markup would take for its own.
-    return Progress(
-        TextColumn(text.replace("{", "{{").replace("}", "}}"), markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=err,
-    )
 
 
 def _load_plugins(names: list[str] | None) -> list[str] | None:

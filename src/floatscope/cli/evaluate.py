@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import Progress, TaskID
 
 from ..errors import UsageError
 from .answers import likeness, list_left_out, shown, table, unasked, warn_of_cut
-from .app import Plugins, Weights, app, err, out, progress_bar
+from .app import Plugins, Weights, app, err, out
 from .keeping import keeping
+from .progress import Display
 
 if TYPE_CHECKING:
     from ..decode import AnySampler
@@ -149,13 +149,12 @@ def evaluate(
                 for one, change, how in settings_of(outline):
                     require_records(outline, records, how, one, form, change)
         for place, name in enumerate(model):
-            with err.status(f"Loading {escape(name)} …"):
+            with Display(f"loading {name}"):
                 loaded = instrument.load(
                     name, device=device, dtype=dtype, weights=weights, seed=seed
                 )
             settings = settings_of(loaded)
-            with progress_bar(f"{name}: questions") as bar:
-                task = bar.add_task("asking", total=len(settings) * len(records))
+            with Display(name, "questions", len(settings) * len(records)) as display:
                 for number, (one, change, how) in enumerate(settings):
                     try:
                         answers = tasks.evaluate(
@@ -167,7 +166,7 @@ def evaluate(
                             intervention=change,
                             batch_size=batch_size,
                             skip_bad=skip_bad,
-                            progress=_ticker(bar, task, number * len(records)),
+                            progress=_ticker(display, number * len(records)),
                             keep=keep and keep.of(f"{place}-{number:03d}"),
                         )
                     except DoesNotFit as error:  # this setting; the others stand
@@ -194,8 +193,8 @@ def evaluate(
         err.print(f"saved {escape(str(save))}")
 
 
-def _ticker(bar: Progress, task: TaskID, before: int) -> Callable[[int, int], None]:
-    return lambda done, of: bar.update(task, completed=before + done)
+def _ticker(display: Display, before: int) -> Callable[[int, int], None]:
+    return lambda done, of: display.update(done=before + done)
 
 
 def records_of(

@@ -7,7 +7,8 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import Plugins, app, err, out
+from .app import Plugins, app, out
+from .progress import Display
 
 
 @app.command()
@@ -36,13 +37,13 @@ def frequencies(
         raise UsageError(f"{save} does not end in .npy", "Choose such a name.")
     if save.exists() and not overwrite:
         raise UsageError(f"{save} exists", "Choose another --out, or pass --overwrite.")
-    with err.status(f"Loading {escape(model)} …") as status:
+    with Display(f"loading {model}") as display:
         loaded = instrument.load(model, device="cpu", check=False)
         if loaded.tokenizer is None:
             raise UsageError(f"{model} has no tokenizer", "Count with a model that has one.")
 
         def tick(texts: int, tokens: int) -> None:
-            status.update(f"{texts:,} texts, {tokens:,} tokens")
+            display.update(f"counting: {texts:,} texts, {tokens:,} tokens")
 
         shares = count(loaded.tokenizer, corpus_texts(corpus), loaded.vocab_size, tick)
     save.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,8 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import Plugins, app, err, out
+from .app import Plugins, app, out
+from .progress import Display
 
 
 @app.command()
@@ -52,7 +53,7 @@ def report(
     if font_size is not None and not 1 <= font_size <= 72:
         raise UsageError(f"--font-size {font_size:g}", "Give points, such as 8.")
     findings = Findings(directory)
-    with err.status("Writing the report …"):
+    with Display("writing the report"):
         page = write_report(findings, budget=int(budget * 1e6))
         written = (
             write_paper(findings, to, **asked, width=wide, font_size=font_size)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..errors import UsageError
 from .app import Plugins, app, err, out
+from .progress import Display
 
 if TYPE_CHECKING:
     from ..engine import Event, RunProgress
@@ -256,24 +256,15 @@ def _run_and_report(
     if gpus is None and request.device == "cpu":
         gpus = 0
     count = workers or _default_workers(request.device)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeElapsedColumn(),
-        console=err,
-    )
-    with bar:
-        task = bar.add_task("starting", total=1.0, said="")
+    with Display("starting", "shards") as display:
 
         def show(state: "RunProgress") -> None:
-            done = state.done + sum(state.fractions.values())
-            bar.update(
-                task,
-                description="running",
+            display.update(
+                "running",
+                done=state.done,
                 total=state.total,
-                completed=done,
-                said=f"{state.done} of {state.total} shards, {_left(state.seconds_left)}",
+                running=state.fractions,
+                left=state.seconds_left,
             )
 
         def tell(event: "Event") -> None:
@@ -293,7 +284,7 @@ def _run_and_report(
             on_event=tell,
             **options,
         )
-        bar.update(task, description="writing the report", said="")
+        display.update("writing the report")
         page = write_report(findings)
     _print(findings)
     for shard, why in summary.redone.items():
@@ -320,12 +311,6 @@ def _default_workers(device: str | None) -> int:
         if device is not None or torch.cuda.is_available():
             return 1 if ":" in (device or "") else max(1, torch.cuda.device_count())
     return len(os.sched_getaffinity(0))
-
-
-def _left(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f"{seconds / 60:.0f} min left" if seconds > 90 else f"{seconds:.0f} s left"
 
 
 def _print(findings: "Findings") -> None:

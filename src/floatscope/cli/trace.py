@@ -7,7 +7,8 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import Plugins, Weights, app, err, out, progress_bar
+from .app import Plugins, Weights, app, err, out
+from .progress import Display
 
 # Flags that are called as what they are handed to calls them.
 _LOADING = (
@@ -155,15 +156,13 @@ def trace(
     if (outline := outlined(spec)) is not None:
         chosen = sampler_of(sampler or default_name(outline), common, special)
         require_texts(outline, chosen, prompts)
-    with err.status(f"Loading {escape(model)} …"):
+    with Display(f"loading {model}"):
         loaded = instrument.load(model, **{name: given[name] for name in _LOADING})
     chosen = sampler_of(sampler or default_name(loaded), common, special)
     out.print(escape(repr(loaded)))
-    bar = progress_bar("tracing: steps done")
     batches, every = range(0, len(texts), batch_size), []
-    with bar:
-        total = most_steps(loaded, chosen)
-        task = bar.add_task("tracing", total=len(batches) * total)
+    total = most_steps(loaded, chosen)
+    with Display("tracing", "steps", len(batches) * total) as display:
         for number, start in enumerate(batches):
             before = number * total
             traces = loaded.trace(
@@ -177,9 +176,7 @@ def trace(
                 dtype=store_dtype,
                 batch_size=batch_size,
                 cache=None if cache == "none" else cache,
-                progress=lambda done, total, before=before: bar.update(
-                    task, completed=before + done
-                ),
+                progress=lambda done, total, before=before: display.update(done=before + done),
             )
             every += traces if wanted else []
             for i, one in enumerate(traces, start):

@@ -8,7 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import RunError
-from .app import Plugins, app, err, out
+from .app import Plugins, app, out
+from .progress import Display
 
 
 @app.command()
@@ -30,12 +31,12 @@ def verify(
 
     table = Table("shard", "work", "largest difference", "")
     failed = 0
-    with err.status("Verifying …") as status:
+    with Display("verifying", "shards", shards) as display:
         for one in verify(
             directory,
             sample=shards,
             seed=seed,
-            progress=lambda name: status.update(f"Verifying {escape(name)} …"),
+            progress=lambda name: display.update(f"verifying {name}"),
         ):
             right = not one.differs and one.largest <= tolerance
             failed += not right
@@ -47,6 +48,7 @@ def verify(
                 "–" if one.largest != one.largest else f"{one.largest:.2g}",
                 f"{'[green]✓' if right else '[red]✗'}[/] {escape(word + why)}",
             )
+            display.update(done=table.row_count)
     out.print(table)
     if failed:
         raise RunError(

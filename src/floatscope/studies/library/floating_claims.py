@@ -288,8 +288,10 @@ def _step_moves(evidence: Evidence, key: str, how: str) -> tuple[Number | None, 
     content = result.examples["content"].values
     long = content >= LONG
     if long.sum() < 2:
+        middle = f"{np.median(content):.0f}"
+        tokens = "content token" if middle == "1" else "content tokens"
         return None, None, (
-            f"The answers have {np.median(content):.0f} content tokens (the middle one), and it takes "
+            f"The answers have {middle} {tokens} (the middle one), and it takes "
             f"{LONG}: trace longer answers, with --length {2 * LONG} and --data long:continuation."
         )  # fmt: skip
     place = places(result, _control(evidence, key, evidence.mdm), how)

@@ -1,0 +1,137 @@
+"""Show how far a command is, on standard error: a bar on a terminal, plain lines elsewhere.
+
+A log or a pipe cannot show a bar that redraws itself. There a thread prints a line every few seconds, also
+while a model is being loaded or one long step computed.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from .app import err
+from .console import spelled
+
+LINE_SECONDS = 12.0  # so that a busy machine, too, prints a line every 15 s
+_NAMED = 4  # names of running parts in one line
+
+
+class Display:
+    """A context manager; `update` says what has changed. The time left is estimated if it is not given."""
+
+    def __init__(
+        self,
+        doing: str,
+        unit: str = "",
+        total: float | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.doing, self.unit, self.total = doing, unit, total
+        self.done = 0.0
+        self.running: Mapping[str, float] = {}
+        self._left: float | None = None
+        self._clock, self._started = clock, clock()
+        self._first: tuple[float, float] | None = None  # when work began, and what was done by then
+        self._over = threading.Event()
+        self._bar: Progress | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> "Display":
+        if err.is_terminal and not err.is_dumb_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),  # names may look like markup
+                BarColumn(),
+                TextColumn("{task.fields[amount]}", markup=False),
+                TimeElapsedColumn(),
+                console=err,
+                transient=self.total is None,
+            )
+            self._bar.add_task("", amount="")
+            self._draw()
+            self._bar.start()
+        else:
+            self._thread = threading.Thread(target=self._print_lines, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(
+        self,
+        doing: str | None = None,
+        *,
+        done: float | None = None,
+        total: float | None = None,
+        running: Mapping[str, float] | None = None,
+        left: float | None = None,
+    ) -> None:
+        """Give what has changed; `running` are parts in hand, with the share done of each."""
+        self.doing = self.doing if doing is None else doing
+        self.total = self.total if total is None else total
+        self.running = self.running if running is None else running
+        if done is not None:
+            self.done, self._left = done, left
+            if self._first is None:
+                self._first = self._clock(), done
+        self._draw()
+
+    def line(self) -> str:
+        """Return the state as one line of plain text."""
+        parts = [part for part in (self._amount(), self._running()) if part]
+        parts.append(f"{_duration(self._clock() - self._started)} elapsed")
+        if left := self._time_left():
+            parts.append(left)
+        return f"{self.doing}: {', '.join(parts)}"
+
+    def _draw(self) -> None:
+        if self._bar is not None:
+            amount = ", ".join(part for part in (self._amount(), self._time_left()) if part)
+            self._bar.update(
+                self._bar.task_ids[0],
+                description=self.doing,
+                total=self.total,
+                completed=self.done + sum(self.running.values()),
+                amount=amount,
+            )
+
+    def _print_lines(self) -> None:
+        while not _wait(self._over, LINE_SECONDS):
+            with suppress(OSError, ValueError):  # nobody reads the log any more; the work goes on
+                print(spelled(self.line()), file=err.file, flush=True)
+
+    def _amount(self) -> str:
+        if self.total is None:
+            return ""
+        return f"{self.done:g} of {self.total:g} {self.unit}".rstrip()
+
+    def _running(self) -> str:
+        named = [f"{name} {share:.0%}" for name, share in list(self.running.items())[:_NAMED]]
+        more = len(self.running) - len(named)
+        return ", ".join([*named, f"{more} more"] if more else named)
+
+    def _time_left(self) -> str:
+        left = self._left
+        if left is None and self.total is not None and self._first is not None:
+            start, before = self._first
+            if self.done > before:
+                passed = self._clock() - start
+                left = passed / (self.done - before) * max(self.total - self.done, 0.0)
+        return f"{_duration(left)} left" if left else ""
+
+
+def _wait(over: threading.Event, seconds: float) -> bool:
+    """Wait until the end or for so long; return whether it is the end."""
+    return over.wait(seconds)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"

@@ -4,7 +4,6 @@ Enough to refuse a sampler, a setting or a prompt that cannot work, before a wor
 is read. `loading` settles the same facts by the same function, so that the two cannot differ.
 """
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import ModelError
+from ..untrusted import read_object
 from . import opening, sizes, source, special, stated, twin
 from .family import Direction, Family, Grid
 from .pair import PAIR
@@ -100,8 +100,8 @@ def folder(path: Path) -> Path:
 
 def _generation(path: Path) -> Any:
     """The end tokens that generation_config.json adds; a damaged one is for transformers to refuse."""
-    with suppress(OSError, ValueError, AttributeError):
-        said = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError):
+        said = read_object(path / "generation_config.json")
         return SimpleNamespace(eos_token_id=said.get("eos_token_id"))
     return None
 

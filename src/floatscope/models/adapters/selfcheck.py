@@ -57,7 +57,8 @@ def reproduce(model: Model, path: Path) -> None:
     if (
         not _ids(tokens, model.vocab_size, _LONGEST)
         or not _ids(rows, len(tokens), len(tokens))
-        or not isinstance(tolerance, int | float)
+        or type(tolerance) not in (int, float)
+        or not 0 <= tolerance <= 1e6
         or not isinstance(logits, list)
         or len(logits) != len(rows)
         or not all(

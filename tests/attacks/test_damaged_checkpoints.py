@@ -88,7 +88,7 @@ def test_a_config_that_cannot_be(copy_of, fields, words):
     [
         (b"[]", "holds a list: expected a JSON object"),
         (b"", "is not JSON"),
-        (b"\xff\xfe\x00", "is not JSON"),
+        (b"\xff\xfe\x00", "is not UTF-8"),
         (b'{"a":' * 100_000, "is not JSON"),
         ("folder", "is not a file"),
         ("config.json", "is not a file"),  # a link to itself

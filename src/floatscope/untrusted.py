@@ -149,7 +149,13 @@ def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[typ
             raise Unreadable(f"has {name} = {value!r:.80}, expected {names}")
 
 
-_NAMES = {dict: "an object", list: "a list", str: "a text", int: "a whole number", float: "a number"}
+_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+}
 
 
 def require_ratio(declared: int, stored: int) -> None:

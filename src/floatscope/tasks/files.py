@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..untrusted import Twice, Unreadable, check, parse
 from . import stream
 from .bad import Bad
-from ..untrusted import Twice, Unreadable, check, parse
 
 _NAME = 100  # characters of an id that a message may show
 

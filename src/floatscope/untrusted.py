@@ -6,15 +6,17 @@ a limit, and what it holds is checked before it is used. Every fault is an Unrea
 into its own error with the path in front.
 """
 
+import errno
 import json
 import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 LIMIT = 32 << 20  # bytes of a JSON file; the manifest of 200,000 shards has 25 MB
 DEPTH = 64  # of lists and objects in each other; files written by Floatscope have fewer than 12
@@ -43,7 +45,7 @@ _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 
 
 
 @contextmanager
-def opened(path: Path | str) -> Iterator[BinaryIO]:
+def opened(path: Path | str) -> Iterator[BufferedReader]:
     """Open a regular file for reading. FileNotFoundError passes; whatever else is wrong is Unreadable."""
     try:
         handle = os.open(path, _READING)
@@ -66,6 +68,36 @@ def read_bytes(path: Path | str, limit: int = LIMIT) -> bytes:
         if os.fstat(file.fileno()).st_size <= limit and len(data := file.read(limit + 1)) <= limit:
             return data
     raise Unreadable(f"is larger than {limit / 1e6:.3g} MB")
+
+
+def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
+    """Read a regular file line by line; lines of more than `limit` bytes are passed over."""
+    with opened(path) as file:
+        while line := file.readline(limit):
+            if len(line) < limit or line.endswith(b"\n"):
+                yield line
+            else:
+                while (rest := file.readline(limit)) and not rest.endswith(b"\n"):
+                    pass
+
+
+def append(path: Path | str, line: bytes) -> None:
+    """Add a line to a regular file in a directory that may be a stranger's; OSError where it is none.
+
+    Links are not followed: one called as a log is could lead to any file of the user's.
+    """
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, "it is a link, and may lead anywhere")
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    with os.fdopen(handle, "ab+", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a kill or a full disk cut the last line short
+                line = b"\n" + line
+        file.write(line)
 
 
 def read_object(path: Path | str, limit: int = LIMIT) -> dict[str, Any]:

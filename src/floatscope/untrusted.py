@@ -181,6 +181,14 @@ def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[typ
             raise Unreadable(f"has {name} = {value!r:.80}, expected {names}")
 
 
+def texts(data: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Return a field that holds texts by name, and may be missing."""
+    found = data.get(name, {})
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise Unreadable(f"has {name} = {found!r:.80}, expected texts by name")
+    return found
+
+
 _NAMES = {
     dict: "an object",
     list: "a list",

@@ -291,6 +291,7 @@ def require_run(asked: dict[str, Any], path: Path) -> dict[str, Any]:
         )
     try:
         untrusted.require_fields(asked, _RUN)
+        untrusted.texts(asked, "sources")
     except untrusted.Unreadable as error:
         raise _damaged(path, error) from error
     return asked

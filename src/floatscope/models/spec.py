@@ -164,10 +164,9 @@ def no_such_model(where: object) -> ModelError:
 
 def located(text: str, folder: Path) -> str:
     """Resolve a relative path against `folder` if there is such a file; other text is returned as it is."""
-    path = Path(text).expanduser()
-    if path.is_absolute() or folder == Path() or not exists(folder / path):
+    if folder == Path() or text.startswith("~") or not exists(folder / text):
         return text
-    return str(folder / path)
+    return str(folder / text)
 
 
 def _settings() -> str:

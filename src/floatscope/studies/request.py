@@ -25,7 +25,7 @@ from ..tasks.record import Asks
 from ..untrusted import LIMIT, parse, read_bytes, require_modest
 
 _WRITTEN = 100_000  # bytes of a .toml or .yaml file, which a person writes
-_MOST = 2**31 - 1
+_MOST, _PARTS = 2**31 - 1, 100
 Count = Annotated[int, Field(ge=1, le=_MOST)]
 Several = Annotated[int, Field(ge=2, le=_MOST)]  # with an interval over them
 AUTO = "auto"
@@ -61,8 +61,12 @@ class Request(BaseModel):
     heads: Count | None = None  # strongest retrieval heads that `ablation` takes away
     template: str = "auto"
     chat: bool | None = None
-    controls: int = Field(1, ge=0, le=100)  # untrained controls of every model: seeds of permuted weights
-    control_steps: int | None = Field(None, ge=4, le=_MOST)  # of a control's decoding; None: as the model's
+    controls: int = Field(
+        1, ge=0, le=100
+    )  # untrained controls of every model: seeds of permuted weights
+    control_steps: int | None = Field(
+        None, ge=4, le=_MOST
+    )  # of a control's decoding; None: as the model's
     view: int = Field(6, ge=0, le=_MOST)  # examples whose traces are kept for the viewer
     shard: Count = 8  # examples in a shard
     batch_size: Count = 8  # questions decoded together
@@ -71,13 +75,15 @@ class Request(BaseModel):
     seed: int = Field(0, ge=-(2**62), le=2**62)
     device: str | None = None
     dtype: str = "auto"
-    threads: int = Field(1, ge=1, le=1024)  # of a worker on a CPU: the same for every number of workers
+    threads: int = Field(
+        1, ge=1, le=1024
+    )  # of a worker on a CPU: the same for every number of workers
     skip_bad: bool = False
     split_alternatives: bool = False  # of a file's gold answers: "a or b" makes both right
     # Modules or .py files of the user's that a worker imports first.
     plugins: tuple[str, ...] = Field((), max_length=100)
     # Further runs in one: the same but for the fields that each names.
-    also: tuple["Request", ...] = Field((), max_length=100)
+    also: tuple["Request", ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """As run.json and shard keys hold it; what no run had before stands there only if used."""
@@ -105,13 +111,9 @@ class Request(BaseModel):
     @classmethod
     def _inherit(cls, fields: dict[str, Any]) -> dict[str, Any]:
         """A further run has the fields of the first, unless it says otherwise; and none of its own."""
+        _, *parts = parts_of(fields)
         own = {key: value for key, value in fields.items() if key != "also"}
-        parts = fields.get("also") or ()
-        if not isinstance(parts, list | tuple) or not all(isinstance(p, dict) for p in parts):
-            raise ValueError("also: expected a list of tables, each with the fields that differ")
-        if any("also" in part for part in parts):
-            raise ValueError("also: a further run has no further runs")
-        return own | ({"also": tuple(own | part for part in parts)} if parts else {})
+        return own | ({"also": tuple({**own, **part} for part in parts)} if parts else {})
 
     @field_validator("batch", mode="before")
     @classmethod
@@ -157,8 +159,15 @@ class Request(BaseModel):
 
 
 def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Return the fields of a request and of each further run in it."""
-    return (fields, *(fields.get("also") or ()))
+    """Return the fields of a request and of each further run in it, which has none of its own."""
+    parts = fields.get("also") or ()
+    if not isinstance(parts, list | tuple) or not all(isinstance(p, dict) for p in parts):
+        raise UsageError("also is no list of tables", "Write a table with the fields that differ.")
+    if len(parts) > _PARTS or any("also" in part for part in parts):
+        raise UsageError(
+            f"also: {len(parts)} further runs, or further runs in one", f"Write at most {_PARTS}."
+        )
+    return (fields, *parts)
 
 
 def as_stored(fields: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@
 read (does it have right answers, or passages?) is here too, for plans.
 """
 
+from ..untrusted import exists
 from .long_questions import LONG, asked_for, long_records
 from .record import Asks, Record
-from ..untrusted import exists
 from .world_questions import WORLD, world_records
 
 KNOWN = "known:"  # a level of the world, about people that the pair was trained on

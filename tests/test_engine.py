@@ -17,6 +17,7 @@ import toy_worker
 from waiting import LIMIT, until
 
 import floatscope as fs
+from floatscope import untrusted
 from floatscope.engine import (
     Meter,
     Output,
@@ -406,10 +407,25 @@ def test_a_full_disk_stops_the_run_and_what_is_stored_stays(tmp_path, counted, u
     assert files(run.directory) == unbroken(plan)
 
 
-def test_a_disk_too_full_for_the_log(tmp_path):
-    (tmp_path / "log.jsonl").symlink_to("/dev/full")
+def test_a_disk_too_full_for_the_log(tmp_path, monkeypatch):
+    def full(path, line):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(untrusted, "append", full)
     with pytest.raises(fs.RunError, match="log.jsonl could not be written: No space left"):
         execute(toy_worker.plan(2), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_a_log_that_is_no_file_of_the_run_is_not_written_to(tmp_path, kind):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    log = tmp_path / "run" / "log.jsonl"
+    log.parent.mkdir()
+    log.symlink_to(elsewhere) if kind == "link" else os.mkfifo(log)
+    with pytest.raises(fs.RunError, match="log.jsonl could not be written"):
+        execute(toy_worker.plan(2), log.parent)
+    assert elsewhere.read_text() == "mine"
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):

@@ -62,8 +62,8 @@ DEEP = json.loads("[" * 900 + "]" * 900)
         ({"vocab_size": 2**62}, "vocab_size = 4611686018427387904: expected a whole number"),
         ({"num_hidden_layers": 10**6}, "1000000 layers by its config, and 30 tensors in its"),
         ({"hidden_size": {"a": 1}}, "hidden_size = {'a': 1}: expected a whole number"),
-        ({"hidden_size": DEEP}, r"hidden_size = \[\[\[.*: expected a whole number"),
-        ({"rope_theta": DEEP}, "config.json describes no Llama network|cannot be read"),
+        ({"hidden_size": DEEP}, "config.json is nested deeper than 64 levels"),
+        ({"rope_theta": DEEP}, "config.json is nested deeper than 64 levels"),
         ({"hidden_act": "evil"}, "cannot be read .KeyError: 'evil'"),
         ({"rms_norm_eps": float("nan")}, "self-check 'logits are finite' failed"),
         ({"eos_token_id": "a"}, "eos_token_id"),
@@ -89,7 +89,7 @@ def test_a_config_that_cannot_be(copy_of, fields, words):
     [
         (b"[]", "holds a list: expected a JSON object"),
         (b"", "is not JSON"),
-        (b"\xff\xfe\x00", "is not JSON"),
+        (b"\xff\xfe\x00", "is not UTF-8"),
         (b'{"a":' * 100_000, "is not JSON"),
         ("folder", "is not a file"),
         ("config.json", "is not a file"),  # a link to itself

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import floatscope as fs
-from floatscope.trace import store
+from floatscope.report.catalogue import Catalogue
+from floatscope.trace import store, unfinished
 
 OLD = Path(__file__).parents[1] / "data" / "old_trace.zarr"
 
@@ -173,3 +174,126 @@ def test_two_writers_at_once_leave_one_whole_trace(trace, tmp_path):
     assert not errors
     assert fs.Trace.load(path).text == trace.text
     assert names(tmp_path) == ["t.zarr"]
+
+
+# Stores that declare more than they hold
+
+
+def redescribe(path, change):
+    """Apply `change(metadata)` to every array's description, and seal the store again."""
+    for file in path.glob("*/zarr.json"):
+        said = json.loads(file.read_text())
+        change(said)
+        file.write_text(json.dumps(said))
+    store.seal(path, 2)
+    return path
+
+
+def lengthen(steps, chunk):
+    def change(said):
+        for i, dim in enumerate(said.get("dimension_names") or ()):
+            if dim in ("step", "tick", "state"):
+                said["shape"][i] = steps + (dim == "state")
+                said["chunk_grid"]["configuration"]["chunk_shape"][i] = chunk
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("chunk", "words"), [(3, "parts in 50 files"), (3_000_000, "MB in files of")]
+)
+def test_a_store_that_declares_more_steps_than_its_files_hold_is_refused(saved, chunk, words):
+    redescribe(saved, lengthen(3_000_000, chunk))
+    with pytest.raises(fs.TraceError, match=rf"t\.zarr is damaged: .*declares arrays of .*{words}"):
+        fs.Trace.load(saved, lazy=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("codecs", [{"name": "gzip"}], "names the codec 'gzip'"),
+        ("codecs", ["numcodecs.pickle"], "names the codec"),
+        ("shape", [-1], "has shape"),
+        ("shape", None, "has shape = None, expected a list"),
+        ("data_type", "object", "has data_type 'object'"),
+        ("chunk_grid", [], "has chunk_grid"),
+    ],
+)
+def test_an_array_described_as_no_trace_describes_it_is_refused(saved, name, value, words):
+    redescribe(saved, lambda said: said.update({name: value}))
+    with pytest.raises(fs.TraceError, match=words):
+        fs.Trace.load(saved, lazy=True)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_part_that_unpacks_to_more_than_the_store_declares_is_refused(saved, known):
+    from numcodecs.zstd import Zstd
+
+    frame = bytearray(Zstd().encode(bytes(70_000)))
+    assert frame[4] >> 6 == 2  # its size in four bytes
+    if known:
+        frame[5:9] = (2**32 - 1).to_bytes(4, "little")
+    else:
+        frame[4] = 0  # a frame without its size, and with a window
+    chunk_of(saved, "column_sum").write_bytes(frame)
+    store.seal(saved, 2)
+    lazy = fs.Trace.load(saved, lazy=True)
+    words = "unpacks to 4,295 MB" if known else "does not say to how many bytes"
+    with pytest.raises(fs.TraceError, match=words):
+        lazy.data["column_sum"].values  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["fifo", "zeros"])
+@pytest.mark.parametrize("name", ["zarr.json", "canvas/zarr.json", "canvas/c/0/0"])
+def test_what_is_no_regular_file_is_refused(saved, name, kind):
+    lazy = fs.Trace.load(saved, lazy=True)
+    (saved / name).unlink()
+    os.mkfifo(saved / name) if kind == "fifo" else (saved / name).symlink_to("/dev/zero")
+    with pytest.raises(
+        fs.TraceError, match="is not a Floatscope trace|is missing|not a regular file"
+    ):
+        fs.Trace.load(saved)
+    if "zarr.json" not in name:
+        with pytest.raises(fs.TraceError, match="is not a regular file"):
+            lazy.data["canvas"].values  # noqa: B018
+
+
+def test_a_fifo_among_the_steps_of_an_unfinished_trace_is_refused(trace, tmp_path):
+    path = tmp_path / "u.zarr"
+    about = {
+        "attributes": {"mask_id": 0, "prompt_length": 1},
+        **{name: [0] for name in ("layer", "head")},
+        **{name: ["a"] for name in ("group", "source", "target")},
+        "region": ["prompt", "answer"],
+    }
+    writer = unfinished.Unfinished(path, room=4, about=about)
+    writer.write(0, {unfinished.CANVAS: (("key",), np.array([1, 0]))})
+    assert len(unfinished.load(path, unfinished.progress(path)).step) == 1
+    part = chunk_of(path, unfinished.CANVAS)
+    part.unlink()
+    os.mkfifo(part)
+    with pytest.raises(fs.TraceError, match="is not a regular file"):
+        unfinished.load(path, unfinished.progress(path))
+    progress = {**unfinished.progress(path), "steps": list(range(10**6))}
+    with pytest.raises(fs.TraceError, match="damaged"):
+        unfinished.load(path, progress)
+
+
+def test_a_trace_that_takes_long_does_not_keep_others_waiting(trace):
+    """Its reader waits for an event that is set after the other trace was served."""
+    served, begun = threading.Event(), threading.Event()
+
+    def load(name):
+        if name == "slow":
+            begun.set()
+            served.wait()
+        return trace
+
+    catalogue = Catalogue("t", ["slow", "quick"], load)
+    index = threading.Thread(target=catalogue.index)
+    index.start()
+    begun.wait()
+    assert catalogue.scene("quick")["title"]
+    served.set()
+    index.join()
+    assert not catalogue.index()["left_out"]

@@ -24,10 +24,7 @@ def write(path: Path, data: bytes) -> None:
 
 def rehearse(path: Path) -> None:
     """What `write` will need, before the work whose result it is to write; nothing stays."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
+    make_folder(path.parent)
     with _beside(path, b"\n"):
         pass
 
@@ -37,7 +34,8 @@ def _beside(path: Path, data: bytes) -> Iterator[Path]:
     """The bytes on disk, under a name that is never read, and gone afterwards."""
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)
+        with partial.open("xb") as file:  # a link that lies there under this name is not followed
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -47,6 +45,15 @@ def _beside(path: Path, data: bytes) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # a name too long for a file is too long to be removed
             partial.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> Path:
+    """Make a directory and those above it, or say why it cannot be written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return path
 
 
 def write_json(path: Path, value: Any) -> None:

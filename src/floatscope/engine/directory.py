@@ -16,13 +16,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .. import untrusted
 from ..errors import RunError
 from . import atomic, lock
-from .plan import SCHEMA, Output, Plan, as_json, differences
+from .plan import SCHEMA, Output, Plan, as_json, differences, is_name
 from .shards import Damaged, Shards
 
 Event = dict[str, Any]
 _SHOWN = 5  # differences named in an error
+_RUN: dict[str, type] = {
+    "worker": str,
+    "request": dict,
+    "shards": int,
+    "fingerprint": str,
+    "about": dict,
+}
 # What a run's directory holds, all of it made by Floatscope.
 OWN = frozenset(
     "run.json log.jsonl manifest.json run.lock shards results figures report.html summary.json".split()
@@ -49,18 +57,15 @@ class Run:
     def asked(self) -> dict[str, Any] | None:
         """run.json, or None before there was a run."""
         asked = self._json("run.json")
-        if asked is not None and asked.get("schema") != SCHEMA:
-            raise RunError(
-                f"{self.directory / 'run.json'} has schema {asked.get('schema')}; this version of "
-                f"Floatscope reads schema {SCHEMA}",
-                "Use the version that wrote it, or another --out.",
-            )
-        return asked
+        return asked if asked is None else require_run(asked, self.directory / "run.json")
 
     def manifest(self) -> dict[str, Any] | None:
         """manifest.json, or None before the run is finished, or where it must be written again."""
         try:
-            return self._json("manifest.json")
+            manifest = self._json("manifest.json")
+            if manifest is not None:
+                _require_manifest(manifest, self.directory / "manifest.json")
+            return manifest
         except Unreadable:
             return None
 
@@ -113,15 +118,10 @@ class Run:
 
     def events(self) -> Iterator[Event]:
         """The log, without lines that a kill cut short."""
-        if self.log.exists():
-            with self.log.open("rb") as lines:
-                for line in lines:
-                    try:
-                        event = json.loads(line)
-                    except ValueError:
-                        continue
-                    if isinstance(event, dict):
-                        yield event
+        with suppress(FileNotFoundError, untrusted.Unreadable):
+            for line in untrusted.read_lines(self.log):
+                with suppress(untrusted.Unreadable):
+                    yield untrusted.parse_object(line)
 
     @contextmanager
     def claim(
@@ -264,12 +264,7 @@ class Run:
         entry = {"time": now, "event": event, **details}
         line = json.dumps(entry, ensure_ascii=False) + "\n"
         try:
-            with self.log.open("ab+") as file:
-                if file.tell():
-                    file.seek(-1, 2)
-                    if file.read(1) != b"\n":  # a kill or a full disk cut the last line short
-                        file.write(b"\n")
-                file.write(line.encode("utf-8", "backslashreplace"))
+            untrusted.append(self.log, line.encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise atomic.unwritable(self.log, error) from error
         if self.listener:
@@ -279,14 +274,42 @@ class Run:
     def _json(self, name: str) -> dict[str, Any] | None:
         path = self.directory / name
         try:
-            content = json.loads(path.read_bytes())
+            return untrusted.read_object(path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            raise Unreadable(
-                f"{path} is damaged: {error}",
-                "Run the same command again with --resume: it is written anew, the shards are kept.",
-            ) from error
-        if not isinstance(content, dict):
-            raise Unreadable(f"{path} is damaged: expected a JSON object", "Run it with --resume.")
-        return content
+        except untrusted.Unreadable as error:
+            raise _damaged(path, error) from error
+
+
+def require_run(asked: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What a run.json says, or why it is none of this version's."""
+    if asked.get("schema") != SCHEMA:
+        raise RunError(
+            f"{path} has schema {asked.get('schema')!r:.80}; this version of Floatscope reads schema "
+            f"{SCHEMA}",
+            "Use the version that wrote it, or another --out.",
+        )
+    try:
+        untrusted.require_fields(asked, _RUN)
+        untrusted.texts(asked, "sources")
+    except untrusted.Unreadable as error:
+        raise _damaged(path, error) from error
+    return asked
+
+
+def _require_manifest(manifest: dict[str, Any], path: Path) -> None:
+    try:
+        untrusted.require_fields(manifest, {"result.shards": list, "result.left_out": list})
+        for entry in manifest["result"]["shards"]:
+            untrusted.require_fields(entry, {"shard": str, "sha256": str, "bytes": int})
+            if not is_name(entry["shard"]):
+                raise untrusted.Unreadable(f"names a shard {entry['shard']!r:.80}")
+    except untrusted.Unreadable as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: untrusted.Unreadable) -> Unreadable:
+    return Unreadable(
+        f"{path} is damaged: it {error.what}",
+        "Run the same command again with --resume: it is written anew, the shards are kept.",
+    )

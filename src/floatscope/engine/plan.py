@@ -53,7 +53,7 @@ class Shard:
     spec: dict[str, Any]
 
     def __post_init__(self) -> None:
-        if not _SAFE.fullmatch(self.id):
+        if not is_name(self.id):
             raise UsageError(
                 f"{self.id!r} cannot name a shard",
                 "Use letters, digits, '.', '_' and '-', at most 120, a letter or digit first.",
@@ -100,6 +100,11 @@ class Plan:
         """What each shard's file must carry to be an answer to this plan."""
         question = self.question
         return {shard.id: fingerprint([question, shard.id, shard.spec]) for shard in self.shards}
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can name a shard, and so a file."""
+    return _SAFE.fullmatch(text) is not None
 
 
 def as_json(value: Any, what: str) -> Any:

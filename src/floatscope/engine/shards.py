@@ -20,6 +20,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError, UsageError
+from ..untrusted import (
+    LIMIT,
+    Unreadable,
+    opened,
+    parse_object,
+    read_object,
+    require_fields,
+    require_ratio,
+    texts,
+)
 from . import atomic
 from .plan import SCHEMA, Output, as_json
 
@@ -87,15 +97,27 @@ def _plain(shard: str, name: str, value: np.ndarray) -> np.ndarray:
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
-def _header(file: io.BufferedIOBase) -> dict[str, Any]:
-    with zipfile.ZipFile(file) as archive:
-        header = json.loads(archive.read(_HEADER))
-    return dict(header)
+def _archive(file: io.BufferedIOBase) -> zipfile.ZipFile:
+    """Open a shard's file, unless it declares more than it can honestly hold."""
+    size = file.seek(0, io.SEEK_END)
+    archive = zipfile.ZipFile(file)
+    require_ratio(sum(entry.file_size for entry in archive.infolist()), size)
+    return archive
+
+
+def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
+    if archive.getinfo(_HEADER).file_size > LIMIT:
+        raise Unreadable(f"holds a {_HEADER} of more than {LIMIT >> 20} MB")
+    header = parse_object(archive.read(_HEADER))
+    require_fields(header, {"schema": int, "shard": str, "key": str, "arrays": dict, "meta": dict})
+    texts(header, "sources")
+    return header
 
 
 def sources_of(data: bytes) -> dict[str, str]:
     """Return what an encoded shard was computed from: name → checksum."""
-    return dict(_header(io.BytesIO(data)).get("sources", {}))
+    with _archive(io.BytesIO(data)) as archive:
+        return dict(_header(archive).get("sources", {}))
 
 
 def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
@@ -107,23 +129,25 @@ def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
 
 
 def _array(entry: bytes) -> np.ndarray:
-    """An .npy file's array. Thousands of a run have one of a few headers, and each is parsed once."""
-    if entry.startswith(b"\x93NUMPY\x01\x00"):
-        end = 10 + int.from_bytes(entry[8:10], "little")
-        shape, fortran, dtype = _form(entry[:end])
-        size = math.prod(shape)
-        there = 0 < size * dtype.itemsize <= len(entry) - end
-        if there and not fortran and not dtype.hasobject:
-            return np.frombuffer(entry, dtype, size, end).reshape(shape).copy()
-    return np.lib.format.read_array(io.BytesIO(entry), allow_pickle=False)
+    """An .npy file's array, as `encode` writes it. Thousands of a run have one of a few headers, and each
+    is parsed once."""
+    end = 10 + int.from_bytes(entry[8:10], "little")
+    shape, fortran, dtype = _form(entry[:end])
+    size = math.prod(shape) * dtype.itemsize
+    if fortran or dtype.hasobject or size != len(entry) - end or not dtype.itemsize:
+        raise Unreadable(f"holds an array of shape {shape} and {dtype} in {len(entry) - end} bytes")
+    return np.ndarray(shape, dtype, entry, end).copy()
 
 
 @lru_cache(maxsize=4096)
 def _form(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Shape, whether columns come first, and type."""
     file = io.BytesIO(header)
-    np.lib.format.read_magic(file)
-    return np.lib.format.read_array_header_1_0(file)
+    try:
+        np.lib.format.read_magic(file)
+        return np.lib.format.read_array_header_1_0(file)
+    except Exception as error:  # numpy lets those of Python's parser through
+        raise Unreadable("holds an array without a header") from error
 
 
 class Shards:
@@ -148,7 +172,9 @@ class Shards:
         # An old sidecar beside a new file would only cost a second computation, but why.
         self.sidecar(shard).unlink(missing_ok=True)
         atomic.write(self.path(shard), data)
-        info = _sidecar(_header(io.BytesIO(data)), hashlib.sha256(data).hexdigest(), len(data))
+        with _archive(io.BytesIO(data)) as archive:
+            header = _header(archive)
+        info = _sidecar(header, hashlib.sha256(data).hexdigest(), len(data))
         try:
             atomic.write_json(self.sidecar(shard), info)
         except RunError:
@@ -168,14 +194,16 @@ class Shards:
             raise Damaged("its file is missing")
         info = self._read_sidecar(shard)
         digest, size = info["sha256"], info["bytes"]
+        if not path.is_file():
+            raise Damaged("its file is not a regular file")
         if path.stat().st_size != size:
             raise Damaged(f"its file has {path.stat().st_size} bytes instead of {size}")
-        with path.open("rb") as file:
+        with opened(path) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise Damaged("its file has changed since it was written")
             try:
-                header = _header(file)
-                expected = _sidecar(header, digest, size)
+                with _archive(file) as archive:
+                    expected = _sidecar(_header(archive), digest, size)
             except _UNREADABLE as error:
                 raise Damaged("its file is not a shard") from error
         if info != expected:
@@ -188,11 +216,11 @@ class Shards:
 
     def _read_sidecar(self, shard: str) -> dict[str, Any]:
         try:
-            info = dict(json.loads(self.sidecar(shard).read_bytes()))
-            info["sha256"], info["bytes"]
+            info = read_object(self.sidecar(shard))
+            require_fields(info, {"sha256": str, "bytes": int})
         except FileNotFoundError:
             raise Damaged("its sidecar is missing") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except Unreadable as error:
             raise Damaged("its sidecar cannot be read") from error
         return info
 
@@ -205,13 +233,14 @@ class Shards:
         """
         try:
             digest = digest or self._read_sidecar(shard)["sha256"]
-            with self.path(shard).open("rb") as file, zipfile.ZipFile(file) as archive:
+            with opened(self.path(shard)) as file:
                 self._require_digest(shard, file, digest)
-                header = json.loads(archive.read(_HEADER))
-                arrays = {}
-                for name in header["arrays"] if names is None else names:
-                    # Whole, then parsed: zipfile tests a checksum at the end of an entry.
-                    arrays[name] = _array(archive.read(f"{name}.npy"))
+                with _archive(file) as archive:
+                    header = _header(archive)
+                    arrays = {}
+                    for name in header["arrays"] if names is None else names:
+                        # Whole, then parsed: zipfile tests a checksum at the end of an entry.
+                        arrays[name] = _array(archive.read(f"{name}.npy"))
         except (OSError, Damaged, *_UNREADABLE) as error:
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",

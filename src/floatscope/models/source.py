@@ -10,6 +10,7 @@ import transformers
 
 from ..errors import ModelError, foreign
 from ..sequences import tokenizer_bounds
+from ..untrusted import Unreadable, opened, read_object
 from . import pair, twin, vocabulary_files
 from .family import Family
 from .pair import PAIR
@@ -109,20 +110,13 @@ def read_generation(path: Path) -> Any:
 def read_json(file: Path) -> dict[str, Any]:
     """A small JSON object that came with a checkpoint or an adapter."""
     try:
-        if file.stat().st_size > _JSON_LIMIT:
-            raise ModelError(f"{file} is larger than any {file.name}", "Copy it again.")
-        raw = json.loads(file.read_text(encoding="utf-8"))
+        return read_object(file, _JSON_LIMIT)
     except FileNotFoundError as error:
         raise ModelError(
             f"{file.parent} has no {file.name}", "Give the directory that holds the checkpoint."
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{file} is not JSON: {error}", "Copy it again.") from error
-    if not isinstance(raw, dict):
-        raise ModelError(
-            f"{file} holds a {type(raw).__name__}: expected a JSON object", "Copy it again."
-        )
-    return raw
+    except Unreadable as error:
+        raise ModelError(f"{file} {error.what}", "Copy it again.") from error
 
 
 def architecture(raw: dict[str, Any], path: Path) -> str | None:
@@ -183,17 +177,22 @@ _PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and torch's zip of pickles
 
 
 def _starts(file: Path) -> bytes:
-    with file.open("rb") as content:
-        return content.read(9)
+    try:
+        with opened(file) as content:
+            return content.read(9)
+    except (FileNotFoundError, Unreadable) as error:
+        raise ModelError(f"{file} cannot be read: {error}", "Copy it again.") from error
 
 
 def _index(file: Path) -> dict[str, Any]:
     """Tensor → file."""
     try:
-        names = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
-        return dict(names)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{file} does not say which file holds what", "Copy it again.") from error
+        names = read_object(file).get("weight_map")
+    except (FileNotFoundError, Unreadable) as error:
+        raise ModelError(f"{file} cannot be read: {error}", "Copy it again.") from error
+    if not isinstance(names, dict):
+        raise ModelError(f"{file} does not say which file holds what", "Copy it again.")
+    return names
 
 
 def _pickled(path: Path, name: str) -> ModelError:

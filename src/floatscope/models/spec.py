@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import ModelError, UsageError
 from ..sequences.direction import Direction, Grid
+from ..untrusted import exists
 from .pair import PAIR
 from .twin import TWIN
 
@@ -65,7 +66,7 @@ class ModelSpec:
 
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":
-        if not re.search("[=,]", text) or _exists(text):  # a path may hold either
+        if not re.search("[=,]", text) or exists(text):  # a path may hold either
             return cls(text)
         head, *rest = text.split(",")
         settings: dict[str, Any] = {}
@@ -80,7 +81,7 @@ class ModelSpec:
                     "goes into a table of a --config file.",
                 )
             settings[key] = _value(key, value)
-        named = None if _exists(head) else _NAMED.fullmatch(head)
+        named = None if exists(head) else _NAMED.fullmatch(head)
         if named and "name" in settings:
             raise UsageError(f"model {text!r:.200} has two names", "Leave one out.")
         if named:
@@ -124,9 +125,9 @@ class ModelSpec:
     def require_there(self) -> None:
         """Refuses what is not on this machine and no hub can have, without loading anything."""
         known = self.where in PAIR or self.where in TWIN or HUB_ID.fullmatch(self.where)
-        if not known and not _exists(self.where):
+        if not known and not exists(self.where):
             raise no_such_model(self.where)
-        if self.adapter and not _exists(f"{self.adapter}/adapter_config.json"):
+        if self.adapter and not exists(f"{self.adapter}/adapter_config.json"):
             raise ModelError(
                 f"no adapter in {self.adapter}",
                 "Give a directory with adapter_config.json and its weights, as PEFT saves them.",
@@ -178,18 +179,10 @@ def no_such_model(where: object) -> ModelError:
 
 def located(text: str, folder: Path) -> str:
     """Resolve a relative path against `folder` if there is such a file; other text is returned as it is."""
-    path = Path(text).expanduser()
-    if path.is_absolute() or folder == Path() or not _exists(str(folder / path)):
+    if folder == Path() or text.startswith("~") or not exists(folder / text):
         return text
-    return str(folder / path)
+    return str(folder / text)
 
 
 def _settings() -> str:
     return ", ".join(field.name for field in fields(ModelSpec))
-
-
-def _exists(text: str) -> bool:
-    try:
-        return Path(text).expanduser().exists()
-    except (OSError, ValueError):  # too long, or NUL
-        return False

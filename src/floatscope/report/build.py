@@ -18,6 +18,7 @@ from ..studies.draw import Picture
 from ..studies.findings import ANSWERS, ORDER, Findings
 from ..studies.planning import settings_of
 from ..studies.results import file_of
+from ..studies.stored import understood
 from ..studies.study import Study
 from ..studies.verdict import CAUSAL
 from .catalogue import Catalogue
@@ -40,14 +41,15 @@ _WIDE = 10  # columns of it
 def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
     """report.html beside the results it links to."""
     path = Path(findings.run.directory) / "report.html"
-    atomic.write(path, render(page_of(findings, budget)).encode())
+    with understood(findings.run.directory):
+        page = render(page_of(findings, budget)).encode("utf-8", "backslashreplace")
+    atomic.write(path, page)
     return path
 
 
 def write_figures(findings: Findings, ending: str) -> list[Path]:
     """Every figure as a file, as it is on the page, into figures/."""
-    folder = Path(findings.run.directory) / "figures"
-    folder.mkdir(exist_ok=True)
+    folder = atomic.make_folder(Path(findings.run.directory) / "figures")
     return save_figures(findings, folder, [ending])
 
 
@@ -64,7 +66,10 @@ def save_figures(
     for name, _, _, draw in figures_of(findings):
         with asked(width=width, font_size=font_size):
             figure = draw()
-        written += [save(figure, folder / f"{name}.{ending}", dpi=_DPI) for ending in endings]
+        try:
+            written += [save(figure, folder / f"{name}.{ending}", dpi=_DPI) for ending in endings]
+        except OSError as error:
+            raise atomic.unwritable(folder, error) from error
     return written
 
 
@@ -82,8 +87,9 @@ def source_of(directory: Path) -> "str | Path | Source":
     """What `view` serves: a run's kept traces, or a directory of saved ones."""
     if Run(directory).asked() is None:
         return directory
-    findings = Findings(directory)
-    every = [one for part in (*findings.also, findings) for one in part.shown()]
+    with understood(directory):
+        findings = Findings(directory)
+        every = [one for part in (*findings.also, findings) for one in part.shown()]
     shown = {f"r{i}": one for i, one in enumerate(every)}
     title = f"Floatscope: {directory.resolve().name}"
     return Catalogue(title, list(shown), lambda name: findings.trace(*shown[name][2:]))

@@ -1,8 +1,13 @@
-"""Saved traces of a directory, found once and read when a scene is asked for. It never writes."""
+"""Saved traces of a directory, found once and read when a scene is asked for. It never writes.
+
+Requests come from several threads. What was read is kept under a lock; reading is done outside of it, so that
+a trace on a slow disk, or one that takes long, does not keep others waiting.
+"""
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,8 +39,9 @@ class Catalogue:
     budget: int = _BUDGET
     paths: dict[str, Path] = field(default_factory=dict)  # where each lies, if it is a file's
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _reading: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
     _scenes: "OrderedDict[str, Scene]" = field(default_factory=OrderedDict, repr=False)
-    _index: dict[str, Any] | None = field(default=None, repr=False)
+    _summaries: dict[str, Scene | str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, directory: Path) -> "Catalogue":
@@ -52,29 +58,43 @@ class Catalogue:
     def show(self, ids: list[str]) -> None:
         """Others than before, of what `load` knows."""
         with self._lock:
-            self.ids, self._index = ids, None
-            for gone in self._scenes.keys() - set(ids):
-                del self._scenes[gone]
+            self.ids = ids
+            every: tuple[dict[str, Any], ...] = self._scenes, self._summaries, self._reading
+            for known in every:
+                for gone in known.keys() - set(ids):
+                    del known[gone]
 
     def index(self) -> dict[str, Any]:
-        """Read once: of each trace its labels and the ranges of its colours.
+        """Of each trace its labels and the ranges of its colours, read once.
 
         A trace that cannot be shown is named in `left_out`, with the reason.
         """
+        known = {scene_id: self._summarised(scene_id) for scene_id in list(self.ids)}
+        known = {scene_id: known[scene_id] for scene_id in self.ids if scene_id in known}
+        scenes = {name: one for name, one in known.items() if not isinstance(one, str)}
+        left_out = [one for one in known.values() if isinstance(one, str)]
+        return index_of(scenes.values(), scenes) | {"left_out": left_out}
+
+    @contextmanager
+    def _read_once(self, scene_id: str) -> Iterator[None]:
+        """Let one thread at a time read a trace; traces do not wait for each other."""
         with self._lock:
-            if self._index is None:
-                scenes: dict[str, Scene] = {}
-                left_out: list[str] = []
-                for scene_id in self.ids:
-                    try:
-                        scenes[scene_id] = self._summary(scene_id)
-                    except FloatscopeError as error:
-                        left_out.append(str(error))
-                    except Exception as error:  # one bad trace must not hide the good ones
-                        where = self.paths.get(scene_id, scene_id)
-                        left_out.append(f"{where} cannot be shown: {error!r}")
-                self._index = index_of(scenes.values(), scenes) | {"left_out": left_out}
-            return self._index
+            own = self._reading.setdefault(scene_id, threading.Lock())
+        with own:
+            yield
+
+    def _summarised(self, scene_id: str) -> Scene | str:
+        """The summary, or why there is none."""
+        with self._read_once(scene_id):
+            if scene_id not in self._summaries:
+                try:
+                    self._summaries[scene_id] = self._summary(scene_id)
+                except FloatscopeError as error:
+                    self._summaries[scene_id] = str(error)
+                except Exception as error:  # one bad trace must not hide the good ones
+                    where = self.paths.get(scene_id, scene_id)
+                    self._summaries[scene_id] = f"{where} cannot be shown: {error!r:.300}"
+            return self._summaries[scene_id]
 
     def _summary(self, scene_id: str) -> Scene:
         """What the index needs of a scene, without packing it."""
@@ -100,15 +120,16 @@ class Catalogue:
     def scene(self, scene_id: str) -> Scene:
         if scene_id not in self.ids:
             raise KeyError(scene_id)
+        with self._read_once(scene_id):
+            scene = self._scenes.get(scene_id)
+            if scene is None:
+                scene = scene_of(self.load(scene_id), budget=self.budget, fetched=True)
         with self._lock:
-            if scene_id not in self._scenes:
-                self._scenes[scene_id] = scene_of(
-                    self.load(scene_id), budget=self.budget, fetched=True
-                )
-                while len(self._scenes) > _REMEMBERED:
-                    self._scenes.popitem(last=False)
+            self._scenes[scene_id] = scene
             self._scenes.move_to_end(scene_id)
-            return self._scenes[scene_id]
+            while len(self._scenes) > _REMEMBERED:
+                self._scenes.popitem(last=False)
+        return scene
 
     def heads(self, scene_id: str, step: int) -> Scene:
         """All heads at one step of a scene: a slice of the trace, in two bytes per value."""

@@ -42,7 +42,7 @@ def write_paper(
 ) -> list[Written]:
     """Everything asked for, into `out` or the run's own paper/; inches and points of the figures."""
     out = Path(findings.run.directory) / "paper" if out is None else out
-    out.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(out)
     written, shown = [], []
     if tables:
         names = _write_tables(findings, out / "tables", tables)
@@ -50,8 +50,7 @@ def write_paper(
         if "latex" in tables:
             shown += [f"\\input{{tables/{name}}}" for name in names]
     if figures:
-        folder = out / "figures"
-        folder.mkdir(exist_ok=True)
+        folder = atomic.make_folder(out / "figures")
         drawn = save_figures(findings, folder, figures, width=width, font_size=font_size)
         written.append(
             Written(folder, f"{len(drawn) // len(figures)} figures as {', '.join(figures)}")
@@ -68,7 +67,7 @@ def write_paper(
 
 
 def _write_tables(findings: Findings, folder: Path, kinds: Sequence[str]) -> list[str]:
-    folder.mkdir(exist_ok=True)
+    atomic.make_folder(folder)
     made = tables_of(findings)
     for table in made:
         for kind in kinds:

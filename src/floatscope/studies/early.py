@@ -19,6 +19,7 @@ from ..tasks.conditions import Condition, condition_of
 from ..tasks.named import is_named
 from ..tasks.pool import Pool
 from ..tasks.record import Record
+from ..untrusted import exists
 from .data import Read, gold_is_missing, read_data, too_few
 from .long_answers import no_answers, no_passages
 from .planning import experiments_of, held_out, measures_of, questions_of, settings_of
@@ -46,7 +47,7 @@ def require_possible(
     here = [
         part
         for part in parts
-        if not elsewhere or is_named(part.data) or Path(located(part.data, folder)).exists()
+        if not elsewhere or is_named(part.data) or exists(located(part.data, folder))
     ]
     for part, read in [(part, _read(part, folder)) for part in here]:
         _prompts(part, read, specs, folder)

@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from ..engine import Plan, Run, Shard
+from ..errors import RunError
 from ..measures.align import by_example
 from ..measures.base import Measure
 from ..measures.library.order import DecodingOrder
@@ -28,6 +29,7 @@ from ..trace.tokens import by_step
 from .claim import Number
 from .request import Request
 from .setting import PROSE, QUESTIONS
+from .stored import read_meta
 from .values import Arrays, unflatten
 
 Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained ones
@@ -68,8 +70,13 @@ class Evidence:
         return " + ".join(Path(part.rstrip("/")).name or part for part in paths)
 
     def _about(self, model: str) -> dict[str, Any]:
-        shard = next(s for s in self.plan.shards if s.spec["model"] == model and _trained(s))
-        return dict(self.run.read(shard.id, ()).meta["model"])
+        own = (s for s in self.plan.shards if s.spec["model"] == model and _trained(s))
+        if (shard := next(own, None)) is None:
+            raise RunError(f"{self.run.directory} holds no shard of {model}", "Copy the run again.")
+        return dict(self._meta(shard)["model"])
+
+    def _meta(self, shard: Shard) -> dict[str, Any]:
+        return read_meta(self.run, shard.id, shard.spec["kind"])
 
     @cached_property
     def models(self) -> dict[str, dict[str, Any]]:
@@ -185,7 +192,7 @@ class Evidence:
                 continue
             if spec["model"] != self.asked_for[model] or spec.get("control") not in weights:
                 continue
-            meta = self.run.read(shard.id, ()).meta
+            meta = self._meta(shard)
             wanted = [
                 name
                 for one in meta["examples"]
@@ -209,7 +216,7 @@ class Evidence:
     def _scores(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
         lines: list[dict[str, Any]] = []
         for shard in self._asked(setting, model):
-            lines += self.run.read(shard, ()).meta["rows"]
+            lines += self._meta(shard)["rows"]
         if not lines:
             return None
         kept = "id exact_match contains f1 steps prediction question".split()
@@ -256,9 +263,9 @@ class Evidence:
                     return f"{model}, {setting}: {note}. {cut.REMEDY}"
         return ""
 
-    def _asked(self, setting: str, model: str | None) -> list[str]:
+    def _asked(self, setting: str, model: str | None) -> list[Shard]:
         return [
-            shard.id
+            shard
             for shard in self.plan.shards
             if shard.spec["kind"] == "ask"
             and shard.spec["model"] == self.asked_for.get(model or "")
@@ -270,7 +277,7 @@ class Evidence:
         said = [
             (line["hidden_share"], line["hidden_columns"])
             for shard in self._asked(setting, model)
-            for line in self.run.read(shard, ()).meta["rows"]
+            for line in self._meta(shard)["rows"]
             if "hidden_share" in line
         ]
         if not said:
@@ -346,9 +353,9 @@ class Evidence:
         decodings = []
         ends = None  # of a run that did not write them down
         for shard in self._asked(setting, model):
-            output = self.run.read(shard)
-            ends = output.meta.get("end_ids", ends)
-            for i in range(len(output.meta["rows"])):
+            meta, output = self._meta(shard), self.run.read(shard.id)
+            ends = meta.get("end_ids", ends)
+            for i in range(len(meta["rows"])):
                 if f"{i}/change" in output.arrays:
                     decodings.append(
                         SimpleNamespace(
@@ -373,13 +380,14 @@ class Evidence:
             if _trained(shard) and shard.spec.get("domain") == QUESTIONS:
                 if shard.spec["start"] >= self.request.view:
                     continue
-                for one in self.run.read(shard.id, ()).meta["examples"]:
+                for one in self._meta(shard)["examples"]:
                     if "trace" in one:
                         kept.append((label[shard.spec["model"]], one["id"], shard.id, one["index"]))
         return kept
 
     def trace(self, shard: str, index: int) -> Trace:
-        one = next(e for e in self.run.read(shard, ()).meta["examples"] if e["index"] == index)
+        meta = read_meta(self.run, shard, "trace")
+        one = next(e for e in meta["examples"] if e["index"] == index)
         names = tuple(_names(f"{index}/trace", one["trace"]))
         arrays = self.run.read(shard, names).arrays
         data = unflatten(arrays, f"{index}/trace", one["trace"])

@@ -1,5 +1,6 @@
 """Findings: a finished run opened, and what its studies make of it; each computed once."""
 
+import re
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..engine import Plan, Run, Shard
-from ..errors import RunError
+from ..errors import RunError, UsageError
 from ..measures.base import Measure
 from ..tasks import alternatives
 from ..tasks.cut import REMEDY
@@ -19,6 +20,7 @@ from .library import STUDIES
 from .planning import experiments_of, measures_of, part_of, plan, settings_of, studies_of
 from .request import Request, as_stored, request_of
 from .setting import PROSE, QUESTIONS
+from .stored import read_meta
 from .study import Study
 from .verdict import NOT_TESTABLE
 
@@ -218,17 +220,23 @@ def _measured(request: Request) -> dict[str, Measure]:
 def _as_run(run: Run, request: Request) -> Plan:
     """The plan that was run. Where an earlier version asked in other settings than this one would, what
     a shard of answers holds is what it says itself, and what is not there was not asked."""
-    now = plan(request)
     manifest = run.manifest() or {"result": {"shards": []}}
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}
+    try:
+        now = plan(request, most=2 * len(lying) + 1000)  # a version may have asked a little more
+    except UsageError as error:
+        raise RunError(
+            f"{run.directory / 'run.json'}: {error.what}; manifest.json lists {len(lying)} shards",
+            "One of the two is damaged: copy the run again.",
+        ) from error
     same = (run.asked() or {}).get("fingerprint") == now.fingerprint
     if same and lying == {shard.id for shard in now.shards}:
         return now
     shards = [s for s in now.shards if s.spec["kind"] != "ask" and s.id in lying]
     for name in sorted(lying):
-        kind, model, *_ = name.split("-")
-        if kind == "ask":
-            setting = run.read(name, ()).meta["setting"]["name"]
-            spec = {"kind": "ask", "model": request.models[int(model)], "setting": setting}
+        asked = re.fullmatch(r"ask-(\d{1,3})-.*", name)
+        if asked and int(asked[1]) < len(request.models):
+            setting = read_meta(run, name, "ask")["setting"]["name"]
+            spec = {"kind": "ask", "model": request.models[int(asked[1])], "setting": setting}
             shards.append(Shard(name, spec))
     return Plan(now.request, now.worker, tuple(shards))

@@ -1,6 +1,8 @@
 """From a request to a plan: every piece of work once, whichever studies want it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from ..engine import Plan, Shard
@@ -14,6 +16,7 @@ from .setting import PROSE, QUESTIONS, Setting
 from .study import Study
 
 WORKER = "floatscope.studies.worker:make"
+MOST = 200_000  # shards of a run
 
 
 def studies_of(request: Request) -> list[Study]:
@@ -76,15 +79,32 @@ def questions_of(setting: Setting, request: Request) -> int:
     return min(side or request.questions, request.questions)
 
 
-def plan(request: Request) -> Plan:
-    """The shards of a run, then those of each further run in it; `also` says which it is."""
-    shards = list(_shards(request))
-    for number, part in enumerate(request.also, 1):
-        shards += [
-            Shard(f"also-{number}-{shard.id}", {**shard.spec, "also": number})
-            for shard in _shards(part)
-        ]
+def plan(request: Request, most: int = MOST) -> Plan:
+    """The shards of a run, then those of each further run in it; `also` says which it is.
+
+    More than `most` are an error, and are not made: a request from a file may ask for any number.
+    """
+    shards = list(islice(_every(request), most + 1))
+    if len(shards) > most:
+        raise UsageError(
+            f"more than {most:,} shards", "Lower --limit and --questions, or raise --shard."
+        )
     return Plan(request.as_json(), WORKER, tuple(shards))
+
+
+def _every(request: Request) -> Iterator[Shard]:
+    yield from _marked(request)
+    for number, part in enumerate(request.also, 1):
+        for shard in _marked(part):
+            yield Shard(f"also-{number}-{shard.id}", {**shard.spec, "also": number})
+
+
+def _marked(request: Request) -> Iterator[Shard]:
+    """The shards of one run; the first of them lists what could not be read of the data."""
+    shards = _shards(request)
+    for first in islice(shards, 1):
+        yield Shard(first.id, {**first.spec, "first": True})
+    yield from shards
 
 
 def part_of(whole: Plan, number: int) -> Plan:
@@ -93,14 +113,13 @@ def part_of(whole: Plan, number: int) -> Plan:
     return Plan(whole.request, whole.worker, own)
 
 
-def _shards(request: Request) -> list[Shard]:
+def _shards(request: Request) -> Iterator[Shard]:
     """In an order that changes models seldom."""
     wanted = [d for study in studies_of(request) for d in study.domains(request)]
     domains = list(dict.fromkeys(wanted)) if measures_of(request) or request.view else []
     settings = settings_of(request)
     seeds = request.control_seeds if measures_of(request, controlled=True) else ()
     experiments = experiments_of(request)
-    shards: list[Shard] = []
     for m, model in enumerate(request.models):
         for domain in domains:
             total = min(request.limit, PASSAGES) if domain == PROSE else request.limit
@@ -109,7 +128,7 @@ def _shards(request: Request) -> list[Shard]:
                 # Another text is another question: what was traced on one is not kept for the other.
                 text = {"text": "books"} if domain == PROSE else {}
                 spec = _spec("trace", model, start, stop, domain=domain, **text)
-                shards.append(Shard(f"trace-{m}-{domain}-{start:05d}", spec))
+                yield Shard(f"trace-{m}-{domain}-{start:05d}", spec)
         for s, (name, setting) in enumerate(settings.items()):
             how = {} if setting.early_stop else {"early_stop": False}
             step = request.shard * 4
@@ -117,33 +136,28 @@ def _shards(request: Request) -> list[Shard]:
             for start in range(0, total, step):
                 stop = min(start + step, total)
                 spec = _spec("ask", model, start, stop, setting=name, **how)
-                shards.append(Shard(f"ask-{m}-{s:03d}-{start:05d}", spec))
-        shards += _experiments(request, m, model, experiments, None)
+                yield Shard(f"ask-{m}-{s:03d}-{start:05d}", spec)
+        yield from _experiments(request, m, model, experiments, None)
         for seed in seeds:  # last: the permuted weights are another model to load
             for start in range(0, request.limit, request.shard):
                 stop = min(start + request.shard, request.limit)
                 spec = _spec("trace", model, start, stop, domain=QUESTIONS, control=seed)
-                shards.append(Shard(f"control-{m}-{seed}-{start:05d}", spec))
+                yield Shard(f"control-{m}-{seed}-{start:05d}", spec)
         for seed in request.control_seeds if experiments else ():
-            shards += _experiments(request, m, model, experiments, seed)
-    if shards:  # one of them lists what could not be read of the data
-        shards[0] = Shard(shards[0].id, {**shards[0].spec, "first": True})
-    return shards
+            yield from _experiments(request, m, model, experiments, seed)
 
 
 def _experiments(
     request: Request, m: int, model: str, experiments: dict[str, Experiment], seed: int | None
-) -> list[Shard]:
+) -> Iterator[Shard]:
     """Of the model itself, or of its untrained control with this seed."""
     own = {} if seed is None else {"control": seed}
     named = f"{m}" if seed is None else f"{m}-control-{seed}"
-    shards = []
     for name in experiments:
         for start in range(0, request.questions, request.shard):
             stop = min(start + request.shard, request.questions)
             spec = _spec("experiment", model, start, stop, domain=QUESTIONS, experiment=name, **own)
-            shards.append(Shard(f"experiment-{named}-{name}-{start:05d}", spec))
-    return shards
+            yield Shard(f"experiment-{named}-{name}-{start:05d}", spec)
 
 
 def _spec(kind: str, model: str, start: int, stop: int, **more: Any) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..engine.directory import require_run
 from ..errors import UsageError
 from ..models.spec import ModelSpec, located
+from ..untrusted import Unreadable, exists, opened
 from .request import Request, as_stored, parts_of, request_of
 
 DATA, PLUGIN, FOLDER = "data ", "plugin ", "folder"  # prefixes of sources; a field of `about`
@@ -43,7 +45,8 @@ def without_plugins(
     A plugin is Python that runs as the user, and the file may be anybody's: plugins are loaded because
     the command line names them. Refuse a file that names some where the command line names none.
     """
-    named = [str(plugin) for part in parts_of(fields) for plugin in part.get("plugins") or ()]
+    lists = [part["plugins"] for part in parts_of(fields) if part.get("plugins")]
+    named = [str(one) for some in lists for one in (some if isinstance(some, list) else [some])]
     if named and not given.get("plugins"):
         flags = " ".join(f"--plugin {plugin}" for plugin in dict.fromkeys(named))
         raise UsageError(
@@ -61,6 +64,7 @@ def repeated(
 
     `given` are fields that come before them: data that are not asked for need not be there.
     """
+    run = require_run(dict(run), where)
     fields = as_stored({**without_plugins(run["request"], given, where), **given})
     return fields, folder_of(run, request_of(fields, str(where)), where)
 
@@ -74,17 +78,17 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
     told |= {n.removeprefix(PLUGIN): sources[n] for n in sources if n.startswith(PLUGIN)}
     made_in = Path(str(run.get("about", {}).get(FOLDER, ".")))
     wanted = [*told, *_models(request, made_in)]
-    missing = [path for path in wanted if not Path(path).expanduser().exists()]
+    missing = [path for path in wanted if not exists(path)]
     folder = made_in if missing else Path()
-    if missing and not all((folder / Path(path).expanduser()).exists() for path in wanted):
+    if missing and not all(exists(located(path, folder)) for path in wanted):
         moved = (
             "Put it there again (a link will do), or say with --model or --data where it is now."
-            if Path(missing[0]).expanduser().is_absolute()
+            if missing[0].startswith(("/", "~"))
             else f"Do it in the folder that has it; the run was made in {folder}."
         )
         raise UsageError(f"{where}: {missing[0]}, which the run read, is not here", moved)
     for path, digest in told.items():
-        if _digest(folder / Path(path).expanduser()) != digest:
+        if _digest(Path(located(path, folder)).expanduser()) != digest:
             raise UsageError(
                 f"{where}: {path} is not what the run read (sha256 was {digest[:12]}…)",
                 "Put that file back; or give other data to a run of its own.",
@@ -103,7 +107,7 @@ def _models(request: Request, made_in: Path) -> list[str]:
     return [
         path
         for path in paths
-        if path.startswith((".", "/", "~")) or path.endswith(".gguf") or (made_in / path).exists()
+        if path.startswith((".", "/", "~")) or path.endswith(".gguf") or exists(made_in / path)
     ]
 
 
@@ -113,5 +117,8 @@ def _digests(kind: str, paths: Iterable[str], folder: Path) -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    try:
+        with opened(path) as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except (FileNotFoundError, Unreadable) as error:
+        raise UsageError(f"{path} cannot be read: {error}", "Give a file.") from error

@@ -3,11 +3,10 @@
 It is JSON through and through: flags, a YAML or TOML file and run.json hold the same fields.
 """
 
-import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -23,7 +22,12 @@ from ..models.spec import ModelSpec
 from ..tasks.conditions import Condition
 from ..tasks.named import asks
 from ..tasks.record import Asks
+from ..untrusted import LIMIT, parse, read_bytes, require_modest
 
+_WRITTEN = 100_000  # bytes of a .toml or .yaml file, which a person writes
+_MOST, _PARTS = 2**31 - 1, 100
+Count = Annotated[int, Field(ge=1, le=_MOST)]
+Several = Annotated[int, Field(ge=2, le=_MOST)]  # with an interval over them
 AUTO = "auto"
 # Fields that runs of earlier versions do not have: they stand in run.json only if used.
 _NEW = ("plugins", "controls", "control_steps", "gain_questions", "side_questions", "also")
@@ -39,44 +43,47 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    studies: tuple[str, ...] = Field(min_length=1)
-    models: tuple[str, ...] = Field(
-        min_length=1
-    )  # each as ModelSpec reads it; a file may have tables
+    studies: tuple[str, ...] = Field(min_length=1, max_length=100)
+    # Each as ModelSpec reads it; a file may have tables.
+    models: tuple[str, ...] = Field(min_length=1, max_length=100)
     data: str = "world:nine"
-    limit: int = Field(24, ge=2)  # examples traced
-    questions: int = Field(40, ge=2)  # questions asked in each setting
-    gain_questions: int | None = Field(None, ge=2)  # … without and with passages, for claim 7
-    side_questions: int | None = Field(None, ge=2)  # … in settings that decide no claim
+    limit: Several = 24  # examples traced
+    questions: Several = 40  # questions asked in each setting
+    gain_questions: Several | None = None  # … without and with passages, for claim 7
+    side_questions: Several | None = None  # … in settings that decide no claim
     asked_as: str = "as-is"  # the condition under which questions are asked
     traced_as: str = "as-is"  # the condition under which they are traced
-    length: int = Field(16, ge=1)  # masks, or tokens to generate
-    steps: int | None = Field(None, ge=1)
+    length: Count = 16  # masks, or tokens to generate
+    steps: Count | None = None
     sampler: str = "confidence"  # or with fields: "confidence,temperature=0.7"
     frequencies: str | None = None
-    columns: tuple[int, ...] = Field((1, 5, 10), min_length=1)  # anchors masked
-    heads: int | None = Field(None, ge=1)  # strongest retrieval heads that `ablation` takes away
+    columns: tuple[int, ...] = Field((1, 5, 10), min_length=1, max_length=100)  # anchors masked
+    heads: Count | None = None  # strongest retrieval heads that `ablation` takes away
     template: str = "auto"
     chat: bool | None = None
-    controls: int = Field(1, ge=0)  # untrained controls of every model: seeds of permuted weights
-    control_steps: int | None = Field(None, ge=4)  # of a control's decoding; None: as the model's
-    view: int = Field(6, ge=0)  # examples whose traces are kept for the viewer
-    shard: int = Field(8, ge=1)  # examples in a shard
-    batch_size: int = Field(8, ge=1)  # questions decoded together
-    batch: int | None = Field(
-        None, ge=1
-    )  # examples traced together; None, or "auto": see `together`
-    trace_batch: int = Field(1, ge=1)  # what `batch` was called before; 1 says nothing
-    seed: int = 0
+    controls: int = Field(
+        1, ge=0, le=100
+    )  # untrained controls of every model: seeds of permuted weights
+    control_steps: int | None = Field(
+        None, ge=4, le=_MOST
+    )  # of a control's decoding; None: as the model's
+    view: int = Field(6, ge=0, le=_MOST)  # examples whose traces are kept for the viewer
+    shard: Count = 8  # examples in a shard
+    batch_size: Count = 8  # questions decoded together
+    batch: Count | None = None  # examples traced together; None, or "auto": see `together`
+    trace_batch: Count = 1  # what `batch` was called before; 1 says nothing
+    seed: int = Field(0, ge=-(2**62), le=2**62)
     device: str | None = None
     dtype: str = "auto"
-    threads: int = Field(1, ge=1)  # of a worker on a CPU: the same for every number of workers
+    threads: int = Field(
+        1, ge=1, le=1024
+    )  # of a worker on a CPU: the same for every number of workers
     skip_bad: bool = False
     split_alternatives: bool = False  # of a file's gold answers: "a or b" makes both right
-    plugins: tuple[str, ...] = ()  # modules or .py files of the user's that a worker imports first
-    also: tuple[
-        "Request", ...
-    ] = ()  # further runs in one: the same but for the fields that each names
+    # Modules or .py files of the user's that a worker imports first.
+    plugins: tuple[str, ...] = Field((), max_length=100)
+    # Further runs in one: the same but for the fields that each names.
+    also: tuple["Request", ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """As run.json and shard keys hold it; what no run had before stands there only if used."""
@@ -104,13 +111,9 @@ class Request(BaseModel):
     @classmethod
     def _inherit(cls, fields: dict[str, Any]) -> dict[str, Any]:
         """A further run has the fields of the first, unless it says otherwise; and none of its own."""
+        _, *parts = parts_of(fields)
         own = {key: value for key, value in fields.items() if key != "also"}
-        parts = fields.get("also") or ()
-        if not isinstance(parts, list | tuple) or not all(isinstance(p, dict) for p in parts):
-            raise ValueError("also: expected a list of tables, each with the fields that differ")
-        if any("also" in part for part in parts):
-            raise ValueError("also: a further run has no further runs")
-        return own | ({"also": tuple(own | part for part in parts)} if parts else {})
+        return own | ({"also": tuple({**own, **part} for part in parts)} if parts else {})
 
     @field_validator("batch", mode="before")
     @classmethod
@@ -156,8 +159,15 @@ class Request(BaseModel):
 
 
 def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Return the fields of a request and of each further run in it."""
-    return (fields, *(fields.get("also") or ()))
+    """Return the fields of a request and of each further run in it, which has none of its own."""
+    parts = fields.get("also") or ()
+    if not isinstance(parts, list | tuple) or not all(isinstance(p, dict) for p in parts):
+        raise UsageError("also is no list of tables", "Write a table with the fields that differ.")
+    if len(parts) > _PARTS or any("also" in part for part in parts):
+        raise UsageError(
+            f"also: {len(parts)} further runs, or further runs in one", f"Write at most {_PARTS}."
+        )
+    return (fields, *parts)
 
 
 def as_stored(fields: dict[str, Any]) -> dict[str, Any]:
@@ -168,13 +178,14 @@ def as_stored(fields: dict[str, Any]) -> dict[str, Any]:
 def request_of(fields: dict[str, Any], where: str = "") -> Request:
     """A request, or an error that names the field and the place it came from."""
     try:
-        return Request(**fields)
+        return Request.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or "the request"
         known = ", ".join(Request.model_fields)
+        found = first["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{where + ': ' if where else ''}{name}: {first['msg'].removeprefix('Value error, ')}",
+            f"{where + ': ' if where else ''}{name:.120}: {found:.500}",
             f"A run has these fields: {known}."
             if first["type"] == "extra_forbidden"
             else "Correct this field.",
@@ -183,24 +194,23 @@ def request_of(fields: dict[str, Any], where: str = "") -> Request:
 
 def read_request(path: Path) -> dict[str, Any]:
     """The fields of a .toml, .yaml or .json file."""
+    if path.suffix not in (".toml", ".yaml", ".yml", ".json"):
+        raise UsageError(
+            f"expected a .toml, .yaml or .json file, got {path}", "Rename or convert it."
+        )
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = read_bytes(path, LIMIT if path.suffix == ".json" else _WRITTEN)
         if path.suffix == ".toml":
-            fields = tomllib.loads(text)
+            fields: Any = tomllib.loads(raw.decode("utf-8"))
         elif path.suffix == ".json":
-            fields = json.loads(text)
-        elif path.suffix in (".yaml", ".yml"):
+            fields = parse(raw)
+        else:
             import yaml
 
-            fields = yaml.safe_load(text)
-        else:
-            raise UsageError(
-                f"expected a .toml, .yaml or .json file, got {path}", "Rename or convert it."
-            )
-    except UsageError:
-        raise
+            fields = yaml.safe_load(raw.decode("utf-8"))
+        require_modest(fields, len(raw))
     except Exception as error:  # each of the three parsers has its own
-        raise UsageError(f"{path} cannot be read: {error}", "Correct the file.") from error
+        raise UsageError(f"{path} cannot be read: {error}"[:500], "Correct the file.") from error
     if not isinstance(fields, dict):
         raise UsageError(f"{path} holds no fields", "Write `models: [...]` and so on.")
     return fields

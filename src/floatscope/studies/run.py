@@ -13,6 +13,7 @@ from .planning import plan
 from .provenance import FOLDER, file_digests
 from .request import Request
 from .results import write_results
+from .stored import understood
 
 _VERSIONS = ("floatscope", "torch", "transformers", "numpy", "xarray")
 
@@ -37,8 +38,9 @@ def run(
     about = {**{name: version(name) for name in _VERSIONS}, FOLDER: os.path.abspath(folder)}
     work = replace(plan(request), context={FOLDER: "" if folder == Path() else about[FOLDER]})
     summary = execute(work, out, about=about, sources=file_digests(request, folder), **options)
-    findings = Findings(out)
-    write_results(findings)
+    with understood(Path(out)):
+        findings = Findings(out)
+        write_results(findings)
     return summary, findings
 
 

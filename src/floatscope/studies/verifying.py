@@ -21,6 +21,7 @@ from .findings import Findings
 from .kept_models import KeptModels
 from .provenance import folder_of
 from .request import as_stored, request_of
+from .stored import understood
 from .values import Arrays
 from .worker import ShardWorker
 
@@ -65,7 +66,9 @@ def verify(
         if number not in workers:
             workers[number] = ShardWorker(parts[number].request, models, folder=folder)
         again = workers[number](shard.spec, lambda done, of: None)
-        yield _compared(shard, findings.run.read(shard.id), again)
+        with understood(Path(directory)):
+            verified = _compared(shard, findings.run.read(shard.id), again)
+        yield verified
 
 
 def _kind(shard: Shard) -> str:

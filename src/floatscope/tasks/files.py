@@ -1,7 +1,7 @@
 """A file as a sequence of JSON objects, each with the place it stands at.
 
 Handles JSON lines, one JSON array, and SQuAD's nested document. How bytes are read is in `stream`,
-how they are parsed in `strict_json`; what the fields mean is not known here.
+how they are parsed in `untrusted`; what the fields mean is not known here.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..untrusted import Twice, Unreadable, check, parse
 from . import stream
 from .bad import Bad
-from .strict_json import Twice, Unreadable, check, parse
 
 _NAME = 100  # characters of an id that a message may show
 

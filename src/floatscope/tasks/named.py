@@ -6,8 +6,7 @@
 read (does it have right answers, or passages?) is here too, for plans.
 """
 
-from pathlib import Path
-
+from ..untrusted import exists
 from .long_questions import LONG, asked_for, long_records
 from .record import Asks, Record
 from .world_questions import WORLD, world_records
@@ -18,7 +17,7 @@ MANY = 200  # questions of the world, where nobody says how many
 
 def is_named(data: str) -> bool:
     """Whether it is a task's name; a file that happens to be called so comes first."""
-    return data.startswith((WORLD, KNOWN, LONG)) and not Path(data).exists()
+    return data.startswith((WORLD, KNOWN, LONG)) and not exists(data)
 
 
 def named_records(data: str, n: int | None, seed: int = 0) -> tuple[Record, ...]:

@@ -14,6 +14,7 @@ from .record import Record, from_world
 from .world import LEVELS, World
 
 WORLD = "world:"
+MOST = 20_000  # questions that are made at once; a second for 5,000
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def world_records(
     if not name.startswith(WORLD) or level not in {*LEVELS, *MIXTURES}:
         names = ", ".join(WORLD + level for level in (*LEVELS, *MIXTURES))
         raise UsageError(f"no questions called {name!r}", f"Choose from {names}.")
-    if n < 1:
-        raise UsageError(f"n = {n}", "Ask for at least one question.")
+    if not 1 <= n <= MOST:
+        raise UsageError(f"{n:,} questions of {name}", f"Ask for 1 to {MOST:,}.")
     if level in MIXTURES:
         if known:
             raise UsageError(

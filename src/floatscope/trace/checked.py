@@ -1,4 +1,4 @@
-"""A zarr store that checks every file against its recorded checksum, whenever it is read.
+"""Zarr stores of regular files alone, and one that checks each against its recorded checksum, at every read.
 
 A trace that was opened lazily is read long after it was opened. Zarr itself would take a missing file
 for zeros, and numbers that were flipped for numbers.
@@ -6,7 +6,7 @@ for zeros, and numbers that were flipped for numbers.
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from zarr.abc.store import (
@@ -19,32 +19,35 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
 from ..errors import TraceError
-
-ROOT = "zarr.json"  # zarr 3's own name for a group's metadata
+from ..untrusted import FREE, LIMIT, Unreadable, read_bytes
+from .declared import ROOT, require_held, require_unpacked
 
 
 def damaged(path: Path, what: str) -> TraceError:
     return TraceError(f"{path} is damaged: {what}", "Copy it again, or trace again.")
 
 
-class CheckedStore(LocalStore):
-    """Files of a directory, each of the size and checksum that `files` says; read only."""
+class RegularStore(LocalStore):
+    """Regular files of a directory, none of which unpacks to more than its arrays declare; read only."""
 
-    def __init__(self, root: Path, files: Mapping[str, tuple[int, int]]) -> None:
+    def __init__(self, root: Path) -> None:
         super().__init__(root, read_only=True)
-        self.files = files
+        self.most = FREE  # bytes of a file, packed or not
 
-    def with_read_only(self, read_only: bool = False) -> "CheckedStore":
+    def require_held(
+        self, arrays: Iterable[str], sizes: Sequence[int], *, steps: int | None = None
+    ) -> None:
+        """Refuse a store whose arrays declare more than files of these sizes hold (`declared`)."""
+        described = {name: self._read(f"{name}/{ROOT}") or b"{}" for name in arrays}
+        try:
+            self.most = require_held(described, sizes, steps=steps)
+        except Unreadable as error:
+            raise damaged(self.root, error.what) from error
+
+    def with_read_only(self, read_only: bool = False) -> "RegularStore":
         if not read_only:
-            raise ValueError("a checked store is read only")
+            raise ValueError("a saved trace is read only")
         return self
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """What was written there: a file that someone added, such as .DS_Store, is not of the trace."""
-        inside = f"{prefix.rstrip('/')}/" if prefix else ""
-        names = (name[len(inside) :] for name in (ROOT, *self.files) if name.startswith(inside))
-        for name in dict.fromkeys(name.split("/")[0] for name in names):
-            yield name
 
     async def get(
         self,
@@ -76,15 +79,37 @@ class CheckedStore(LocalStore):
         return (prototype or default_buffer_prototype()).buffer.from_bytes(_part(byte_range)(data))
 
     def _read(self, key: str) -> bytes | None:
-        try:
-            data = (self.root / key).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            if key in self.files:
-                raise damaged(self.root, f"{key} is missing or cut short") from None
+        path = self.root / key
+        if not path.exists() or path.is_dir():
             return None  # an array's part that holds nothing is not written
-        except OSError as error:
-            raise damaged(self.root, f"{key} cannot be read: {error.strerror}") from error
-        if key == ROOT:
+        try:
+            data = read_bytes(path, LIMIT if path.name == ROOT else self.most)
+            if path.name != ROOT:
+                require_unpacked(data, self.most)
+        except (FileNotFoundError, Unreadable) as error:
+            raise damaged(self.root, f"{key} {error}") from error
+        return data
+
+
+class CheckedStore(RegularStore):
+    """Files of a directory, each of the size and checksum that `files` says."""
+
+    def __init__(self, root: Path, files: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__(root)
+        self.files = files
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """What was written there: a file that someone added, such as .DS_Store, is not of the trace."""
+        inside = f"{prefix.rstrip('/')}/" if prefix else ""
+        names = (name[len(inside) :] for name in (ROOT, *self.files) if name.startswith(inside))
+        for name in dict.fromkeys(name.split("/")[0] for name in names):
+            yield name
+
+    def _read(self, key: str) -> bytes | None:
+        data = super()._read(key)
+        if data is None and key in self.files:
+            raise damaged(self.root, f"{key} is missing or cut short")
+        if data is None or key == ROOT:
             return data
         if key not in self.files:
             raise damaged(self.root, f"{key} was put there since it was written")

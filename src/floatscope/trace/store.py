@@ -17,7 +17,9 @@ import zarr
 from numpy.dtypes import StringDType
 
 from ..errors import TraceError
-from .checked import ROOT, CheckedStore, damaged
+from ..untrusted import read_object
+from .checked import CheckedStore, RegularStore, damaged
+from .declared import ROOT
 from .placing import beside, leftovers, place, sweep
 from .tokens import shared
 
@@ -67,8 +69,7 @@ def require_free(path: Path, overwrite: bool) -> None:
 def is_trace(path: Path) -> bool:
     """Whether a directory carries our mark."""
     try:
-        attributes = json.loads((path / ROOT).read_text(encoding="utf-8"))["attributes"]
-        return _SCHEMA in attributes
+        return _SCHEMA in read_object(path / ROOT)["attributes"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -137,13 +138,13 @@ def load(
     if not path.exists():
         raise _missing(path)
     try:
-        metadata = json.loads((path / ROOT).read_text(encoding="utf-8"))
+        metadata = read_object(path / ROOT)
         attributes = metadata["attributes"]
         written = attributes[_SCHEMA]
         files = {name: (int(size), int(crc)) for name, (size, crc) in attributes[_FILES].items()}
         seal = attributes.get(_SEAL)  # stores of before it have none
         whole = seal is None or seal == _checksum(metadata)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise TraceError(
             f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds",
             "Give a directory written by Trace.save; if it was, save it again.",
@@ -163,15 +164,18 @@ def load(
         file = path / name
         if not file.is_file() or file.stat().st_size != size:
             raise damaged(path, f"{name} is missing or cut short")
+    arrays = [parts[0] for name in files if (parts := name.split("/"))[1:] == [ROOT]]
+    source = CheckedStore(path, files)
     try:
-        return _read(CheckedStore(path, files), lazy)
+        source.require_held(arrays, [size for size, _ in files.values()])
+        return _read(source, lazy)
     except TraceError:
         raise
     except Exception as error:  # zarr's own for damaged metadata are of many kinds
         raise damaged(path, f"its arrays cannot be opened ({type(error).__name__})") from error
 
 
-def opened(store: Path | CheckedStore, without: Sequence[str] = ()) -> xr.Dataset:
+def opened(store: RegularStore, without: Sequence[str] = ()) -> xr.Dataset:
     """The arrays, on disk until they are asked for."""
     return xr.open_zarr(
         store, zarr_format=3, consolidated=False, chunks=None, drop_variables=list(without)

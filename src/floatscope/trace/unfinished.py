@@ -6,7 +6,7 @@ attributes are replaced when a step is there whole, so that whoever ends the wri
 is sealed, it opens as unfinished.
 """
 
-import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,8 +18,10 @@ import zarr
 from numpy.dtypes import StringDType
 
 from ..errors import TraceError
+from ..untrusted import read_object
 from . import store
-from .checked import ROOT, damaged
+from .checked import RegularStore, damaged
+from .declared import ROOT
 from .tokens import shared
 
 PROGRESS = "floatscope_unfinished"  # an attribute of the root
@@ -107,9 +109,9 @@ def _dims(array: "zarr.Array[Any]") -> tuple[str, ...]:
 def progress(path: Path) -> dict[str, Any] | None:
     """What an unfinished store says of itself; None where there is none."""
     try:
-        attributes = json.loads((path / ROOT).read_text(encoding="utf-8"))["attributes"]
+        attributes = read_object(path / ROOT)["attributes"]
         found = None if store.is_sealed(attributes) else attributes[PROGRESS]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None  # whatever it is, `store.load` says so
     return found if isinstance(found, dict) else None
 
@@ -118,15 +120,21 @@ def load(path: Path, about: Mapping[str, Any], *, lazy: bool = False) -> xr.Data
     """The steps that are there. Of tokens their ids are known; what came of the last step is not."""
     try:
         return _steps_of(path, about, lazy)
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+    except TraceError:
+        raise
+    except Exception as error:  # whatever a field of another type leads to
         raise damaged(path, "what it says of its steps does not fit them") from error
 
 
 def _variables(path: Path, about: Mapping[str, Any], lazy: bool) -> dict[str, xr.Variable]:
     """The arrays, as far as steps are there; some may have been cut to their final size already."""
     n = len(about["steps"])
+    files = [os.lstat(os.path.join(at, name)) for at, _, names in os.walk(path) for name in names]
+    source = RegularStore(path)
+    source.require_held(about["arrays"], [file.st_size for file in files], steps=n)
     arrays = {
-        name: zarr.open_array(str(path / name), mode="r", zarr_format=3) for name in about["arrays"]
+        name: zarr.open_array(source, path=name, mode="r", zarr_format=3)
+        for name in about["arrays"]
     }
     sizes = {name: dict(zip(_dims(one), one.shape, strict=True)) for name, one in arrays.items()}
     cut = {
@@ -136,7 +144,7 @@ def _variables(path: Path, about: Mapping[str, Any], lazy: bool) -> dict[str, xr
     alike = all(some.get(dim, n) == n for some in sizes.values() for dim, n in cut.items())
     if lazy and alike and len({some["step"] for some in sizes.values()}) == 1:
         others = {one.parent.name for one in path.glob(f"*/{ROOT}")} - {*arrays}
-        opened = store.opened(path, sorted(others))
+        opened = store.opened(source, sorted(others))
         variables = {name: opened[name].variable.isel(step=slice(n)) for name in arrays}
     for name in arrays.keys() - variables.keys():
         dims = _dims(arrays[name])
@@ -149,6 +157,8 @@ def _steps_of(path: Path, about: Mapping[str, Any], lazy: bool) -> xr.Dataset:
     steps = about["steps"]
     try:
         variables = _variables(path, about, lazy) if steps else {}
+    except TraceError:
+        raise
     except Exception as error:  # zarr's own for damaged metadata are of many kinds
         raise damaged(path, f"its steps cannot be opened ({type(error).__name__})") from error
     nothing = np.zeros((0, len(about["region"])), np.int64)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...errors import ModelError, UsageError, foreign
 from ..source import ADAPTER_CONFIG as CONFIG
-from ..source import read_json, require_safetensors
+from ..source import read_json, require_files, require_safetensors
 from .settings import Settings, ends, settings
 
 WEIGHTS = "adapter_model.safetensors"
@@ -58,6 +58,7 @@ def read(path: str | Path) -> Adapter:
             f"no adapter at {path}: expected a directory with {CONFIG} and {WEIGHTS}",
             "Give the directory that PEFT's save_pretrained wrote.",
         )
+    require_files(path)
     chosen = settings(read_json(path / CONFIG), path / CONFIG)
     require_safetensors(path)
     if not (path / WEIGHTS).is_file():

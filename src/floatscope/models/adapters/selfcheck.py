@@ -53,11 +53,13 @@ def reproduce(model: Model, path: Path) -> None:
     raw = read_json(file)
     tokens: Any = raw.get("tokens")
     rows: Any = raw.get("rows")
-    logits, tolerance = raw.get("logits"), raw.get("tolerance")
+    logits = raw.get("logits")
+    tolerance: Any = raw.get("tolerance")
     if (
         not _ids(tokens, model.vocab_size, _LONGEST)
         or not _ids(rows, len(tokens), len(tokens))
-        or not isinstance(tolerance, int | float)
+        or type(tolerance) not in (int, float)
+        or not 0 <= tolerance <= 1e6
         or not isinstance(logits, list)
         or len(logits) != len(rows)
         or not all(

@@ -6,12 +6,14 @@ refused, so that no adapter is merged in another way than it was meant.
 
 import math
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
 
+_LARGEST = 2**31  # rank; as many numbers as a tensor's side may have
 _REMEDY = "Correct adapter_config.json, or merge the adapter with PEFT and load the result."
 # A stranger's pattern with few repeats, and none of a group, is tried in time that a person does not notice.
 _REPEAT = re.compile(r"(?<!\\)[*+?{]")
@@ -126,11 +128,12 @@ def _count(value: Any) -> bool:
 
 
 def _positive(value: Any) -> bool:
-    return _count(value) and value > 0
+    return _count(value) and 0 < value <= _LARGEST
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """A finite number that a float can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _names(value: Any) -> bool:

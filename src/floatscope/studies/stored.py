@@ -1,0 +1,105 @@
+"""What the shards of a study must hold beside their arrays, checked before anything is made of it.
+
+A run may be a stranger's, or damaged in ways that its checksums do not show. Fields that are missing or of
+another type are an error that names the shard and the field; what only arrays can be wrong about (shapes,
+values) shows where they are used, inside `understood`.
+"""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..engine import Run
+from ..errors import RunError, foreign
+
+_COPY = "The run is damaged: copy it again, or run it again with --resume."
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class _Variable(_Stored):
+    dims: list[str]
+    attrs: dict[str, Any]
+
+
+class _Dataset(_Stored):
+    """As `values.flatten` describes one."""
+
+    attrs: dict[str, Any]
+    variables: dict[str, _Variable]
+    coords: dict[str, _Variable]
+
+
+class _Example(_Stored):
+    id: str
+    index: int
+    values: dict[str, _Dataset]
+    trace: _Dataset | None = None
+
+
+class _Row(_Stored):
+    """One question and its scores."""
+
+    id: str
+    question: str
+    prediction: str
+    steps: int
+    exact_match: float | bool | None
+    contains: float | bool | None
+    f1: float | bool | None
+    answers: list[str] | None = None
+
+
+class _Setting(_Stored):
+    name: str
+
+
+class _Model(_Stored):
+    name: str
+    family: str
+    direction: str
+    parameters: int
+    layers: int
+    heads: int
+    fingerprint: str
+
+
+class _Meta(_Stored):
+    """`examples` of traces and experiments, `rows` and `setting` of questions that were asked."""
+
+    model: _Model
+    examples: list[_Example] | None = None
+    rows: list[_Row] | None = None
+    setting: _Setting | None = None
+    end_ids: list[int] | None = None
+
+
+_OF_KIND = {"ask": ("rows", "setting"), "trace": ("examples",), "experiment": ("examples",)}
+
+
+def read_meta(run: Run, shard: str, kind: str) -> dict[str, Any]:
+    """Read what a shard of this kind of work holds beside its arrays."""
+    meta = run.read(shard, ()).meta
+    try:
+        found = _Meta.model_validate(meta)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise _wrong(run, shard, f"{field:.120}: {first['msg']:.200}") from error
+    for field in _OF_KIND[kind]:
+        if getattr(found, field) is None:
+            raise _wrong(run, shard, f"no {field}")
+    return meta
+
+
+def _wrong(run: Run, shard: str, what: str) -> RunError:
+    return RunError(f"{run.shards.path(shard)} does not hold what a study stores: {what}", _COPY)
+
+
+def understood(directory: Path) -> AbstractContextManager[None]:
+    """Around what is made of a run's arrays: whatever they lead to is an error that names the run."""
+    return foreign(RunError, f"{directory} holds values that its studies cannot use", _COPY)

@@ -1,0 +1,238 @@
+"""Read files that somebody else wrote: regular files only, with limits on size, depth and types.
+
+A run, a trace, an adapter or a checkpoint may come from a stranger. Everything that is read from its JSON
+files passes through here: a FIFO or a device is refused before it is opened for long, a file is read up to
+a limit, and what it holds is checked before it is used. Every fault is an Unreadable; the caller turns it
+into its own error with the path in front.
+"""
+
+import errno
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+LIMIT = 32 << 20  # bytes of a JSON file; the manifest of 200,000 shards has 25 MB
+DEPTH = 64  # of lists and objects in each other; files written by Floatscope have fewer than 12
+# Arrays may be this many times larger than the compressed files that hold them; below FREE bytes any ratio.
+RATIO, FREE = 200, 512 << 20
+
+
+class Unreadable(ValueError):
+    """What is wrong, what to do about it, and on which line of the bytes, from 1."""
+
+    def __init__(self, what: str, remedy: str = "Copy it again.", line: int = 1) -> None:
+        super().__init__(what)
+        self.what, self.remedy, self.line = what, remedy, line
+
+
+class Twice(dict[str, Any]):
+    """An object that names a field more than once."""
+
+    field = ""
+
+
+# Files
+
+# Without blocking, where systems have that: to open a FIFO would wait for a writer.
+_READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+@contextmanager
+def opened(path: Path | str) -> Iterator[BufferedReader]:
+    """Open a regular file for reading. FileNotFoundError passes; whatever else is wrong is Unreadable."""
+    try:
+        handle = os.open(path, _READING)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise Unreadable("is not a regular file")
+            yield file
+    except FileNotFoundError:
+        raise
+    except IsADirectoryError:
+        raise Unreadable("is not a regular file") from None
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror or error}") from error
+
+
+def read_bytes(path: Path | str, limit: int = LIMIT) -> bytes:
+    """Read a regular file of at most `limit` bytes."""
+    with opened(path) as file:
+        # Most sizes are known before anything is read; a file may still grow while it is.
+        if os.fstat(file.fileno()).st_size <= limit and len(data := file.read(limit + 1)) <= limit:
+            return data
+    raise Unreadable(f"is larger than {limit / 1e6:.3g} MB")
+
+
+def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
+    """Read a regular file line by line; lines of more than `limit` bytes are passed over."""
+    with opened(path) as file:
+        while line := file.readline(limit):
+            if len(line) < limit or line.endswith(b"\n"):
+                yield line
+            else:
+                while (rest := file.readline(limit)) and not rest.endswith(b"\n"):
+                    pass
+
+
+def append(path: Path | str, line: bytes) -> None:
+    """Add a line to a regular file in a directory that may be a stranger's; OSError where it is none.
+
+    Links are not followed: one called as a log is could lead to any file of the user's.
+    """
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, "it is a link, and may lead anywhere")
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    with os.fdopen(handle, "ab+", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a kill or a full disk cut the last line short
+                line = b"\n" + line
+        file.write(line)
+
+
+def read_object(path: Path | str, limit: int = LIMIT) -> dict[str, Any]:
+    """Read a file that holds one JSON object."""
+    return parse_object(read_bytes(path, limit))
+
+
+def exists(path: Path | str) -> bool:
+    """Whether something is there, for any text: one too long for a path, or with NUL, names nothing."""
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: ~ of a user who does not exist
+        return False
+
+
+# JSON
+
+
+def parse(raw: bytes) -> Any:
+    """Parse the bytes, or raise Unreadable. `check` tells whether a record may be used."""
+    try:
+        return json.loads(raw.decode("utf-8"), object_pairs_hook=_object)
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise Unreadable("is not UTF-8", "Convert it: iconv -t utf-8.", line) from None
+    except json.JSONDecodeError as error:
+        raise Unreadable(
+            f"is not JSON: {error.msg} at column {error.colno}",
+            "Repair it: one whole JSON object per line, or one JSON document per file.",
+            error.lineno,
+        ) from None
+    except ValueError:
+        most = sys.get_int_max_str_digits()
+        what = f"cannot be read: a whole number has more than {most} digits"
+        raise Unreadable(what, "Shorten it, or write it as text.") from None
+    except RecursionError:
+        raise Unreadable("is nested too deeply", "Flatten it.") from None
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """Parse one JSON object, no deeper than DEPTH."""
+    data = parse(raw)
+    if not isinstance(data, dict):
+        raise Unreadable(f"holds a {type(data).__name__}: expected a JSON object")
+    require_modest(data, len(raw))
+    return data
+
+
+def require_modest(data: Any, size: int) -> None:
+    """Refuse data deeper than DEPTH, or with more lists and objects than its file had bytes.
+
+    The second is for YAML, whose aliases put one list into many places: written out, a short file may
+    hold more than a machine does.
+    """
+    level, count = [data], 1
+    for _ in range(DEPTH):
+        inner = (
+            value
+            for one in level
+            for value in (one.values() if isinstance(one, dict) else one)
+            if isinstance(value, dict | list)
+        )
+        level = list(islice(inner, size))
+        count += len(level)
+        if count > size:
+            raise Unreadable("holds more than its size allows: aliases of aliases", "Write it out.")
+        if not level:
+            return
+    raise Unreadable(f"is nested deeper than {DEPTH} levels", "Flatten it.")
+
+
+def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[type, ...]]) -> None:
+    """Refuse an object without one of these fields, or with another type in it; a dot goes one down."""
+    for name, expected in types.items():
+        value: Any = data
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        known = expected if isinstance(expected, tuple) else (expected,)
+        if not isinstance(value, known) or (isinstance(value, bool) and bool not in known):
+            names = " or ".join(_NAMES.get(one, one.__name__) for one in known)
+            raise Unreadable(f"has {name} = {value!r:.80}, expected {names}")
+
+
+def texts(data: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Return a field that holds texts by name, and may be missing."""
+    found = data.get(name, {})
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise Unreadable(f"has {name} = {found!r:.80}, expected texts by name")
+    return found
+
+
+_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+}
+
+
+def require_ratio(declared: int, stored: int) -> None:
+    """Refuse arrays that are larger than files of `stored` bytes can honestly hold."""
+    if declared > FREE + RATIO * stored:
+        raise Unreadable(
+            f"declares arrays of {declared / 1e6:,.0f} MB in files of {stored / 1e6:,.3g} MB"
+        )
+
+
+def check(data: Any) -> None:
+    """Refuse, at any depth, a field given twice and text that is none."""
+    left = [data]  # a list, not calls: data may be nested deeper than calls may
+    while left:
+        one = left.pop()
+        if isinstance(one, Twice):
+            raise Unreadable(f"has the field {one.field!r} twice", "Keep one of them.")
+        if isinstance(one, dict):
+            left += [*one.keys(), *one.values()]
+        elif isinstance(one, list):
+            left += one
+        elif isinstance(one, str) and not one.isascii():
+            try:
+                one.encode("utf-8")
+            except UnicodeEncodeError:
+                what = "holds half a surrogate pair"
+                raise Unreadable(what, "Write whole characters.") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) == len(pairs):
+        return data
+    twice, known = Twice(data), set[str]()
+    for name, _ in pairs:
+        if name in known:
+            twice.field = name
+            break
+        known.add(name)
+    return twice

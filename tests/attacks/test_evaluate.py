@@ -271,26 +271,26 @@ def test_a_model_that_cannot_be_loaded_costs_no_answer_of_the_first(
 
 def test_a_second_ctrl_c_changes_nothing(ended, small, batches, monkeypatch, tmp_path):
     """It comes while the first is cleaned up after, and again while that is said."""
-    from rich.progress import Progress
-
     from floatscope.cli.app import err
+    from floatscope.cli.progress import Display
 
-    stop, say, pressed = Progress.stop, err.print, []
+    leave, say, pressed = Display.__exit__, err.print, []
 
     def press():
         pressed.append("Ctrl-C")
         os.kill(os.getpid(), signal.SIGINT)
 
-    def stopped(bar):
-        press()
-        stop(bar)
+    def left(display, kind, *error):
+        if kind is not None:
+            press()
+        leave(display, kind, *error)
 
     def said(*texts, **options):
         if "stopped" in str(texts):
             press()
         say(*texts, **options)
 
-    monkeypatch.setattr(Progress, "stop", stopped)
+    monkeypatch.setattr(Display, "__exit__", left)
     monkeypatch.setattr(err, "print", said)
     batches.before(1, press)
     done = ended(*small, "--out", tmp_path / "a.csv")

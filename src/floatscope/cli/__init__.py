@@ -5,6 +5,8 @@ Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, pro
 5 a capture that missed a layer; 6 a run that cannot start, write or go on; 130 interrupted.
 """
 
+import atexit
+import gc
 import os
 import sys
 
@@ -20,6 +22,8 @@ def main() -> None:
     """Run the command line; errors a user can mend are one line and an exit code."""
     # No window is opened; and `!floatscope` in a notebook is handed one's backend, of another environment.
     os.environ["MPLBACKEND"] = "agg"
+    # An ending interpreter looks for garbage in all that was imported: with torch, for a second.
+    atexit.register(gc.freeze)
     with once(to_the_end=True):
         try:
             app()

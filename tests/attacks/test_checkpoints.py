@@ -157,11 +157,22 @@ def test_an_index_stays_inside_and_names_no_pickle(checkpoints, tmp_path, name):
         fs.load(path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"weight_map": 3}', '{"weight_map": null}'])
-def test_a_damaged_index(tmp_path, text):
+NO_MAP = "does not say which file holds what"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is not JSON"),
+        ("[]", "holds a list: expected a JSON object"),
+        ('{"weight_map": 3}', NO_MAP),
+        ('{"weight_map": null}', NO_MAP),
+    ],
+)
+def test_a_damaged_index(tmp_path, text, words):
     path = tiny.write("Llama", tmp_path / "m", shards=2)
     (path / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(fs.ModelError, match="does not say which file holds what"):
+    with pytest.raises(fs.ModelError, match=words):
         fs.load(path)
 
 

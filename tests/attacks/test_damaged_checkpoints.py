@@ -90,7 +90,7 @@ def test_a_config_that_cannot_be(copy_of, fields, words):
         (b"[]", "holds a list: expected a JSON object"),
         (b"", "is not JSON"),
         (b"\xff\xfe\x00", "is not UTF-8"),
-        (b'{"a":' * 100_000, "is not JSON"),
+        (b'{"a":' * 100_000, "is nested too deeply"),
         ("folder", "is not a file"),
         ("config.json", "is not a file"),  # a link to itself
         ("/dev/zero", "is not a file"),

@@ -42,7 +42,7 @@ class Untrained(KeptModels):
         return super().get(name, device, dtype, self.seed + APART if control is None else control)
 
 
-def make(request: dict[str, Any]) -> studies_worker.ShardWorker:
+def make(request: dict[str, Any], context: dict[str, Any]) -> studies_worker.ShardWorker:
     models, asked = Untrained(), Request(**request)
     models.seed = asked.seed
     return studies_worker.ShardWorker(asked, models)

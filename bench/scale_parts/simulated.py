@@ -25,7 +25,9 @@ _PATIENCE = 600.0
 Tick = Callable[[float, float], None]
 
 
-def make(request: dict[str, Any]) -> Callable[[dict[str, Any], Tick], Output]:
+def make(
+    request: dict[str, Any], context: dict[str, Any]
+) -> Callable[[dict[str, Any], Tick], Output]:
     settings = json.loads(os.environ[SETTINGS])
     meet(Path(settings["gate"]), settings["workers"])
     return Simulated(Shards(Path(settings["templates"])), settings["sizes"])

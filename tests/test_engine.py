@@ -417,15 +417,24 @@ def test_a_disk_too_full_for_the_log(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo"])
-def test_a_log_that_is_no_file_of_the_run_is_not_written_to(tmp_path, kind):
+@pytest.mark.parametrize("name", ["log.jsonl", "run.lock"])
+def test_what_is_no_file_of_the_run_is_not_written_to(tmp_path, name, kind):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
-    log = tmp_path / "run" / "log.jsonl"
-    log.parent.mkdir()
-    log.symlink_to(elsewhere) if kind == "link" else os.mkfifo(log)
-    with pytest.raises(fs.RunError, match="log.jsonl could not be written"):
-        execute(toy_worker.plan(2), log.parent)
+    file = tmp_path / "run" / name
+    file.parent.mkdir()
+    file.symlink_to(elsewhere) if kind == "link" else os.mkfifo(file)
+    with pytest.raises(fs.RunError, match=f"{name} could not be written: it is"):
+        execute(toy_worker.plan(2), file.parent)
     assert elsewhere.read_text() == "mine"
+
+
+def test_a_partial_file_that_is_a_link_is_not_written_through(tmp_path):
+    (tmp_path / "elsewhere").write_text("mine")
+    (tmp_path / f".file.{os.getpid()}.partial").symlink_to(tmp_path / "elsewhere")
+    atomic.write(tmp_path / "file", b"new")
+    assert (tmp_path / "elsewhere").read_text() == "mine"
+    assert (tmp_path / "file").read_bytes() == b"new"
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):

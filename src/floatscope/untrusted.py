@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -81,18 +81,24 @@ def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
                     pass
 
 
-def append(path: Path | str, line: bytes) -> None:
-    """Add a line to a regular file in a directory that may be a stranger's; OSError where it is none.
+def open_to_append(path: Path | str) -> FileIO:
+    """Open or make a regular file in a directory that may be a stranger's; OSError where it is none.
 
     Links are not followed: one called as a log is could lead to any file of the user's.
     """
     if os.path.islink(path):
         raise OSError(errno.ELOOP, "it is a link, and may lead anywhere")
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
-    with os.fdopen(handle, "ab+", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
+    file = FileIO(os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666), "a+")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return file
+
+
+def append(path: Path | str, line: bytes) -> None:
+    """Add a line to such a file."""
+    with open_to_append(path) as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":  # a kill or a full disk cut the last line short
@@ -111,6 +117,11 @@ def exists(path: Path | str) -> bool:
         return Path(path).expanduser().exists()
     except (OSError, ValueError, RuntimeError):  # RuntimeError: ~ of a user who does not exist
         return False
+
+
+def encodable(text: str) -> str:
+    """Spell out what has no UTF-8, such as the bytes of a file's name that are no text."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 # JSON

@@ -115,7 +115,19 @@ def _write(folder):
 
 def _files(folder):
     found = [Path(at) / name for at, _, names in os.walk(folder) for name in names]
-    return sorted(file for file in found if file.is_file() and file.name != "evil.py")
+    regular = [file for file in found if file.is_file() and not file.is_symlink()]
+    return sorted(file for file in regular if file.name != "evil.py")
+
+
+def _small(file):
+    return file.is_file() and not file.is_symlink() and file.stat().st_size < 1 << 20
+
+
+def _loaded(file):
+    """What a file holds that no change before made something else of."""
+    if not _small(file):
+        raise ValueError(f"{file.name} is no JSON file any more")
+    return json.loads(file.read_bytes())
 
 
 def _nearby(change):
@@ -167,7 +179,7 @@ def _field(draw, folder):
         return _fifo(draw, folder)
     file = draw.choice(first if first and draw.random() < 0.6 else files)
     try:
-        content = json.loads(file.read_text())
+        content = _loaded(file)
         where, key = checkpoints._place(draw, content)
     except (ValueError, IndexError, RecursionError):
         return f"{file.relative_to(folder)} has no field to change"
@@ -188,7 +200,7 @@ def _number(draw, folder):
     """A number of a run's request that nobody has the data or the memory for."""
     file = folder / "run.json"
     try:
-        content = json.loads(file.read_text())
+        content = _loaded(file)
         content["request"][name := draw.choice(NUMBERS)] = value = draw.choice(HUGE)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return _field(draw, folder)
@@ -202,12 +214,14 @@ def _text(draw, folder):
     """A path, a name or a code that leads somewhere else."""
     file = folder / "run.json"
     try:
-        content = json.loads(file.read_text())
+        content = _loaded(file)
         request = content["request"]
         name = draw.choice("data models frequencies sampler plugins asked_as template".split())
         value = draw.choice(
-            ["/dev/zero", "~nobody-here/x", "a" * 5000, "a\0b", "../" * 9 + "dev/zero", "\udcff"]
-            + ["evil.py", "long:answer", "world:none", "confidence,steps=nan", "pair/none"]
+            (
+                *("/dev/zero", "~nobody-here/x", "a" * 5000, "a\0b", "../" * 9 + "dev/zero"),
+                *("evil.py", "long:answer", "world:none", "confidence,steps=nan", "\udcff"),
+            )
         )
         request[name] = [value] if name in ("models", "plugins") else value
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -276,7 +290,7 @@ def _described(draw, folder):
         return _field(draw, folder)
     file = draw.choice(files)
     try:
-        said = json.loads(file.read_text())
+        said = _loaded(file)
         what = draw.choice(["shape", "chunks", "steps", "field", "field"])
         if what == "field":
             words = _changed(draw, *checkpoints._place(draw, said))
@@ -285,14 +299,14 @@ def _described(draw, folder):
             for one in (
                 [file] if what != "steps" else sorted(file.parent.parent.glob("*/zarr.json"))
             ):
-                content = json.loads(one.read_text())
+                content = _loaded(one)
                 grid = content["chunk_grid"]["configuration"]["chunk_shape"]
                 for i, _ in enumerate(content["shape"][:1]):
                     content["shape"][i] = size if what != "chunks" else content["shape"][i]
                     grid[i] = size if what == "chunks" else grid[i]
                 one.write_text(json.dumps(content))
             words = f"{what} of {size}"
-            said = json.loads(file.read_text())
+            said = _loaded(file)
         file.write_text(json.dumps(said))
     except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         return f"{file.relative_to(folder)}: nothing to describe ({error!r:.60})"
@@ -305,19 +319,18 @@ def _sealed(folder):
 
     for path in folder.glob("*.zarr"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            if (path / "zarr.json").is_file() and (path / "zarr.json").stat().st_size < 1 << 20:
-                if path.name != "c.zarr":
-                    store.seal(path, 2)
+            if path.name != "c.zarr" and _small(path / "zarr.json"):
+                store.seal(path, 2)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        manifest = json.loads((folder / "manifest.json").read_bytes())
+        manifest = _loaded(folder / "manifest.json")
         for entry in manifest["result"]["shards"]:
             file = folder / "shards" / f"{entry['shard']}.npz"
-            if not file.is_file() or file.stat().st_size > 64 << 20:
+            if not _small(file):
                 continue
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             told = {"sha256": digest, "bytes": file.stat().st_size}
             side = file.with_suffix(".json")
-            side.write_text(json.dumps(json.loads(side.read_bytes()) | told))
+            side.write_text(json.dumps(_loaded(side) | told))
             entry |= told
         (folder / "manifest.json").write_text(json.dumps(manifest))
 
@@ -424,10 +437,6 @@ def _commands(kind, folder, draw):
         yield lambda: _load(folder)
 
 
-def _small(file):
-    return file.is_file() and file.stat().st_size < 1 << 20
-
-
 def _load(folder):
     from floatscope.errors import ModelError
 
@@ -481,7 +490,7 @@ def _forked(work, limit=LIMIT, patience=PATIENCE):
     """Do the work in a process of its own, with limits; what it came to, and what it said."""
     from floatscope.errors import FloatscopeError
 
-    said = tempfile.TemporaryFile()
+    said = tempfile.TemporaryFile()  # noqa: SIM115
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     child = os.fork()
     if child == 0:
@@ -489,7 +498,7 @@ def _forked(work, limit=LIMIT, patience=PATIENCE):
         try:
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
-            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+            sys.stdout, sys.stderr = (os.fdopen(os.dup(n), "w") for n in (1, 2))
             import torch
 
             torch.set_num_threads(1)  # a fork has none of the threads that were there before
@@ -521,6 +530,7 @@ def _forked(work, limit=LIMIT, patience=PATIENCE):
     timer.cancel()
     said.seek(0)
     text = said.read().decode("utf-8", "replace")
+    said.close()
     code = os.waitstatus_to_exitcode(status)
     if hung.is_set() or code == -signal.SIGPROF:
         return "hung", text[-3000:]

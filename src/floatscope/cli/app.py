@@ -1,10 +1,13 @@
 """The command line's frame: the app, where it prints, and its options before any command."""
 
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from ..errors import FloatscopeError
 from .console import SafeConsole
 
 out, err = SafeConsole(), SafeConsole(stderr=True)
@@ -50,6 +53,36 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+class WrongOutput(FloatscopeError):
+    """A path that cannot be written to. No ValueError: Typer would put its own words in the place of ours."""
+
+    exit_code = 2
+
+
+_NAME, _PATH = 200, 3800  # bytes; systems allow 255 and 4,096, and partial files have longer names
+
+
+def output_path(text: str | Path) -> Path:
+    """Parse where a command writes: a path that a file system takes, and not an empty one."""
+    if not str(text).strip():
+        raise WrongOutput("--out is empty", "Name a file or a directory; `.` is this one.")
+    path = Path(text)
+    longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+    whole = len(os.fsencode(Path.cwd() / path))
+    if longest > _NAME or whole > _PATH:
+        raise WrongOutput(
+            f"--out {str(path)[:60]}… is too long: a name in it has {longest:,} bytes, and the path "
+            f"{whole:,}",
+            f"Choose names of at most {_NAME} bytes, and a path of at most {_PATH:,}.",
+        )
+    return path
+
+
+def output_option(flag: str, help: str) -> Any:
+    """An option that names where a command writes."""
+    return typer.Option(flag, parser=output_path, metavar="PATH", help=help)
 
 
 def _load_plugins(names: list[str] | None) -> list[str] | None:

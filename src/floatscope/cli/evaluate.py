@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from .answers import likeness, list_left_out, shown, table, unasked, warn_of_cut
-from .app import Plugins, Weights, app, err, out
+from .app import Plugins, Weights, app, err, out, output_option
 from .keeping import keeping
 from .progress import Display
 
@@ -77,7 +77,8 @@ def evaluate(
         int, typer.Option(min=0, help="Questions to show with gold and what was said.")
     ] = 3,
     save: Annotated[
-        Path | None, typer.Option("--out", help="Every answer, as .csv, .parquet or .jsonl.")
+        Path | None,
+        output_option("--out", help="Every answer, as .csv, .parquet or .jsonl."),
     ] = None,
     resume: Annotated[
         bool, typer.Option(help="Go on with the answers that a stopped command kept.")

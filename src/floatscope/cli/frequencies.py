@@ -1,5 +1,6 @@
 """`floatscope frequencies`: count a corpus' tokens, for the calibrated sampler."""
 
+import io
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import Plugins, app, out
+from .app import Plugins, app, out, output_option
 from .progress import Display
 
 
@@ -19,7 +20,10 @@ def frequencies(
     model: Annotated[
         str, typer.Option(help="Whose tokenizer counts: a name, directory or hub id.")
     ],
-    save: Annotated[Path, typer.Option("--out", help="The .npy file to write.")],
+    save: Annotated[
+        Path,
+        output_option("--out", help="The .npy file to write."),
+    ],
     overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
     plugin: Plugins = None,
 ) -> None:
@@ -31,12 +35,14 @@ def frequencies(
     import numpy as np
 
     from .. import instrument
+    from ..engine import atomic
     from ..stats.frequencies import corpus_texts, count
 
     if save.suffix != ".npy":
         raise UsageError(f"{save} does not end in .npy", "Choose such a name.")
     if save.exists() and not overwrite:
         raise UsageError(f"{save} exists", "Choose another --out, or pass --overwrite.")
+    atomic.rehearse(save)
     with Display(f"loading {model}") as display:
         loaded = instrument.load(model, device="cpu", check=False)
         if loaded.tokenizer is None:
@@ -46,7 +52,8 @@ def frequencies(
             display.update(f"counting: {texts:,} texts, {tokens:,} tokens")
 
         shares = count(loaded.tokenizer, corpus_texts(corpus), loaded.vocab_size, tick)
-    save.parent.mkdir(parents=True, exist_ok=True)
-    np.save(save, shares.astype(np.float32))
+    buffer = io.BytesIO()
+    np.save(buffer, shares.astype(np.float32))
+    atomic.write(save, buffer.getvalue())
     n_seen = int((shares > 0).sum())
     out.print(f"{escape(str(save))}: {n_seen:,} of {loaded.vocab_size:,} tokens seen")

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..tasks.files import items
-from ..trace.store import require_free
+from ..trace.store import rehearse, require_free
 
 
 def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[str]:
@@ -33,7 +33,7 @@ def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[s
 
 
 def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:
-    """Where each trace goes; what is there already is noticed before any work is done."""
+    """Where each trace goes; what stands in the way is noticed before any work is done."""
     if save is None:
         return []
     paths = [save] if single else [save / f"{i:05d}.zarr" for i in range(count)]
@@ -41,6 +41,8 @@ def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -
         if path.exists() and not overwrite:
             raise UsageError(f"{path} exists", "Choose another --out, or pass --overwrite.")
         require_free(path, overwrite)
+    for path in paths[-1:]:
+        rehearse(path)
     return paths
 
 

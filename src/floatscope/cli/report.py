@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import Plugins, app, out
+from .app import Plugins, app, out, output_option
 from .progress import Display
 
 
@@ -28,7 +28,8 @@ def report(
         float | None, typer.Option(help="Points of the letters in figures; 8 by default.")
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--out", help="Folder for tables and figures; RUN/paper.")
+        Path | None,
+        output_option("--out", help="Folder for tables and figures; RUN/paper."),
     ] = None,
     budget: Annotated[
         float, typer.Option(help="The page's size in MB; the viewer samples to fit.")
@@ -39,6 +40,7 @@ def report(
     from ..report.build import write_report
     from ..report.paper import FIGURES, TABLES, write_paper
     from ..studies.findings import Findings
+    from ..studies.stored import understood
 
     asked = {
         "tables": _several("--tables", tables, tuple(TABLES)),
@@ -55,11 +57,12 @@ def report(
     findings = Findings(directory)
     with Display("writing the report"):
         page = write_report(findings, budget=int(budget * 1e6))
-        written = (
-            write_paper(findings, to, **asked, width=wide, font_size=font_size)
-            if any(asked.values())
-            else []
-        )
+        with understood(directory):
+            written = (
+                write_paper(findings, to, **asked, width=wide, font_size=font_size)
+                if any(asked.values())
+                else []
+            )
     for path, what in written:
         out.print(f"{escape(str(path))}: {escape(what)}", soft_wrap=True)
     out.print(escape(str(page)))

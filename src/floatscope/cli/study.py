@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import UsageError
-from .app import Plugins, app, err, out
+from .app import Plugins, app, err, out, output_option
 from .progress import Display
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from ..studies import Findings, Request
 
 _MARK = {"holds": "[green]✓[/]", "refuted": "[red]✗[/]", "undecided": "[yellow]≈[/]"}
-Out = Annotated[Path, typer.Option("--out", help="The run's directory; made if it is not there.")]
+Out = Annotated[
+    Path,
+    output_option("--out", help="The run's directory; made if it is not there."),
+]
 Engine = Annotated[str, typer.Option(help="local, or ray for several machines.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes. Default: one per GPU, or per CPU core.")

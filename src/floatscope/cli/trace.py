@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .app import Plugins, Weights, app, err, out
+from .app import Plugins, Weights, app, err, out, output_option
 from .progress import Display
 
 # Flags that are called as what they are handed to calls them.
@@ -79,11 +79,14 @@ def trace(
         typer.Option(help="Measures to print, with commas: see `floatscope measures`."),
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="Draw each measure into this folder, as SVG.")
+        Path | None,
+        output_option("--figures", help="Draw each measure into this folder, as SVG."),
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--out", help="Save here as zarr: one store, or one per line in a directory."),
+        output_option(
+            "--out", help="Save here as zarr: one store, or one per line in a directory."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts decoded together.")] = 8,
@@ -131,6 +134,7 @@ def trace(
     * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
     """
     given = locals()
+    from ..engine.atomic import make_folder
     from ..measures.base import keep_for
     from ..models.select import choice_of
     from .early import require_sampler, require_texts, spec_of
@@ -141,6 +145,8 @@ def trace(
     if figures is not None and not wanted:
         raise UsageError("--figures draws measures", "Name some with --measure.")
     paths = paths_for(save, len(texts), single=data is None, overwrite=overwrite)
+    if figures is not None:
+        make_folder(figures)
     spec = spec_of(model, given)
     common, special = {name: given[name] for name in _SAMPLING}, option or []
     if sampler:
@@ -195,5 +201,4 @@ def trace(
         result = one_measure(every)
         out.print(escape(repr(result)))
         if figures is not None:
-            figures.mkdir(parents=True, exist_ok=True)
             err.print(f"drew {escape(str(result.save_figure(figures / f'{name}.svg')))}")

@@ -48,11 +48,13 @@ def _beside(path: Path, data: bytes) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a directory and those above it, or say why it cannot be written to."""
+    """Make a directory and those above it, or say why not."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise RunError(
+            f"{path} cannot be made: {error.strerror or error}", "Choose another place."
+        ) from error
     return path
 
 

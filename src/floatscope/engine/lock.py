@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import RunError
+from ..untrusted import open_to_append, read_object
 from .atomic import unwritable
 
 
@@ -19,7 +20,7 @@ from .atomic import unwritable
 def held(path: Path) -> Iterator[None]:
     """Hold the lock, or say who does. Child processes do not inherit it: the file is not theirs."""
     try:
-        file = path.open("ab", buffering=0)  # a full disk shows at the write, not at the end
+        file = open_to_append(path)  # without a buffer: a full disk shows at the write
     except OSError as error:
         raise unwritable(path, error) from error
     with file:
@@ -46,7 +47,7 @@ def held(path: Path) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     try:
-        who = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {who['pid']} on {who['host']}"
-    except (OSError, ValueError, KeyError, TypeError):
+        who = read_object(path)
+        return f"process {who['pid']!s:.20} on {who['host']!s:.80}"
+    except (OSError, ValueError, KeyError):
         return "another process"

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
 from ..engine import atomic
 from ..measures.latex import tex
 from ..studies.findings import Findings
 from .build import figures_of, save_figures
 from .references import bibtex
-from .tables import tables_of
+from .tables import PaperTable, tables_of
 
 TABLES = {"csv": "csv", "latex": "tex", "parquet": "parquet"}  # what is asked for → a file's ending
 FIGURES = ("pdf", "svg", "png")
@@ -72,18 +70,17 @@ def _write_tables(findings: Findings, folder: Path, kinds: Sequence[str]) -> lis
     for table in made:
         for kind in kinds:
             path = folder / f"{table.name}.{TABLES[kind]}"
-            atomic.write(
-                path, table.latex.encode() if kind == "latex" else _bytes(table.frame, kind)
-            )
+            atomic.write(path, _bytes(table, kind))
     return [table.name for table in made]
 
 
-def _bytes(frame: pd.DataFrame, kind: str) -> bytes:
-    if kind == "csv":
-        return str(frame.to_csv(index=False)).encode()
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
-    return buffer.getvalue()
+def _bytes(table: PaperTable, kind: str) -> bytes:
+    if kind == "parquet":
+        buffer = io.BytesIO()
+        table.frame.to_parquet(buffer, index=False)
+        return buffer.getvalue()
+    text = table.latex if kind == "latex" else str(table.frame.to_csv(index=False))
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _figure(name: str, title: str) -> str:

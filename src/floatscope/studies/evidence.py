@@ -26,6 +26,7 @@ from ..tasks.record import Asks
 from ..tasks.scores import counted
 from ..trace import Trace
 from ..trace.tokens import by_step
+from ..untrusted import encodable
 from .claim import Number
 from .request import Request
 from .setting import PROSE, QUESTIONS
@@ -55,7 +56,7 @@ class Evidence:
         """What each model is called here → what it was asked for by: its name, or the path's last part."""
         short = {n: self._short(n) for n in self.request.models}
         twice = {s for s in short.values() if list(short.values()).count(s) > 1}
-        return {n if s in twice else s: n for n, s in short.items()}
+        return {encodable(n if s in twice else s): n for n, s in short.items()}
 
     def _short(self, model: str) -> str:
         """What a person called it, or its floatscope.json does; else the last part of a long path."""

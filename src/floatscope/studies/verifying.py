@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..engine import Output, Shard
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from .findings import Findings
 from .kept_models import KeptModels
 from .provenance import folder_of
@@ -59,7 +59,13 @@ def verify(
     models = KeptModels(folder)
     parts = (findings, *findings.also)
     workers: dict[int, ShardWorker] = {}
-    for shard in _chosen([s for part in parts for s in part.plan.shards], sample, seed):
+    shards = [shard for part in parts for shard in part.plan.shards]
+    if not all("stop" in shard.spec for shard in shards):  # see `findings._as_run`
+        raise RunError(
+            f"{directory} holds other shards than its run.json asks for now",
+            "Verify it with the version that ran it; or run.json was changed: copy it again.",
+        )
+    for shard in _chosen(shards, sample, seed):
         if progress:
             progress(shard.id)
         number = int(shard.spec.get("also", 0))

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..engine import atomic
 from ..errors import UsageError
+from ..untrusted import encodable
 from .answers import Answers
 
 ENDINGS = (".csv", ".parquet", ".jsonl")
@@ -57,7 +58,7 @@ def write(every: Sequence[Answers], path: Path) -> None:
     for answers in every:
         frame = answers.table.copy()
         for place, key in enumerate(("model", "intervention", "sampler", "template")):
-            frame.insert(place, key, _unicode(getattr(answers, key)))
+            frame.insert(place, key, encodable(getattr(answers, key)))
         frame.insert(1, "condition", answers.condition.name)
         frames.append(frame)
     whole = pd.concat(frames, ignore_index=True)
@@ -69,8 +70,3 @@ def write(every: Sequence[Answers], path: Path) -> None:
     else:
         whole.to_parquet(buffer, index=False)
     atomic.write(path, buffer.getvalue())
-
-
-def _unicode(text: str) -> str:
-    """A path may hold bytes that are no text, which no such file can."""
-    return text.encode("utf-8", "backslashreplace").decode()

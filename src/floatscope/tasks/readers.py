@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..errors import UsageError
+from ..untrusted import encodable
 from . import alternatives
 from .bad import Bad, shown
 from .files import Item, items
@@ -91,7 +92,7 @@ def read_records(
 
 
 def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
+    return encodable(path.name).removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
 
 
 def _sample(objects: Iterator[Item]) -> list[Item]:

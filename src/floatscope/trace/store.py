@@ -52,6 +52,17 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
     return path
 
 
+def rehearse(path: Path) -> None:
+    """Make and remove what `save` will write beside the path, before the work whose result it saves."""
+    try:
+        with beside(path):
+            pass
+    except OSError as error:
+        raise TraceError(
+            f"{path} cannot be written: {error.strerror or error}", "Choose another place."
+        ) from error
+
+
 def require_free(path: Path, overwrite: bool) -> None:
     """Nothing is there, or a trace that may be replaced: nothing else is ever overwritten."""
     if os.path.lexists(path) and not overwrite:

@@ -121,7 +121,7 @@ def prepared(kind, folder):
     elif kind == "nowhere":
         return folder.joinpath("/proc/nowhere/a.csv"), "/proc/nowhere could not be written"
     elif kind == "a long name":  # room for the name itself, not for what is written beside it
-        return folder / f"{'a' * 240}.csv", "File name too long"
+        return folder / f"{'a' * 240}.csv", "is too long"
     elif kind == "parquet of another":
         path = folder / "a.parquet"
         path.write_text(CHAPTER)

@@ -53,7 +53,7 @@ def make_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(
-            f"{path} cannot be made: {error.strerror or error}", "Choose another place."
+            f"{path} could not be written: {error.strerror or error}", "Choose another place."
         ) from error
     return path
 

@@ -163,10 +163,10 @@ def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     parts = fields.get("also") or ()
     if not isinstance(parts, list | tuple) or not all(isinstance(p, dict) for p in parts):
         raise UsageError("also is no list of tables", "Write a table with the fields that differ.")
-    if len(parts) > _PARTS or any("also" in part for part in parts):
-        raise UsageError(
-            f"also: {len(parts)} further runs, or further runs in one", f"Write at most {_PARTS}."
-        )
+    if any("also" in part for part in parts):
+        raise UsageError("also: a further run has no further runs", "Write them side by side.")
+    if len(parts) > _PARTS:
+        raise UsageError(f"also: {len(parts):,} further runs", f"Write at most {_PARTS}.")
     return (fields, *parts)
 
 

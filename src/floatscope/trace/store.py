@@ -8,6 +8,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,18 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
 
 def rehearse(path: Path) -> None:
     """Make and remove what `save` will write beside the path, before the work whose result it saves."""
+    new = [folder for folder in path.parents if not folder.exists()]  # the innermost first
     try:
         with beside(path):
             pass
     except OSError as error:
         raise TraceError(
-            f"{path} cannot be written: {error.strerror or error}", "Choose another place."
+            f"{path} could not be written: {error.strerror or error}", "Choose another place."
         ) from error
+    finally:
+        for folder in new:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def require_free(path: Path, overwrite: bool) -> None:

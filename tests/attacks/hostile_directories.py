@@ -123,6 +123,10 @@ def _small(file):
     return file.is_file() and not file.is_symlink() and file.stat().st_size < 1 << 20
 
 
+def _is_no_folder(path):
+    return path.is_symlink() or not path.is_dir()
+
+
 def _loaded(file):
     """What a file holds that no change before made something else of."""
     if not _small(file):
@@ -255,12 +259,14 @@ def _shard(draw, folder):
         said = "a bomb" if what == "bomb" else "100,000 entries"
         if what == "bomb":
             name = draw.choice(["shard.json", *entries, "more.npy"])
-            entries[name] = bytes(draw.choice([60 << 20, 900 << 20]))
+            entries[name] = draw.choice([60, 900])  # MB of zeros
         else:
             entries |= {f"{i}.npy": b"" for i in range(100_000)}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in entries.items():
-            archive.writestr(name, content)
+            with archive.open(name, "w", force_zip64=True) as entry:
+                for _ in range(content if isinstance(content, int) else 1):
+                    entry.write(bytes(1 << 20) if isinstance(content, int) else content)
     return f"{file.name}: {said}"
 
 
@@ -319,7 +325,7 @@ def _sealed(folder):
 
     for path in folder.glob("*.zarr"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            if path.name != "c.zarr" and _small(path / "zarr.json"):
+            if path.name != "c.zarr" and all(map(_small, filter(_is_no_folder, path.rglob("*")))):
                 store.seal(path, 2)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         manifest = _loaded(folder / "manifest.json")
@@ -327,12 +333,25 @@ def _sealed(folder):
             file = folder / "shards" / f"{entry['shard']}.npz"
             if not _small(file):
                 continue
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            told = {"sha256": digest, "bytes": file.stat().st_size}
+            told = digest_of(file)
             side = file.with_suffix(".json")
             side.write_text(json.dumps(_loaded(side) | told))
             entry |= told
         (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def digest_of(file):
+    """What a sidecar and the manifest say of a shard's file."""
+    return {
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "bytes": file.stat().st_size,
+    }
+
+
+def zeros(n):
+    import numpy as np
+
+    return np.zeros(n)
 
 
 def _written(draw, folder):
@@ -486,7 +505,7 @@ def _call(command):
     main()
 
 
-def _forked(work, limit=LIMIT, patience=PATIENCE):
+def _forked(work, limit=LIMIT, patience=PATIENCE, memory=MEMORY):
     """Do the work in a process of its own, with limits; what it came to, and what it said."""
     from floatscope.errors import FloatscopeError
 
@@ -504,6 +523,9 @@ def _forked(work, limit=LIMIT, patience=PATIENCE):
             torch.set_num_threads(1)  # a fork has none of the threads that were there before
             warnings.simplefilter("ignore")  # other libraries' words about a damaged file
             os.environ["HF_HUB_OFFLINE"] = "1"
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            most = pages * resource.getpagesize() + 3 * MEMORY  # the machine has other work, too
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
             signal.setitimer(signal.ITIMER_PROF, limit)  # its signal ends the process
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
             work()
@@ -538,7 +560,7 @@ def _forked(work, limit=LIMIT, patience=PATIENCE):
         return "died", f"signal {-code}\n{text[-3000:]}"
     if code == 70 or "Traceback (most recent call last)" in text:
         return "traceback", text[-5000:]
-    if (usage.ru_maxrss << 10) - before > MEMORY:
+    if (usage.ru_maxrss << 10) - before > memory:
         return "memory", f"{usage.ru_maxrss >> 10} MB\n{text[-3000:]}"
     return ("works" if code == 0 else f"exit {code}"), text[-300:]
 
@@ -573,6 +595,7 @@ def _command():
     # Imported once, before all forks; nothing is computed here, which would start threads.
     import floatscope.cli
     import floatscope.report.build
+    import floatscope.report.paper
     import floatscope.report.serve
     import floatscope.studies.run
     import floatscope.studies.worker  # noqa: F401

@@ -35,6 +35,7 @@ from .plan import SCHEMA, Output, as_json
 
 _HEADER = "shard.json"
 _COMPRESSION, _LEVEL = zipfile.ZIP_DEFLATED, 1  # measured floats hardly gain from a higher level
+_LARGEST = 4 << 30  # bytes of a shard's file, which is made in memory
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can name
 # What reading a zip file with JSON in it can raise; RuntimeError: one said to be encrypted.
 _UNREADABLE = (
@@ -120,6 +121,14 @@ def sources_of(data: bytes) -> dict[str, str]:
         return dict(_header(archive).get("sources", {}))
 
 
+def _digest(file: io.BufferedIOBase) -> str:
+    """Hash a file from its beginning, unless it is larger than any shard."""
+    if (size := file.seek(0, io.SEEK_END)) > _LARGEST:
+        raise Damaged(f"its file has {size >> 20:,} MB, and a shard at most {_LARGEST >> 20:,}")
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
     """What can be known of a shard without opening it."""
     kept = {name: header[name] for name in ("schema", "shard", "key")}
@@ -199,7 +208,7 @@ class Shards:
         if path.stat().st_size != size:
             raise Damaged(f"its file has {path.stat().st_size} bytes instead of {size}")
         with opened(path) as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+            if _digest(file) != digest:
                 raise Damaged("its file has changed since it was written")
             try:
                 with _archive(file) as archive:
@@ -257,7 +266,6 @@ class Shards:
         )
         if self._verified.get(shard) == seen:
             return
-        file.seek(0)
-        if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+        if _digest(file) != digest:
             raise Damaged("its file has changed since it was written")
         self._verified[shard] = seen

@@ -211,6 +211,6 @@ def read_request(path: Path) -> dict[str, Any]:
         require_modest(fields, len(raw))
     except Exception as error:  # each of the three parsers has its own
         raise UsageError(f"{path} cannot be read: {error}"[:500], "Correct the file.") from error
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
         raise UsageError(f"{path} holds no fields", "Write `models: [...]` and so on.")
     return fields

@@ -44,7 +44,8 @@ test: $(VENV)/.test chromium style ## lint, types, tests, documentation
 # SECURITY.md says what each of them shows. Full disks need root, and are left out without.
 attack: $(VENV)/.test ## every attack in full, each with a table of what it came to (Linux; half an hour)
 	$(BIN)/python -m tests.attacks.hostile_records --count 2000
-	$(BIN)/python -m tests.attacks.hostile_checkpoints --count 200
+	$(BIN)/python -m tests.attacks.hostile_checkpoints --count 300
+	$(BIN)/python -m tests.attacks.hostile_directories --count 300
 	$(BIN)/python -m tests.attacks.hostile_requests --count 1000
 	$(BIN)/python -m tests.attacks.hostile_live --count 1000
 	$(BIN)/python -m tests.attacks.working_directory

@@ -200,7 +200,9 @@ def test_report_into_what_is_no_directory_is_an_error_of_ours(run, tmp_path):
     (tmp_path / "file").touch()
     out = ["--tables", "csv", "--out", str(tmp_path / "file")]
     done = CliRunner().invoke(app, ["report", str(run()), *out])
-    assert isinstance(done.exception, fs.RunError) and "file could not be written" in str(done.exception)
+    assert isinstance(done.exception, fs.RunError) and "file could not be written" in str(
+        done.exception
+    )
 
 
 def test_records_of_a_file_whose_name_is_no_utf8_can_be_stored(tmp_path):

@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from ..errors import UsageError
 from ..sequences.decoding import Progress
+from ..untrusted import read_bytes
 
 PAIR = Path(__file__).parents[1] / "models" / "embedded" / "frequencies.npy"
 DIGEST = "d87233f27b22801be4600df967883560c863e1c3fd16c42534c852b271601de0"  # sha256
@@ -32,10 +33,9 @@ def read_frequencies(path: str) -> Float[np.ndarray, " v"]:
     try:
         if path == "pair":
             return np.asarray(np.load(_of_the_pair(), allow_pickle=False), dtype=np.float64)
-        if not Path(path).is_file():  # a pipe would be waited for, a device read without end
-            raise OSError("no such file")
-        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
-    except (OSError, ValueError) as error:
+        content = io.BytesIO(read_bytes(path))  # of a few MB, whatever its header declares
+        return np.asarray(np.load(content, allow_pickle=False), dtype=np.float64)
+    except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
         raise UsageError(
             f"token frequencies cannot be read from {path} ({error})",
             "Give a .npy file with one share per token.",

@@ -418,7 +418,10 @@ def directory(seed, folder):
     said = []
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
         if _files(folder):
-            said.append(draw.choice(CHANGES[kind])(draw, folder))
+            change = draw.choice(CHANGES[kind])
+            said.append(change(draw, folder))
+            if change is _sparse:  # what comes after might read it
+                break
     if draw.random() < 0.7:
         _sealed(folder)
     return kind, "; ".join(said)

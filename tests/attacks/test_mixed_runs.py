@@ -219,3 +219,111 @@ def test_a_plugin_that_only_a_file_names_is_not_imported(project, tmp_path, plac
     message = str(done.exception) + done.output
     assert ("unheard-of" in message) if given else ("--plugin evil.py" in message)
     shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+
+# What a review found ------------------------------------------------------------------------------
+
+
+def test_a_link_in_the_place_of_replaced_runs_is_not_followed(tmp_path):
+    precious = tmp_path / "victim" / "1-2"
+    precious.mkdir(parents=True)
+    (precious / "run.json").write_text("{}")
+    (precious / "thesis.txt").write_text("years")
+    (tmp_path / ".run.replaced").symlink_to(tmp_path / "victim")
+    execute(toy_worker.plan(1), tmp_path / "run")
+    assert (precious / "thesis.txt").exists()
+    with pytest.raises(fs.RunError, match="cannot be moved aside"):
+        execute(toy_worker.plan(1), tmp_path / "run", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["shards", "results"])
+def test_a_linked_folder_of_a_run_is_not_written_through(project, tmp_path, name):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".thesis.1.partial").write_text("years")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(tmp_path / "home")
+    with pytest.raises(fs.RunError, match="is a link: nothing is written through it"):
+        run(project, "run")
+    assert [path.name for path in (tmp_path / "home").iterdir()] == [".thesis.1.partial"]
+
+
+def test_nothing_is_added_to_shards_that_do_not_name_their_sources(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOY_WEIGHTS")
+    plan = toy_worker.plan(3, mishap="refuse")
+    with pytest.raises(fs.ModelError):
+        execute(plan, tmp_path / "run")
+    monkeypatch.setenv("TOY_WEIGHTS", "first")
+    with pytest.raises(fs.RunError, match="do not say what they were computed from"):
+        execute(plan, tmp_path / "run")
+
+
+def test_a_buffer_of_a_checkpoint_is_part_of_the_fingerprint(tmp_path):
+    model = fs.load(tiny.write("LLaDA2", tmp_path / "m"))
+    before = model.fingerprint
+    path = tmp_path / "m" / "model.safetensors"
+    weights = load_file(path)
+    name = next(name for name in weights if name.endswith("expert_bias"))
+    weights[name] = weights[name] + 1
+    save_file(weights, path, metadata={"format": "pt"})
+    assert fs.load(tmp_path / "m").fingerprint != before
+
+
+def test_plugins_are_pinned_by_path_and_by_module_name(tmp_path, monkeypatch):
+    from floatscope.studies.provenance import plugin_digests
+
+    (tmp_path / "my_plugin_module.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    named = ["my_plugin_module", str(tmp_path / "my_plugin_module.py"), "no_such_module"]
+    before = plugin_digests(named)
+    assert before.keys() == {f"plugin {name}" for name in named[:2]}
+    (tmp_path / "my_plugin_module.py").write_text("# changed")
+    assert all(plugin_digests(named)[name] != digest for name, digest in before.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("merge.yaml", "a: &a {x: 1}\nb: &b {<<: [*a, *a]}\nc: {<<: [*b, *b]}\n"),
+        ("dots.toml", ".".join("a" * 49_000) + " = 1\n"),
+    ],
+)
+def test_a_study_file_that_a_parser_would_not_finish_is_refused(tmp_path, name, text):
+    from floatscope.studies import read_request
+
+    (tmp_path / name).write_text(text)
+    with pytest.raises(fs.UsageError, match="cannot be read: (holds a merge key|has a line with)"):
+        read_request(tmp_path / name)
+
+
+def test_a_pipe_as_data_is_refused(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "q.jsonl")
+    with pytest.raises(fs.UsageError, match="is not a regular file"):
+        fs.read_records(tmp_path / "q.jsonl")
+
+
+def test_answers_are_kept_for_the_same_settings_of_a_model(tmp_path):
+    from floatscope.tasks.keeping import asked_of
+
+    path = tiny.write("Llama", tmp_path / "m")
+    sampler = fs.Autoregressive(length=2)
+    before = asked_of(fs.load(path), sampler, "", "", 1)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.5}))
+    assert asked_of(fs.load(path), sampler, "", "", 1) != before
+
+
+def test_matplotlib_settings_of_the_working_directory_are_not_read(tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    os.mkfifo(tmp_path / "matplotlibrc")  # reading it would never end
+    code = "import sys; sys.argv = ['floatscope', '--version']; from floatscope.cli import main; main()"
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code + "; import matplotlib.pyplot"],
+        cwd=tmp_path, env=path, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -9,6 +9,8 @@ import atexit
 import gc
 import os
 import sys
+from contextlib import chdir
+from tempfile import TemporaryDirectory
 
 from rich.markup import escape
 
@@ -18,10 +20,18 @@ from . import evaluate, frequencies, lists, live, report, study, trace, verify
 from .app import Interrupted, app, err
 
 
+def _import_matplotlib_elsewhere() -> None:
+    """Import matplotlib without the settings of the working directory, which may be a stranger's."""
+    with TemporaryDirectory() as empty, chdir(empty):
+        import matplotlib
+
+
 def main() -> None:
     """Run the command line; errors a user can mend are one line and an exit code."""
     # No window is opened; and `!floatscope` in a notebook is handed one's backend, of another environment.
     os.environ["MPLBACKEND"] = "agg"
+    if os.path.lexists("matplotlibrc"):
+        _import_matplotlib_elsewhere()
     # An ending interpreter looks for garbage in all that was imported: with torch, for a second.
     atexit.register(gc.freeze)
     with once(to_the_end=True):

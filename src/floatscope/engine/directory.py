@@ -7,6 +7,7 @@ needs no lock; writing goes through `claim`.
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ _RUN: dict[str, type] = {
     "about": dict,
 }
 # What a run's directory holds, all of it made by Floatscope.
+_MOVED = re.compile(r"\d+-\d+")  # a replaced run: the process that moved it, and when
 OWN = frozenset(
     "run.json log.jsonl manifest.json run.lock shards results figures report.html summary.json".split()
 )
@@ -130,10 +132,7 @@ class Run:
         """Lock the directory for this plan, or say why not."""
         if overwrite:
             self._move_aside()
-        try:
-            self.shards.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise atomic.unwritable(self.shards.folder, error) from error
+        self.make_folder("shards")
         with lock.held(self.directory / "run.lock"):
             self._ask(plan, resume, as_json(about, "about"))
             for name in ("run.json", "manifest.json"):
@@ -214,7 +213,7 @@ class Run:
             return
         here = self.directory.resolve()
         why = "where this program runs" if Path.cwd().is_relative_to(here) else ""
-        why = "a link" if self.directory.is_symlink() else why
+        why = "a link" if self.directory.is_symlink() or self._replaced.is_symlink() else why
         if why:
             raise RunError(
                 f"{self.directory} is {why}: it cannot be moved aside",
@@ -227,15 +226,32 @@ class Run:
             except OSError as error:
                 raise atomic.unwritable(self.directory, error) from error
 
+    def make_folder(self, name: str) -> Path:
+        """Make a folder of the run's own. A link in its place, which may lead anywhere, is refused."""
+        folder = self.directory / name
+        if folder.is_symlink():
+            raise RunError(
+                f"{folder} is a link: nothing is written through it",
+                "Remove the link, or choose another --out.",
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise atomic.unwritable(folder, error) from error
+        return folder
+
     @property
     def _replaced(self) -> Path:
         here = self.directory.resolve()
         return here.with_name(f".{here.name}.replaced")
 
     def forget_replaced(self) -> None:
-        """The new run is complete: those it replaced may go."""
+        """Remove the runs that this one has replaced: directories that `_move_aside` has named."""
+        if self._replaced.is_symlink():
+            return
         for old in self._replaced.glob("*/run.json"):
-            shutil.rmtree(old.parent, ignore_errors=True)
+            if _MOVED.fullmatch(old.parent.name) and not old.parent.is_symlink():
+                shutil.rmtree(old.parent, ignore_errors=True)
         with suppress(OSError):  # none was replaced, or something else lies there
             self._replaced.rmdir()
 

@@ -202,7 +202,14 @@ class _Driver:
         if report.shard in self.done:
             return
         try:
-            self.run.pin(sources_of(report.data))
+            sources = sources_of(report.data)
+            if sources and any("sources" not in info for info in self.done.values()):
+                raise RunError(
+                    f"shards in {self.run.directory} do not say what they were computed from: another "
+                    "version stored them, and nothing is added to them",
+                    "Choose another --out, or begin anew (--overwrite).",
+                )
+            self.run.pin(sources)
         except RunError as error:
             self.meter.lose(report.shard)
             self.run.note("refused", shard=report.shard, why=error.what)

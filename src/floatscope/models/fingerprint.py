@@ -31,9 +31,12 @@ def _sums(tensor: Tensor) -> tuple[int, int]:
 
 
 def fingerprint(net: nn.Module) -> str:
-    """16 hexadecimal digits over every parameter's name, shape, dtype and bits, as loaded."""
+    """16 hexadecimal digits over the name, shape, dtype and bits of every tensor that a checkpoint
+    holds: parameters and persistent buffers, as loaded."""
     digest = hashlib.blake2b(digest_size=8)
-    for name, tensor in sorted(net.named_parameters()):
+    stored = net.state_dict().keys()
+    buffers = [(name, tensor) for name, tensor in net.named_buffers() if name in stored]
+    for name, tensor in sorted([*net.named_parameters(), *buffers]):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {_sums(tensor)}\n".encode())
     return digest.hexdigest()
 

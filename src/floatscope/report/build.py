@@ -49,7 +49,7 @@ def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
 
 def write_figures(findings: Findings, ending: str) -> list[Path]:
     """Every figure as a file, as it is on the page, into figures/."""
-    folder = atomic.make_folder(Path(findings.run.directory) / "figures")
+    folder = findings.run.make_folder("figures")
     return save_figures(findings, folder, [ending])
 
 

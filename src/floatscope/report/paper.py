@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..engine import atomic
+from ..errors import RunError
 from ..measures.latex import tex
 from ..studies.findings import Findings
 from .build import figures_of, save_figures
@@ -39,7 +40,10 @@ def write_paper(
     font_size: float | None = None,
 ) -> list[Written]:
     """Everything asked for, into `out` or the run's own paper/; inches and points of the figures."""
-    out = Path(findings.run.directory) / "paper" if out is None else out
+    out = findings.run.make_folder("paper") if out is None else out
+    for folder in (out / "figures", out / "tables"):
+        if folder.is_symlink():
+            raise RunError(f"{folder} is a link: nothing is written through it", "Remove it.")
     atomic.make_folder(out)
     written, shown = [], []
     if tables:

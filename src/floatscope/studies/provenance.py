@@ -7,6 +7,7 @@ hashed; nothing is copied. Models have fingerprints, which workers report with e
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,24 @@ def file_digests(request: Request, folder: Path) -> dict[str, str]:
     """Return the sha256 of every data file and plugin file that a request names."""
     parts = (request, *request.also)
     plugins = [plugin for part in parts for plugin in part.plugins]
-    return data_digests(parts, folder) | _digests(PLUGIN, plugins, folder)
+    return data_digests(parts, folder) | plugin_digests(plugins)
+
+
+def plugin_digests(plugins: Iterable[str]) -> dict[str, str]:
+    """Return the sha256 of every plugin's file; of a module by name, of the file Python finds for it."""
+    files = {plugin: _plugin_file(plugin) for plugin in dict.fromkeys(plugins)}
+    return {PLUGIN + name: _digest(file) for name, file in files.items() if file is not None}
+
+
+def _plugin_file(plugin: str) -> Path | None:
+    path = Path(plugin).expanduser()
+    if path.suffix != ".py":
+        try:
+            spec = find_spec(plugin)
+        except (ImportError, ValueError):
+            return None
+        path = Path(spec.origin) if spec is not None and spec.origin else path
+    return path if path.is_file() else None
 
 
 def data_digests(parts: Iterable[Request], folder: Path) -> dict[str, str]:
@@ -75,7 +93,8 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
     sources = run.get("sources", {})
     told = {name.removeprefix(DATA): sources[name] for name in sources if name.startswith(DATA)}
     told = {path: digest for path, digest in told.items() if path in used}
-    told |= {n.removeprefix(PLUGIN): sources[n] for n in sources if n.startswith(PLUGIN)}
+    plugins = {n.removeprefix(PLUGIN): sources[n] for n in sources if n.startswith(PLUGIN)}
+    told |= {name: digest for name, digest in plugins.items() if name.endswith(".py")}
     made_in = Path(str(run.get("about", {}).get(FOLDER, ".")))
     wanted = [*told, *_models(request, made_in)]
     missing = [path for path in wanted if not exists(path)]

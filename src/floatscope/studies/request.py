@@ -22,8 +22,9 @@ from ..models.spec import ModelSpec
 from ..tasks.conditions import Condition
 from ..tasks.named import asks
 from ..tasks.record import Asks
-from ..untrusted import LIMIT, parse, read_bytes, require_modest
+from ..untrusted import LIMIT, Unreadable, parse, read_bytes, require_modest
 
+_DOTS = 200  # in a line: a parser's time grows with the square of a key's parts
 _WRITTEN = 100_000  # bytes of a .toml or .yaml file, which a person writes
 _MOST, _PARTS = 2**31 - 1, 100
 Count = Annotated[int, Field(ge=1, le=_MOST)]
@@ -192,6 +193,18 @@ def request_of(fields: dict[str, Any], where: str = "") -> Request:
         ) from error
 
 
+def _parse_yaml(raw: bytes) -> Any:
+    """Parse YAML without merge keys: merges of merges take longer than any file is worth."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def flatten_mapping(self, node: Any) -> None:
+            if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+                raise Unreadable("holds a merge key (<<)")
+
+    return yaml.load(raw.decode("utf-8"), Loader)
+
+
 def read_request(path: Path) -> dict[str, Any]:
     """The fields of a .toml, .yaml or .json file."""
     if path.suffix not in (".toml", ".yaml", ".yml", ".json"):
@@ -201,13 +214,13 @@ def read_request(path: Path) -> dict[str, Any]:
     try:
         raw = read_bytes(path, LIMIT if path.suffix == ".json" else _WRITTEN)
         if path.suffix == ".toml":
+            if any(line.count(b".") > _DOTS for line in raw.splitlines()):
+                raise Unreadable(f"has a line with more than {_DOTS} dots")
             fields: Any = tomllib.loads(raw.decode("utf-8"))
         elif path.suffix == ".json":
             fields = parse(raw)
         else:
-            import yaml
-
-            fields = yaml.safe_load(raw.decode("utf-8"))
+            fields = _parse_yaml(raw)
         require_modest(fields, len(raw))
     except Exception as error:  # each of the three parsers has its own
         raise UsageError(f"{path} cannot be read: {error}"[:500], "Correct the file.") from error

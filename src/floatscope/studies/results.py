@@ -17,7 +17,7 @@ from .findings import Findings
 
 def write_results(findings: Findings) -> list[Path]:
     """results/*.parquet and summary.json."""
-    folder = atomic.make_folder(Path(findings.run.directory) / "results")
+    folder = findings.run.make_folder("results")
     written = []
     for one in (findings, *findings.also):
         for name, table in one.tables.items():

@@ -35,7 +35,7 @@ from .data import Read, gold_is_missing, read_data, too_few
 from .experiments.base import Desk, Unusable
 from .kept_models import KeptModels
 from .planning import experiments_of, held_out, measures_of, settings_of
-from .provenance import data_digests
+from .provenance import data_digests, plugin_digests
 from .request import Request, as_stored
 from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, Setting
 from .values import Arrays, flatten
@@ -55,18 +55,23 @@ def make(
     """Make the worker of a run. `context`: the folder at which relative paths begin, and the checksums
     of sources that the run was begun with."""
     asked = Request(**as_stored(request))
+    plugins = plugin_digests(asked.plugins)
     for plugin in asked.plugins:
         load_plugin(plugin)
+    if plugin_digests(asked.plugins) != plugins:
+        raise RunError("a plugin changed while it was loaded", "Run it again.")
     folder = Path(context.get("folder", ""))
     models = KeptModels(folder)
     part = cache(lambda number: ShardWorker((asked, *asked.also)[number], models, folder=folder))
     pinned = Sources(context.get("sources", {}))
-    pinned.require(part(0).sources)  # what is wrong with its data is said before the first shard
+    # What is wrong with its data is said before the first shard.
+    pinned.require(part(0).sources | plugins)
 
     def work(spec: dict[str, Any], tick: Tick) -> Output:
         worker = part(spec.get("also", 0))
         pinned.require(worker.sources | worker.model_sources(spec))
-        return worker(spec, tick)
+        output = worker(spec, tick)
+        return replace(output, sources=output.sources | plugins)
 
     return work
 

@@ -146,6 +146,7 @@ def asked_of(
         )
     facts = {
         "fingerprint": model.fingerprint,
+        "settings": model.settings_fingerprint,
         "family": model.family.name,
         "direction": str(model.direction),
         "dtype": str(model.dtype).removeprefix("torch."),

@@ -12,6 +12,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from ..errors import UsageError
+from ..untrusted import Unreadable
+from ..untrusted import opened as opened_regular
 
 RECORD = 64 << 20  # bytes of one line
 DOCUMENT = 1 << 30  # bytes of a file that is one JSON document, and so is read whole
@@ -61,7 +63,7 @@ class Source:
 def opened(path: Path) -> Iterator[Source]:
     """A file for reading, gzipped or not; whatever goes wrong, now or later, is said about it."""
     try:
-        with path.open("rb") as raw:
+        with opened_regular(path) as raw:
             # By content, not by name: people rename files.
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             if packed:
@@ -79,7 +81,12 @@ def opened(path: Path) -> Iterator[Source]:
     except ValueError as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{path} cannot be read: {error}", "Give a file.") from None
+        what = (
+            f"{path} {error}"
+            if isinstance(error, Unreadable)
+            else f"{path} cannot be read: {error}"
+        )
+        raise UsageError(what, "Give a file.") from None
 
 
 def _unmarked(path: Path, file: _Readable, packed: int | None) -> Source:

@@ -1,6 +1,6 @@
 """How often each interval holds the truth: samples from distributions that are known, many times.
 
-    python bench/coverage.py                    # full size, half a minute; writes coverage.json
+    python bench/coverage.py                    # full size, ten minutes; writes coverage.json
     python bench/coverage.py --trials 400       # a look, without writing
 
 Asked for: at 95 %, at least 93 % with 20 and 40 examples and 90 % with 8; at 99.5 %, at least 99 %
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from chosen_anchors import population
 from rich.console import Console
 from rich.table import Table
 
@@ -42,15 +43,21 @@ class Case:
     draw: Callable[[np.random.Generator, int, int], Sample]
     interval: Callable[..., Interval]
     bootstrap: bool = True  # can the percentile bootstrap of a mean be measured beside it?
+    failed: bool = False  # with Student's interval, clipped to the bounds, or without clusters
+    most: int = TRIALS  # trials, where a sample takes long to make
 
 
 def cases() -> Iterator[Case]:
     yield from _means()
     yield from _shares()
+    yield from _bounded()
     yield from _differences()
     yield from _ratios()
     yield from _entropies()
     yield from _clusters()
+    yield from _questions()
+    yield from _controls()
+    yield from _chosen()
 
 
 def _means() -> Iterator[Case]:
@@ -78,6 +85,45 @@ def _shares() -> Iterator[Case]:
 
     yield Case("share", "1 in nine of ten, else anything from 0 to 1", 0.95, between, bounded)
     yield Case("share", "mean over 8 layers, 0.95", 0.95, layers, bounded)
+
+
+def _bounded() -> Iterator[Case]:
+    def mean(values: np.ndarray, **options: Any) -> Interval:
+        return intervals.mean(values, bounds=(0, 1), **options)
+
+    def smooth(values: np.ndarray, **options: Any) -> Interval:
+        return intervals.mean(values, bounds=(0, 1), smooth=True, **options)
+
+    def betting(values: np.ndarray, *, level: float) -> Interval:
+        return intervals.bounded(values, (0, 1), level)
+
+    def beta(a: float, b: float) -> Callable[..., Sample]:
+        return lambda g, *size: (g.beta(a, b, size),)
+
+    def mixture(rest: float, spread: float) -> Callable[..., Sample]:
+        """6 % from 0 to .3, the others at `rest`, up or down by `spread`."""
+
+        def draw(g: np.random.Generator, *size: int) -> Sample:
+            others = rest + spread * g.uniform(-1, 1, size)
+            return (np.where(g.random(size) < 0.06, 0.3 * g.random(size), others),)
+
+        return draw
+
+    def low(rest: float) -> float:
+        return 0.06 * 0.15 + 0.94 * rest
+
+    kind = "bounded"
+    yield Case(kind, "6 % low, the rest .995", low(0.995), mixture(0.995, 0), mean)
+    name = "6 % low, the rest .995 ± .001"
+    yield Case(kind, name, low(0.995), mixture(0.995, 0.001), mean, failed=True)
+    for a, b in ((0.5, 0.05), (1.9, 0.1)):
+        yield Case(kind, f"beta({a:g}, {b:g})", a / (a + b), beta(a, b), mean, failed=True)
+    for a, b in ((9, 1), (1, 1), (20, 20)):
+        yield Case(kind, f"beta({a:g}, {b:g})", a / (a + b), beta(a, b), mean)
+    yield Case("bounded, smooth", "beta(30, 1000)", 30 / 1030, beta(30, 1000), smooth)
+    kind, name = "bounded, betting", "6 % low, the rest .9 ± .05"
+    yield Case(kind, name, low(0.9), mixture(0.9, 0.05), betting, failed=True)
+    yield Case(kind, "beta(20, 20)", 0.5, beta(20, 20), betting)
 
 
 def _differences() -> Iterator[Case]:
@@ -204,6 +250,71 @@ def _clusters(each: int = 5) -> Iterator[Case]:
     yield Case("clusters of 5", "share of .9", 0.9, right, share)
 
 
+def _questions() -> Iterator[Case]:
+    """n paragraphs of two questions each; `alike` is the correlation of their answers."""
+
+    def asked(p: float, alike: float) -> Callable[..., Sample]:
+        def draw(g: np.random.Generator, n: int, trials: int) -> Sample:
+            own = g.random((n, 2, trials)) < p
+            shared = (g.random((n, 1, trials)) < p) & np.ones((1, 2, 1), bool)
+            same = g.random((n, 1, trials)) < alike
+            return (np.where(same, shared, own).reshape(2 * n, trials) * 1.0,)
+
+        return draw
+
+    def share(x: np.ndarray, **options: Any) -> Interval:
+        return intervals.mean(x, clusters=np.arange(len(x)) // 2, bounds=(0, 1), **options)
+
+    for p, alike in ((0.6, 0.5), (0.6, 1.0), (0.9, 0.5), (0.9, 1.0)):
+        name = f"share of {p:g}, correlation {alike:g}"
+        yield Case("two questions a paragraph", name, p, asked(p, alike), share, failed=True)
+
+
+def _controls(k: int = 5) -> Iterator[Case]:
+    """A trained network and five controls on the same prompts; training adds nothing.
+
+    `apart`: the standard deviation between networks; between prompts of one network it is .7, and
+    the trained network has another 1 of its own.
+    """
+
+    def drawn(apart: float, skewed: bool = False, trained: float = 1.0) -> Callable[..., Sample]:
+        def draw(g: np.random.Generator, n: int, trials: int) -> Sample:
+            ease = g.normal(size=(n, trials))
+            own = (
+                g.lognormal(size=ease.shape) - np.exp(0.5) if skewed else g.normal(size=ease.shape)
+            )
+            first = ease + own + trained * apart * g.normal(size=trials)
+            networks = apart * g.normal(size=(k, 1, trials))
+            return first, ease + networks + 0.7 * g.normal(size=(k, n, trials))
+
+        return draw
+
+    def fixed(trained: np.ndarray, controls: np.ndarray, *, level: float) -> Interval:
+        return intervals.beyond_controls(trained, controls, level=level, fixed=True)
+
+    kind, interval = "beyond 5 controls", intervals.beyond_controls
+    for apart in (0.0, 0.3, 1.0):
+        name = f"networks apart by {apart:g}"
+        yield Case(kind, name, 0.0, drawn(apart), interval, bootstrap=False, failed=apart > 0)
+    name = "networks apart by 0.3, lognormal prompts"
+    yield Case(kind, name, 0.0, drawn(0.3, skewed=True), interval, bootstrap=False)
+    kind = "beyond the mean of 5 controls"
+    for apart in (0.0, 0.3, 1.0):
+        name = f"networks apart by {apart:g}"
+        yield Case(kind, name, 0.0, drawn(apart, trained=0.0), fixed, bootstrap=False)
+
+
+def _chosen() -> Iterator[Case]:
+    """Claim 5: one value per example that stands for the example, and for the choice of anchors."""
+    for name, apart, failed in (
+        ("one kind of token is strongest", 1.0, False),
+        ("kinds of token are nearly as strong", 0.2, True),
+    ):
+        truth, draw = population(apart)
+        kind, mean = "anchors chosen apart", intervals.mean
+        yield Case(kind, name, truth, draw, mean, bootstrap=False, failed=failed, most=5000)
+
+
 def percentile(values: np.ndarray, level: float, draws: int = 1000) -> Interval:
     """The interval that was here before: the mean's percentiles over examples drawn again."""
     n, tail = len(values), (1 - level) / 2
@@ -225,23 +336,26 @@ def covered(interval: Interval, truth: float) -> dict[str, float]:
     }
 
 
-def measure(case: Case, n: int, level: float, trials: int) -> dict[str, Any]:
+def measure(case: Case, n: int, trials: int) -> Iterator[dict[str, Any]]:
+    """A row for every level, of the same samples."""
     seed = zlib.crc32(f"{case.kind} {case.name} {n}".encode())
-    sample = case.draw(np.random.default_rng(seed), n, trials)
-    found: dict[str, Any] = {"kind": case.kind, "name": case.name, "n": n, "level": level}
-    found |= covered(case.interval(*sample, level=level), case.truth)
-    if case.bootstrap:
-        some = [x[:, : min(trials, 4000)].astype(float) for x in sample]  # it is slow
-        gaps = some[0] - some[1] if len(some) > 1 else some[0]
-        found["bootstrap"] = covered(percentile(gaps, level), case.truth)["covers"]
-    return found
+    sample = case.draw(np.random.default_rng(seed), n, min(trials, case.most))
+    for level in LEVELS:
+        found: dict[str, Any] = {"kind": case.kind, "name": case.name, "n": n, "level": level}
+        found["failed"] = case.failed
+        found |= covered(case.interval(*sample, level=level), case.truth)
+        if case.bootstrap:
+            some = [x[:, : min(trials, 4000)].astype(float) for x in sample]  # it is slow
+            gaps = some[0] - some[1] if len(some) > 1 else some[0]
+            found["bootstrap"] = covered(percentile(gaps, level), case.truth)["covers"]
+        yield found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trials", type=int, default=TRIALS)
     trials = parser.parse_args().trials
-    rows = [measure(c, n, level, trials) for c in cases() for level in LEVELS for n in SIZES]
+    rows = [row for case in cases() for n in SIZES for row in measure(case, n, trials)]
     table = Table("kind", "of", "level", "n", "covers", "bootstrap", "absent", "width")
     short = 0
     for row in rows:

@@ -149,7 +149,7 @@ def coverage() -> Iterator[tuple[str, ...]]:
             else "–"
             for level, what in ((0.95, "covers"), (0.995, "covers"), (0.95, "bootstrap"))
         ]
-        yield kind, name, *shown
+        yield kind, name + (" †" if rows[0.95, 8]["failed"] else ""), *shown
 
 
 def studies() -> Iterator[tuple[str, str, str]]:

@@ -9,6 +9,7 @@
 from dataclasses import dataclass
 
 import floatscope as fs
+from floatscope.decode.presets import presets
 from floatscope.studies import Setting
 
 # The rule of the published answers: chosen at every step, from all keys, by a mean over those who see it.
@@ -75,11 +76,22 @@ SAMPLERS = (
 
 @fs.register
 class PairSamplers(fs.Study):
-    """Beside `decoding`: fewer steps, and shorter blocks."""
+    """Beside `decoding`, which asks two samplers: all others, fewer steps, and shorter blocks."""
 
     name = "pair-samplers"
-    question = "What do fewer steps and shorter blocks cost?"
+    question = "What do other samplers, fewer steps and shorter blocks cost?"
     method = "as in `decoding`"
 
     def settings(self, request):
-        return [Setting(f"sampler-{name}", request.asked_as, sampler=name) for name in SAMPLERS]
+        others = [
+            name
+            for name in presets(request.length, request.steps)
+            if name not in ("confidence", "position-calibrated")
+        ]
+        return [
+            *(
+                Setting(f"sampler-{name}", request.asked_as, sampler=name, early_stop=False)
+                for name in others
+            ),
+            *(Setting(f"sampler-{name}", request.asked_as, sampler=name) for name in SAMPLERS),
+        ]

@@ -76,10 +76,15 @@ def _moves(strongest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class StrongestOverSteps(fs.Study):
     name = "changes"
     question = "Does the strongest key stay while the answer is written?"
-    method = "strongest key of the head mean, step by step; permuted weights beside it"
+    method = (
+        "strongest key of the head mean, step by step; untrained controls read the same canvases"
+    )
 
     def measures(self, request):
         return {"changes": Changes()}
+
+    def controlled(self, request):
+        return ("changes",)
 
 
 VALUES = {

@@ -7,5 +7,5 @@ set -euo pipefail
 dir="${1:-claims}"
 shift || true
 floatscope study --model pair/mdm --model pair/arm --data world:mixed --traced-as passages=9 \
-    --limit 64 --questions 200 --gain-questions 400 --columns 1 --columns 5 --columns 10 \
+    --limit 64 --questions 200 --gain-questions 400 \
     --length 10 --steps 5 --frequencies pair --controls 3 --view 0 --device cpu --out "$dir" "$@"

@@ -24,6 +24,6 @@ floatscope study changes --model "both=twin/parent,direction=bidirectional,shift
     --data long:continuation --limit 48 --out "$dir/both" "$@"
 # Claims 7, 8 and 10.
 floatscope study knowledge robustness dormancy --model twin/mdm --model twin/arm --data world:mixed \
-    --traced-as passages=6 --limit 48 --questions 100 --gain-questions 128 --columns 5 --length 16 --view 0 \
+    --traced-as passages=6 --limit 48 --questions 100 --gain-questions 128 --length 16 --view 0 \
     --dtype bfloat16 --batch-size 48 --batch 12 --controls 0 --out "$dir/world" "$@"
 for kind in continuation answer summary both; do python examples/twin_table.py "$dir/$kind"; done

@@ -46,12 +46,14 @@ def trace_of(
     top=8,
     model="planted",
     extra=None,
+    by_region=False,
 ):
     """A Trace of `attention` (T, L, H, S, S).
 
     `regions`: a name for each position (answer positions are called "answer"); `canvas`: ids
     (T + 1, S), MASK where masked; `events`: (step, position, token) reveals, whose rows are taken
-    from `attention`; `extra`: further variables such as {"score": (T, L, H, S) array}.
+    from `attention`; `extra`: further variables such as {"score": (T, L, H, S) array}; `by_region`: every
+    region is a query group.
     """
     a = np.asarray(attention, np.float64)
     steps, layers, heads, size = a.shape[:4]
@@ -71,6 +73,9 @@ def trace_of(
     of_group = np.stack(
         [label == "masked", label == "revealed", ~np.isin(label, ["masked", "revealed"])], 1
     ).astype(float)  # (T, 3, S)
+    if by_region:
+        groups = names
+        of_group = np.stack([label == name for name in names], 1).astype(float)
     in_region = np.stack([label == n for n in names], -1).astype(float)  # (T, S, R)
     counts = in_region.sum(1)  # (T, R)
     direction = Direction.CAUSAL if causal else Direction.BIDIRECTIONAL

@@ -13,20 +13,20 @@ import floatscope as fs
 from floatscope.decode.state import State, notify_edits
 from floatscope.errors import UsageError
 from floatscope.measures import Foresight
-from floatscope.models import tiny
+from floatscope.models import seam, tiny
 from floatscope.sequences.prompt import Encoded
 from floatscope.stats.discoveries import benjamini_hochberg, q_values
 from floatscope.studies import Findings, request_of
 from floatscope.studies.demo import demo_request
 from floatscope.studies.experiments.answer_tracing import ANSWER, SPAN, corrupted, shares
-from floatscope.studies.experiments.head_ablation import beside, heads_of, strongest
+from floatscope.studies.experiments.head_ablation import heads_of, matched, strongest
 from floatscope.studies.library.tracing import crossing
 from floatscope.studies.planning import plan
 from floatscope.studies.run import run
 from floatscope.studies.study import by_default
 from floatscope.tasks import Passage
 
-QUESTIONS = 7
+QUESTIONS = 20  # as many as a verdict needs
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,14 @@ def data(tmp_path_factory):
 def done(planted, data, out, *studies):
     fields = {
         **{"studies": studies, "models": [str(planted.path)], "data": str(data), "limit": 3},
-        **{"questions": QUESTIONS, "length": planted.length, "view": 0, "shard": 4, "chat": False},
+        **{
+            "controls": 2,
+            "questions": QUESTIONS,
+            "length": planted.length,
+            "view": 0,
+            "shard": 4,
+            "chat": False,
+        },
     }
     return run(request_of(fields), out)[1]
 
@@ -120,8 +127,8 @@ def test_a_run_of_them_is_a_run_like_any_other(finished, planted):
     assert "experiment" in checked and all(one.exact for one in checked.values())
     page = page_of(Findings(finished.run.directory))
     html = render(page)
-    assert page.causal == {11, 12, 13} and "3 causal questions" in html and "98.3 %" in html
-    assert [c.number for c in page.claims] == [11, 12, 13]
+    assert {c.family for c in page.claims} == {"causal"} and "98.3 %" in html
+    assert [c.number for c in page.claims] == ["11", "12", "13"]
     assert {t.name for s in page.sections for t in s.tables} >= {"head-ranking", "answer-tracing"}
     asked = json.loads((finished.run.directory / "run.json").read_text())["request"]
     assert "heads" not in asked and request_of(asked) == finished.request
@@ -140,8 +147,8 @@ def test_they_run_where_they_are_named_and_nowhere_else():
 
 def test_too_few_records_for_choosing_heads_is_said_first(planted, data, tmp_path):
     fields = {"studies": ["ablation"], "models": [str(planted.path)], "data": str(data), "limit": 2}
-    with pytest.raises(UsageError, match="15 usable records, 8 are to be asked and 8 more"):
-        run(request_of(fields | {"questions": 8, "length": 3}), tmp_path)
+    with pytest.raises(UsageError, match="28 usable records, 21 are to be asked and 8 more"):
+        run(request_of(fields | {"questions": 21, "length": 3}), tmp_path)
 
 
 # Many patches in one forward
@@ -195,16 +202,32 @@ def test_q_values_are_the_levels_at_which_a_head_is_listed():
         np.testing.assert_array_equal(q <= level, benjamini_hochberg(p, level))
 
 
-def test_the_control_is_of_equal_size_in_every_layer():
-    score = np.random.default_rng(1).random((4, 5))
-    score[2] += 10  # all of this layer would be chosen
+def test_matched_heads_put_out_as_much_as_the_chosen_ones():
+    rng = np.random.default_rng(1)
+    score, norm = rng.random((6, 8)), rng.lognormal(size=(6, 8))
     chosen = strongest(score, 6)
-    layers = [layer for layer, _ in chosen]
-    assert (
-        len(set(chosen)) == 6 and layers.count(2) == 2 and chosen[0] == (2, int(score[2].argmax()))
-    )
-    drawn = beside(chosen, 5, np.random.default_rng(2))
-    assert sorted(layer for layer, _ in drawn) == sorted(layers) and not set(drawn) & set(chosen)
+    assert len(set(chosen)) == 6 and score[chosen[0]] == score.max()
+    assert min(score[place] for place in chosen) == np.sort(score, axis=None)[-6]
+    draws = {matched(chosen, norm, {*chosen, (0, 0)}, np.random.default_rng(i)) for i in range(9)}
+    assert len(draws) > 1  # several matchings
+    ranks = norm.ravel().argsort().argsort().reshape(norm.shape)
+    for drawn in draws:
+        assert len(set(drawn)) == 6 and not {*chosen, (0, 0)} & set(drawn)
+        pairs = zip(*(sorted(ranks[p] for p in heads) for heads in (chosen, drawn)), strict=True)
+        assert max(abs(a - b) for a, b in pairs) <= 12
+    few = matched(chosen, norm, {p for p in np.ndindex(6, 8) if p != (0, 1)}, rng)
+    assert few == ((0, 1),)  # as many as there are
+
+
+def test_the_output_norm_of_a_head_is_what_it_writes(tmp_path):
+    model = fs.load(tiny.write("Llama", tmp_path), dtype="float64")
+    prompts = [[5, 6, 7, 8], [9, 10, 11]]
+    means, rows = (kind.of(model, prompts) for kind in (fs.HeadMeans, fs.HeadRows))
+    for layer, module in enumerate(seam.attention_modules(model.net)):
+        outputs = torch.cat(rows.rows[layer])  # (row, h, d)
+        by_head = module.o_proj.weight.unflatten(1, (model.n_heads, -1))  # (out, h, d)
+        written = torch.einsum("rhd,ohd->rho", outputs, by_head).norm(dim=-1).mean(0)
+        torch.testing.assert_close(means.norm[layer], written, rtol=1e-5, atol=1e-6)
 
 
 def test_an_answer_is_replaced_as_a_word_of_its_own():
@@ -268,7 +291,7 @@ def test_rounding_is_no_spread(planted, data, tmp_path, finished):
     assert theta.n == QUESTIONS and theta.high == 1
     assert theta.low == pytest.approx(
         (0.05 / 6) ** (1 / QUESTIONS)
-    )  # Clopper and Pearson's, of 7 of 7
+    )  # Clopper and Pearson's, of 20 of 20
     fields = finished.request.model_dump() | {"studies": ("tracing",), "questions": 2}
     few = run(request_of(fields), tmp_path)[1].claims["tracing"][0]
     assert few.verdict == "undecided" and few.numbers[0].low < 0.1

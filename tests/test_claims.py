@@ -1,19 +1,24 @@
 """Verdicts: the rule that decides, and claims about attention where the truth was planted."""
 
+import json
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from floatscope.errors import UsageError
-from floatscope.measures import MaskedRows
+from floatscope.measures.library.kinds import advantage
 from floatscope.measures.result import Result, summarise
-from floatscope.studies import STUDIES, request_of
-from floatscope.studies.anchored import jackknife, moves, together
-from floatscope.studies.claim import VERDICTS, Number
+from floatscope.stats.groups import groups
+from floatscope.studies import STUDIES
+from floatscope.studies.anchored import moves, together
+from floatscope.studies.claim import VERDICTS, Number, as_json
+from floatscope.studies.findings import _order
+from floatscope.studies.library.geometry import _by_kind, _control, _networks, leave_one_out
+from floatscope.studies.numbers import number
 from floatscope.studies.verdict import (
     CAUSAL,
     FAMILIES,
@@ -29,13 +34,21 @@ from floatscope.studies.verdict import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
-from verdict_parts.attention import FALSE, NOISE, TRUE, Planted, _steps, draw
+from verdict_parts.attention import EQUAL, FALSE, NOISE, TRUE, Planted, draw, pool
 
-RULE = Rule(1, "Water is wet", "wetness", delta=2.0, unit="×", holds="Wet.", refuted="Dry.")
+RULE = Rule("1", "Water is wet", "wetness", delta=2.0, unit="×", holds="Wet.", refuted="Dry.")
 
 
 def theta(low, high, n=20):
     return Number("θ", (low + high) / 2, low, high, None, "×", n, LEVEL)
+
+
+def measured(value, n=40, level=LEVEL):
+    """θ of examples with this mean and a standard deviation of 1."""
+    spread = np.linspace(-1, 1, n)
+    found = number(value + spread / spread.std(), "θ", "×", level=level)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -51,23 +64,29 @@ def theta(low, high, n=20):
 )
 def test_the_whole_interval_decides(low, high, verdict):
     assert outcome(RULE, theta(low, high))[0] == verdict
-    below = Rule(1, "x", "x", delta=-2.0, more=False)
+    below = Rule("1", "x", "x", delta=-2.0, more=False)
     assert outcome(below, theta(-high, -low))[0] == verdict
 
 
 def test_a_straddling_interval_is_no_refutation_and_says_what_would_decide():
-    verdict, why = outcome(RULE, theta(1.5, 3.5))
+    verdict, why = outcome(RULE, measured(2.2))
     assert verdict == "undecided" and "examples would decide (power 80 %)" in why
     # Twice as far from δ, a quarter of the examples.
-    near, far = (
-        int(power(theta(c - 1, c + 1, 100), 2.0).split()[1].replace(",", "")) for c in (2.2, 2.4)
-    )
-    assert near / far == pytest.approx(4, rel=0.05)
-    assert "More than 10,000" in power(theta(1.0, 3.0), 2.0)
+    near, far = (int(power(measured(c), 2.0).split()[1].replace(",", "")) for c in (2.2, 2.4))
+    assert near / far == pytest.approx(4, rel=0.2)
+    assert "More than 10,000" in power(measured(2.0), 2.0)
+    # An interval alone, without the examples that it comes from, says no number.
+    assert outcome(RULE, theta(1.5, 3.5))[1].endswith("More examples may decide.")
+
+
+def test_samples_stay_out_of_written_summaries():
+    claim = judge(RULE, "study", measured(2.2), variants=(vary("x", RULE, measured(3.0)),))
+    written = json.dumps(as_json(claim))
+    assert "sample" not in written and '"level": 0.996' in written
 
 
 def test_what_untrained_weights_earn_is_no_finding():
-    asks = Rule(1, "x", "x", delta=2.0, untrained=True)
+    asks = Rule("1", "x", "x", delta=2.0, untrained=True)
     assert outcome(asks, theta(3, 4), theta(1, 1.5))[0] == "holds"
     verdict, why = outcome(asks, theta(3, 4), theta(2.5, 3.5))
     assert verdict == "undecided" and "untrained weights earn as much" in why
@@ -79,11 +98,14 @@ def test_what_untrained_weights_earn_is_no_finding():
 def test_a_bar_comes_before_all_numbers():
     claim = judge(RULE, "study", theta(3, 4), bar="At the ceiling: ask harder questions.")
     assert claim.verdict == "not testable" and claim.why.startswith("At the ceiling")
-    assert claim.plain == "Not tested: whether water is wet."
+    assert claim.plain == "Not tested: whether this is true of these models."
     assert judge(RULE, "study", None).verdict == "not testable"
     assert judge(RULE, "study", theta(3, 4)).plain == "Wet."
     assert judge(RULE, "study", theta(0, 1)).plain == "Dry."
-    assert "cannot tell whether water is wet" in judge(RULE, "study", theta(1, 4)).plain
+    assert (
+        "cannot tell whether this is true of these models"
+        in judge(RULE, "study", theta(1, 4)).plain
+    )
 
 
 def test_other_choices_are_judged_by_the_same_rule():
@@ -95,10 +117,13 @@ def test_other_choices_are_judged_by_the_same_rule():
 
 def test_every_claim_is_put_before_the_run():
     rules = [rule for name in STUDIES.own for rule in STUDIES[name].rules]
-    by_family = {name: [r.number for r in rules if r.family == name] for name in FAMILIES}
-    assert by_family == {LITERATURE: [*range(1, 11)], CAUSAL: [11, 12, 13]}
+    by_family = {
+        name: sorted((r.number for r in rules if r.family == name), key=_order) for name in FAMILIES
+    }
+    numbers = ["1", "2", "3", "4", "5", "6a", "6b", "7", "8", "9a", "9b", "9c", "10a", "10b"]
+    assert by_family == {LITERATURE: numbers, CAUSAL: ["11", "12", "13"]}
     assert all(len(by_family[name]) == size for name, size in FAMILIES.items())
-    assert (LEVEL, TOGETHER) == (0.995, 10) and len(rules) == 13
+    assert (LEVEL, TOGETHER) == (1 - 0.05 / 14, 14) and len(rules) == 17
     for rule in rules:
         assert (
             rule.quantity in rule.words()
@@ -110,11 +135,11 @@ def test_every_claim_is_put_before_the_run():
 
 def test_each_family_is_right_together():
     """More questions of another kind leave the literature's claims, and their words, as they were."""
-    asks = Rule(99, "x", "x", delta=2.0, family=CAUSAL)
-    assert "the 98.3% interval" in asks.words() and "the 99.5% interval" in RULE.words()
+    asks = Rule("99", "x", "x", delta=2.0, family=CAUSAL)
+    assert "the 98.3% interval" in asks.words() and "the 99.6% interval" in RULE.words()
     assert asks.level == pytest.approx(1 - 0.05 / 3) and RULE.level == LEVEL
-    near = Number("θ", 2.2, 1.9, 2.5, None, "×", 40, asks.level)
-    assert outcome(asks, near)[1] != outcome(replace(asks, family=LITERATURE), near)[1]  # the power
+    needs = [power(measured(2.2, level=rule.level), 2.0) for rule in (asks, RULE)]
+    assert needs[0] != needs[1]  # the stricter level takes more examples
 
 
 def test_moves_count_only_places_that_have_an_anchor():
@@ -123,20 +148,56 @@ def test_moves_count_only_places_that_have_an_anchor():
     np.testing.assert_allclose(moves(place, 1), [1 / 3, nan, 1.0])
 
 
-def test_the_jackknife_of_a_mean_is_the_mean():
+def test_leaving_one_out_of_a_mean_gives_the_mean_and_its_error():
     values = np.random.default_rng(0).normal(size=12)
-    names = [str(i) for i in range(12)]
-    found = jackknife(lambda kept: values[kept].mean(), names, "mean", "", 0.95)
-    assert found.value == pytest.approx(values.mean()) and found.low < found.value < found.high
-    # A prompt traced under two controls is one prompt: twice the lines say no more.
-    both = np.concatenate([values, values])
-    twice = jackknife(lambda kept: both[kept].mean(), [*names, *names], "mean", "", 0.95)
-    assert (twice.n, twice.low, twice.high) == (12, *map(pytest.approx, (found.low, found.high)))
+    without = (values.sum() - values) / 11
+    np.testing.assert_allclose(leave_one_out(values.mean(), without), values)
+
+
+def test_anchors_are_chosen_again_without_each_example():
+    """A plain loop over groups and examples, by the definition of `advantage`."""
+    rng = np.random.default_rng(3)
+    shape, ids = (9, 2, 3, 4), [f"q{i}" for i in range(9)]
+    lift, angle, norm = rng.lognormal(size=shape), *rng.normal(size=(2, *shape))
+    lift[:4, ..., 1] = angle[:4, ..., 1] = norm[:4, ..., 1] = np.nan  # a kind that some do not have
+    dims = ("example", "layer", "head", "kind")
+    examples = xr.Dataset({"lift": (dims, lift), "angle": (dims, angle), "norm": (dims, norm)})
+    whole, without = advantage(examples, ids, splits=3)
+
+    def summed(left_out):
+        total = np.zeros((2, 2, 3))
+        for seed in range(3):
+            for chosen in groups(ids, 4, seed):
+                choosing = [i for i in chosen if i != left_out]
+                best = np.nan_to_num(lift[choosing]).sum(0).argmax(-1)
+                for i in set(range(9)) - {*chosen.tolist(), left_out}:
+                    for layer, head in np.ndindex(2, 3):
+                        kind = best[layer, head]
+                        total[:, layer, head] += np.nan_to_num(
+                            [part[i, layer, head, kind] for part in (angle, norm)]
+                        )
+        return total
+
+    np.testing.assert_allclose(whole, summed(None))
+    for i in range(9):
+        np.testing.assert_allclose(without[:, i], summed(i))
+
+
+def test_anchors_of_each_untrained_network_are_its_own():
+    """Two networks whose heads have other anchors: chosen together, neither would have an advantage."""
+    _, made = pool("5", FALSE, size=24)
+    measure, each = made["kinds-same", "mdm", None]
+    swapped = [one.assign_coords(kind=one["kind"].values[::-1]) for one in each]
+    result = measure.of([*each, *swapped], "mdm")
+    named = result.examples.assign_coords(example=[f"prompt {i % 24}" for i in range(48)])
+    both = Result(result.data, measure, named, "mdm", result.values)
+    alone = _control(next(_networks(both)), _by_kind)
+    control = _control(both, _by_kind)
+    assert [one.n for one in _networks(both)] == [24, 24]
+    assert control.n == 24 and control.low <= alone.low < alone.high <= control.high
 
 
 def test_two_prompts_of_one_name_are_not_paired():
-    import xarray as xr
-
     each = [xr.Dataset({"x": 1.0}), xr.Dataset({"x": 2.0})]
     made = summarise(each, None, "m", {})
     twice = Result(made.data, None, made.examples.assign_coords(example=["a", "a"]), "m")
@@ -144,33 +205,21 @@ def test_two_prompts_of_one_name_are_not_paired():
         together(twice, twice)
 
 
-@pytest.mark.parametrize("number", range(1, 7))
+@pytest.mark.parametrize("number", ["1", "2", "4", "5", "6a", "6b"])
 def test_the_planted_truth_is_found(number):
-    rng = np.random.default_rng(number)
+    rng = np.random.default_rng([*number.encode()])
     yes = draw(number, TRUE, rng, n=24, size=24)
     no = draw(number, FALSE, rng, n=24, size=24)
     assert (yes.verdict, no.verdict) == ("holds", "refuted"), (yes.why, no.why)
     assert {v.verdict for v in yes.variants} <= {*VERDICTS}
 
 
-@pytest.mark.parametrize("number", [1, 2, 4, 5, 6])
+@pytest.mark.parametrize("number", ["1", "2", "4", "5", "6a", "6b"])
 def test_noise_wins_nothing(number):
     """Models that are as untrained as their controls: by the rules before, claims 1, 4 and 5 held."""
-    claim = draw(number, NOISE, np.random.default_rng(number), n=12, size=12)
+    claim = draw(number, NOISE, np.random.default_rng([*number.encode()]), n=24, size=24)
     assert claim.verdict in ("refuted", "undecided", "not testable"), claim.why
-    assert number not in (2, 4) or claim.verdict == "not testable"  # no anchor to speak of
-
-
-def test_steps_of_short_answers_say_nothing():
-    """Five steps of end tokens were taken for movement."""
-    short = MaskedRows()(
-        [_steps(True, np.random.default_rng(0), True, answer=10) for _ in range(4)]
-    )
-    named = short.examples.assign_coords(example=list("abcd"))
-    made = {("masked-rows", "mdm"): Result(short.data, short.measure, named, "mdm", short.values)}
-    request = request_of({"studies": ["floating"], "models": ["a"]})
-    claim = STUDIES["floating"].claims(Planted(made, request))[2]
-    assert claim.verdict == "not testable" and "it takes 48" in claim.why
+    assert number not in ("2", "4") or claim.verdict == "not testable"  # no anchor to speak of
 
 
 def test_markup_that_hurts_no_more_than_its_neighbours_is_ticked_off_and_does_not_decide(
@@ -178,6 +227,11 @@ def test_markup_that_hurts_no_more_than_its_neighbours_is_ticked_off_and_does_no
 ):
     none = Number("apart", 0.0, -0.1, 0.1, 0.0, "points", 40)
     monkeypatch.setattr(Planted, "apart", lambda *args, **kwargs: none)
-    claim = draw(6, TRUE, np.random.default_rng(6), n=24, size=24)
+    claim = draw("6a", TRUE, np.random.default_rng(6), n=24, size=24)
     assert claim.verdict == "holds"
-    assert [check.passed for check in claim.checks] == [True, False, False]
+    assert [check.passed for check in claim.checks] == [False, False]
+
+
+@pytest.mark.parametrize("truth", [EQUAL, NOISE])
+def test_models_that_are_alike_do_not_differ(truth):
+    assert draw("6b", truth, np.random.default_rng(0), n=24, size=24).verdict == "refuted"

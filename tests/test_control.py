@@ -1,16 +1,19 @@
 """The untrained control in a study: planned, traced, paired with its model, drawn beside it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 
 import floatscope as fs
 from floatscope.measures.align import by_example
 from floatscope.measures.style import UNTRAINED
-from floatscope.stats.halves import halves
+from floatscope.models.sharpened import match_sharpness, sharpened
+from floatscope.stats.groups import groups
 from floatscope.studies import STUDIES, Findings, request_of
 from floatscope.studies.planning import plan
 from floatscope.studies.run import run
@@ -50,66 +53,71 @@ def found(checkpoints, data, tmp_path_factory):
     return run(request(checkpoints, data), tmp_path_factory.mktemp("run"))[1]
 
 
-def shards(request, kind="control"):
-    return [s for s in plan(request).shards if s.id.startswith(kind)]
+def controls(request):
+    """The seeds of the controls that read beside each model's traces."""
+    return [s.spec.get("controls", []) for s in plan(request).shards if s.id.startswith("trace")]
 
 
-def test_every_model_has_its_controls_on_the_same_prompts(checkpoints, data):
+def test_controls_read_where_their_model_decodes(checkpoints, data):
     asked = request(checkpoints, data)
-    planned = shards(asked)
-    assert len(planned) == 2 * 2 * 2  # models, seeds, shards of three examples
-    assert {s.spec["control"] for s in planned} == {5, 6}
-    traced = {(s.spec["model"], s.spec["start"], s.spec["stop"]) for s in shards(asked, "trace")}
-    assert {(s.spec["model"], s.spec["start"], s.spec["stop"]) for s in planned} == traced
-    assert shards(request(checkpoints, data, controls=0)) == []
-    assert (
-        shards(request(checkpoints, data, studies=("knowledge",))) == []
-    )  # no measures, no control
-    assert len(shards(request_of({"studies": ["floating"], "models": ["pair/mdm"]}))) == 3
+    assert controls(asked) == [[5, 6]] * 4  # two models, two shards of three examples
+    assert controls(request(checkpoints, data, controls=0)) == [[]] * 4
+    assert controls(request(checkpoints, data, studies=("knowledge",))) == [[]] * 4
+    assert request_of({"studies": ["floating"], "models": ["pair/mdm"]}).controls == 5
 
 
 def test_a_study_may_do_without(checkpoints, data, monkeypatch):
     monkeypatch.setattr(type(STUDIES.named("floating")), "control", False)
-    assert shards(request(checkpoints, data)) == []
+    assert controls(request(checkpoints, data)) == [[]] * 4
     both = request(checkpoints, data, studies=("floating", "geometry"), limit=2, controls=1)
-    assert len(shards(both)) == 2
+    assert controls(both) == [[5]] * 2
 
 
-def test_the_control_is_the_permuted_model_measured_here(found, checkpoints, data):
+def test_the_control_is_the_permuted_model_as_sharp_as_the_trained_one(found, checkpoints, data):
+    records = fs.read_records(data).records
+    prompts = [PlainTemplate().prompt(record) for record in records]
+    trained = fs.load(checkpoints["LLaDA"])
     model = fs.load(checkpoints["LLaDA"], weights="permuted", seed=6)
-    prompts = [PlainTemplate().prompt(r) for r in fs.read_records(data).records]
-    traces = [model.trace(p, fs.Confidence(length=4, steps=2, seed=5)) for p in prompts]
-    there = found.result("absorption", found.mdm, control=6)
-    for value in (here := found.measures["absorption"](traces)).values:
+    ids = [
+        [*trained.encode(p).ids, *trained.encode(fs.Prompt.plain(r.answers[0], chat=False)).ids]
+        for p, r in zip(prompts, records, strict=True)
+    ]
+    size = min(map(len, ids))
+    texts = torch.tensor([one[-size:] for one in ids])
+    texts[::2, -min(4, size // 2) :] = trained.mask_id
+    with sharpened(model, match_sharpness(model, trained, texts)):
+        reads = [model.read(p, answer=r.answers[0]) for p, r in zip(prompts, records, strict=True)]
+    there = found.result("absorption-same", found.mdm, control=6)
+    for value in (here := found.measures["absorption-same"](reads)).values:
         np.testing.assert_allclose(here[value], there[value], rtol=1e-4, atol=1e-6)
     for control in (5, None):
-        other = found.result("absorption", found.mdm, control=control)
+        other = found.result("absorption-same", found.mdm, control=control)
         assert not np.allclose(there["first"], other["first"])
+    assert found.result("absorption", found.mdm, control=6) is None  # controls do not decode
 
 
 def test_models_and_the_viewer_know_the_trained_ones_alone(found):
     assert list(found.models) == ["LLaDA", "Llama"]
     assert all("permuted" not in about["name"] for about in found.models.values())
     assert [(model, index) for model, _, _, index in found.shown()] == [("LLaDA", 0), ("Llama", 0)]
-    control = next(s for s in found.plan.shards if "control" in s.spec)
-    assert "permuted" in found.run.read(control.id, ()).meta["model"]["name"]
 
 
 def test_examples_are_paired_by_their_prompt(found):
+    key = "absorption-same"
     ids = [record.id for record in fs.read_records(found.request.data).records]
-    trained = found.result("absorption", found.mdm)
-    control = found.control("absorption", found.mdm)
+    trained = found.result(key, found.mdm)
+    control = found.control(key, found.mdm)
     assert trained.examples["example"].values.tolist() == ids
-    assert control.examples["example"].values.tolist() == ids * 2 and control.n == 6
-    a, b = found.paired("absorption", "first", found.mdm, control)
+    assert sorted(control.examples["example"].values) == sorted(ids * 2) and control.n == 6
+    a, b = found.paired(key, "first", found.mdm, control)
     np.testing.assert_array_equal(a, trained.examples["first"].transpose("example", ...))
-    seeds = [found.result("absorption", found.mdm, control=s).examples["first"] for s in (5, 6)]
+    seeds = [found.result(key, found.mdm, control=s).examples["first"] for s in (5, 6)]
     both = (seeds[0].values + seeds[1].values) / 2
     np.testing.assert_allclose(b, both.reshape(b.shape), rtol=1e-6)
-    mdm, arm = found.paired("absorption", "first", found.mdm, found.arm)
+    mdm, arm = found.paired(key, "first", found.mdm, found.arm)
     assert len(mdm) == len(arm) == 3
-    assert found.paired("absorption", "first", found.mdm, None) is None
-    assert found.paired("absorption", "nothing", found.mdm, found.arm) is None
+    assert found.paired(key, "first", found.mdm, None) is None
+    assert found.paired(key, "nothing", found.mdm, found.arm) is None
 
 
 def test_pairs_need_a_common_prompt():
@@ -121,7 +129,7 @@ def test_pairs_need_a_common_prompt():
 
 
 def test_tables_say_whose_weights(found):
-    table = found.tables["absorption"]
+    table = found.tables["absorption-same"]
     counts = table.groupby(["model", "weights"])["n"].agg(["size", "max"])
     assert counts.loc[("LLaDA", "trained"), "size"] == counts.loc[("LLaDA", "permuted"), "size"]
     assert counts["max"].to_dict() == {
@@ -132,18 +140,20 @@ def test_tables_say_whose_weights(found):
 
 
 def test_figures_draw_the_control_lightly(found):
-    for picture in STUDIES.named("floating").figures(found):
-        assert "untrained control" in picture.alt
-        axes = picture.draw().axes
-        labels = [label for axis in axes for label in axis.get_legend_handles_labels()[1]]
-        assert UNTRAINED in labels
-        for axis in axes:
-            assert axis.get_legend_handles_labels()[1].count(UNTRAINED) <= 1
-    plain = found.result("absorption", found.mdm).plot()
-    assert UNTRAINED not in [x for a in plain.axes for x in a.get_legend_handles_labels()[1]]
+    own, control = (one("absorption-same", found.mdm) for one in (found.result, found.control))
+    for drawn, times in ((replace(own, control=control), 1), (own, 0)):
+        labels = [
+            label
+            for axis in drawn.plot().axes
+            for label in axis.get_legend_handles_labels()[1]
+            if label == UNTRAINED
+        ]
+        assert len(labels) == times * len({id(a) for a in drawn.plot().axes if a.lines}) or (
+            times and labels
+        )
 
 
-def test_a_run_cut_short_among_its_controls_ends_in_the_same_bytes(found, checkpoints, data):
+def test_a_run_cut_short_ends_in_the_same_bytes(found, checkpoints, data):
     def produced():
         return {
             str(file): file.read_bytes()
@@ -153,7 +163,7 @@ def test_a_run_cut_short_among_its_controls_ends_in_the_same_bytes(found, checkp
 
     before = produced()
     directory = Path(found.run.directory)
-    lost = sorted(directory.glob("shards/control-1-*.npz"))
+    lost = sorted(directory.glob("shards/trace-*.npz"))
     assert len(lost) == 4
     for file in [*lost[1:], directory / "manifest.json", directory / "summary.json"]:
         file.unlink()
@@ -167,21 +177,21 @@ def test_run_json_says_how_many_and_is_read_back(found):
     assert asked["controls"] == 2 and Findings(found.run.directory).request == found.request
 
 
-def test_halves_follow_from_ids_alone():
+def test_groups_follow_from_ids_alone():
     ids = [f"q/{i}" for i in range(41)]
-    first, second = halves(ids)
-    assert sorted([*first, *second]) == list(range(41)) and len(first) == 21
+    made = groups(ids, 10)
+    assert [len(one) for one in made] == [10] * 4 and len(np.unique(np.concatenate(made))) == 40
     order = np.random.default_rng(0).permutation(41)
     mixed = [ids[i] for i in order]
-    assert {mixed[i] for i in halves(mixed)[0]} == {ids[i] for i in first}
-    assert {ids[i] for i in halves(ids, 1)[0]} != {ids[i] for i in first}
-    twice = halves(ids + ids)[0]  # two seeds of a control: a prompt falls into one half
-    assert twice.tolist() == [*first, *(first + 41)]
-    assert [len(h) for h in halves([])] == [0, 0] and [len(h) for h in halves(["a"])] == [1, 0]
+    assert {mixed[i] for i in groups(mixed, 10)[0]} == {ids[i] for i in made[0]}
+    assert {ids[i] for i in groups(ids, 10, 1)[0]} != {ids[i] for i in made[0]}
+    twice = groups(ids + ids, 10)[0]  # two seeds of a control: a prompt falls into one group
+    assert twice.tolist() == [*made[0], *(made[0] + 41)]
+    assert groups([], 2) == [] and groups(["a"], 2) == []
 
 
-def test_halves_do_not_lean_to_either_side():
-    """Over seeds, every id is in the first half half of the time."""
+def test_groups_do_not_lean_to_any_id():
+    """Over seeds, every id is in the first of two groups half of the time."""
     ids = [str(i) for i in range(10)]
-    share = np.mean([np.isin(np.arange(10), halves(ids, s)[0]) for s in range(400)], axis=0)
+    share = np.mean([np.isin(np.arange(10), groups(ids, 5, s)[0]) for s in range(400)], axis=0)
     assert (abs(share - 0.5) < 0.12).all()

@@ -196,3 +196,21 @@ def test_result_has_a_tidy_table_and_a_figure(tmp_path, llada):
     assert set(found.table()["value"]) == set(DecodingOrder.units)
     for ending in ("svg", "pdf"):
         assert_drawn(found.save_figure(tmp_path / f"f.{ending}"))
+
+
+def test_no_interval_leaves_the_range_of_an_order():
+    """Three answers, all but one of which have as many content tokens, and as much order, as there can be."""
+    import xarray as xr
+
+    values = {
+        "content": (6.0, 6.0, 1.0),
+        "boundary": (-0.5, -0.5, 0.4),
+        "left_to_right": (1.0, 1.0, 0.0),
+    }
+    each = [
+        xr.Dataset({name: of[i] for name, of in values.items()}, attrs={"most": {"content": 6}})
+        for i in range(3)
+    ]
+    data = DecodingOrder().of(each, "m").data
+    assert data["content_high"] <= 6 and data["left_to_right_high"] <= 1
+    assert data["boundary_low"] >= -0.5 and data["boundary_high"] <= 0.5

@@ -44,7 +44,7 @@ SCRIPTS = sorted(
     p for f in ("runs", "examples") for p in (ROOT / f).rglob("*") if p.suffix in (".sh", ".sbatch")
 )
 SHELL = ("|", "||", "&&", ";", "&", ">", ">>", "<")
-SMALL = {"limit": 2, "questions": 2, "length": 4, "steps": 2, "columns": [1], "view": 1}
+SMALL = {"limit": 2, "questions": 2, "length": 4, "steps": 2, "view": 1}
 SMALL |= {"controls": 0}  # test_control.py has the untrained control
 FEW = ["retrieval", "knowledge"]  # a study of traces and one of answers, for the long list
 
@@ -167,6 +167,7 @@ MADE = {
     "my_plugin.py": plugin,
     "run": finished_run,
     "ends": finished_run,
+    "gains": finished_run,
 }
 # What a file names in turn.
 NEEDS = {
@@ -183,6 +184,8 @@ def named(words):
             found.append(value)
     if words[0] in ("report", "view", "verify"):
         found.append(words[1])
+    if words[0] == "compare":
+        found += words[1:3]
     if words[0] == "frequencies":
         found += words[words.index("--out") + 2 :]
     if "ray" in words:

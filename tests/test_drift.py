@@ -44,6 +44,13 @@ def test_an_anchor_that_moves_one_position_a_step():
     np.testing.assert_allclose(found.displacement_null, uniform)
 
 
+def test_no_interval_of_a_lifetime_goes_beyond_the_run():
+    traces = [trace_of(at([[7 if t < last else 9] for t in range(8)])) for last in (8, 8, 8, 2)]
+    found = Drift()(traces)
+    assert found.lifetime.item() < found.lifetime_high.item() <= 8
+    assert found.displacement_low.item() >= 0
+
+
 def test_the_same_over_layers():
     found = Drift(over="layer")(trace_of(at([[3, 5, 7, 9], [4, 4, 4, 4]])))
     assert found.persistence.dims == ("step",)

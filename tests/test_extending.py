@@ -84,7 +84,7 @@ def folder(tmp_path_factory, cut_pair):
 def test_a_study_from_outside_runs_like_any_other(folder):
     summary = json.loads((folder / "run-1" / "summary.json").read_text())
     [claim] = summary["claims"]
-    assert claim["number"] == 101
+    assert claim["number"] == "101"
     assert claim["verdict"] in ("holds", "refuted", "undecided")
     assert [n["label"] for n in claim["numbers"]] == ["mdm", "untrained"]
     assert set(summary["right"]) == {"only-near"}

@@ -4,23 +4,28 @@ import importlib.util
 import json
 import sys
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import optimize, stats
 
 import floatscope as fs
+from floatscope.measures.result import summarise
 from floatscope.stats import intervals
 from floatscope.stats.intervals.shares import paired_shares, score_limits
 from floatscope.stats.intervals.student import student
+from floatscope.studies.numbers import overall
 
 BENCH = Path(__file__).parent.parent / "bench"
 
 
 @pytest.fixture(scope="module")
 def coverage():
+    sys.path.insert(0, str(BENCH))
     spec = importlib.util.spec_from_file_location("coverage_of_intervals", BENCH / "coverage.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -33,9 +38,10 @@ def coverage():
 
 def test_every_kind_covers_in_simulation(coverage):
     """A short form of bench/coverage.py: fixed seeds, and 2.5 standard errors of slack."""
-    trials, short = 600, []
+    short = []
     for case in coverage.cases():
         for n in coverage.SIZES:
+            trials = min(600, case.most // 50)
             sample = case.draw(np.random.default_rng(n), n, trials)
             found = coverage.covered(case.interval(*sample, level=0.95), case.truth)
             least = coverage.LEAST[0.95, n]
@@ -106,9 +112,17 @@ def test_between_bounds_nothing_is_degenerate_and_nothing_goes_beyond():
     value, low, high = intervals.mean(almost, bounds=(0, 1))
     assert low < 0.8 < value < high <= 1
     spread = np.append(np.linspace(0.9, 1, 20), 0)  # enough off the end: its own spread counts
-    assert intervals.mean(spread, bounds=(0, 1))[2] == 1 < intervals.mean(spread)[2]
-    alike = intervals.mean(np.full(24, 0.3), bounds=(0, 1))
-    np.testing.assert_allclose(alike, intervals.share(0.3 * 24, 24))
+    assert intervals.mean(spread, bounds=(0, 1))[2] < 1 < intervals.mean(spread)[2]
+    assert intervals.mean(spread, bounds=(0, 1), smooth=True)[2] == 1
+    assert intervals.mean(np.array([0.0, 0, 0, 1, 2, 30]), bounds=intervals.COUNTS)[1] == 0
+    near, far = np.array([0.9, 1, 1, 0.95]), np.array([0, 0, 0.1, 0])
+    assert intervals.independent(near, far, bounds=(0, 1))[2] <= 1
+    assert np.isnan(intervals.mean(np.zeros(9), bounds=intervals.COUNTS)[1:]).all()
+    value, low, high = intervals.mean(
+        np.full(24, 0.3), bounds=(0, 1)
+    )  # narrower than a share of 0.3
+    share = intervals.share(0.3 * 24, 24)
+    assert share[1] < low < value < high < share[2]
     with pytest.raises(fs.UsageError, match=r"from 0 to 1, got 1\.2"):
         intervals.mean(np.array([0.5, 1.2]), bounds=(0, 1))
 
@@ -334,17 +348,152 @@ def test_pairs_go_by_id():
         intervals.pair(["a"], ["b", "c"])
 
 
+def sample_of(values, level=0.95, bounds=None):
+    return intervals.Sample(values, partial(intervals.mean, level=level, bounds=bounds))
+
+
 def test_as_many_as_needed_decide_as_often_as_promised():
-    """The plan from 40 examples of a known distribution; then the power at that number."""
+    """The plan from 40 examples of mean 0.2 and deviation 1; then the power at that number."""
+    values = stats.norm.ppf((np.arange(40) + 0.5) / 40)
+    values = 0.2 + values / values.std()
+    n = intervals.needed(sample_of(values), 0.0)
+    assert n == pytest.approx(196, rel=0.15)  # (1.96 + 0.84)² σ² / effect²
+    _, low, high = intervals.mean(np.random.default_rng(1).normal(0.2, 1, (n, 2000)))
+    assert ((low > 0) | (high < 0)).mean() == pytest.approx(0.8, abs=0.06)
+    assert intervals.needed(sample_of(values, 0.995), 0.0) == pytest.approx(333, rel=0.15)
+    assert intervals.needed(sample_of(values), 0.0) == n  # nothing is left to chance
+
+
+def test_examples_needed_are_none_where_no_number_would_do():
+    values = np.tile([-1.0, 1.0], 10) * 0.5
+    assert intervals.needed(sample_of(values + 0.001), 0.0) is None  # more than 10,000
+    assert intervals.needed(sample_of(np.array([1.0, np.nan])), 0.0) is None  # one example
+    assert intervals.needed(sample_of(np.ones(9)), 0.0) is None  # no interval at any number
+
+
+def test_examples_needed_do_not_come_from_a_clipped_interval():
+    """Two shares whose interval is [0, 1] say nothing about a deviation: a handful is no answer."""
+    values = np.array([0.0, 0.424])
+    _, low, high = intervals.mean(values, level=0.995, bounds=(0, 1))
+    assert high - low > 0.9
+    assert intervals.needed(sample_of(values, 0.995, (0, 1)), 0.2) > 500
+    alike = intervals.needed(sample_of(np.full(20, 0.99), bounds=(0, 1)), 0.95)
+    _, low, _ = intervals.mean(np.full(alike, 0.99), bounds=(0, 1))
+    assert low > 0.95 >= intervals.mean(np.full(alike - 1, 0.99), bounds=(0, 1))[1]
+
+
+# Bets
+
+
+def test_betting_interval_by_brute_force():
+    """The means against which no capital doubles often enough, on a grid, bet by bet."""
+    y = np.random.default_rng(3).beta(2, 0.4, 12)
+    unit = np.sqrt(2 * np.log(40) / 12)
+    bets = [min(unit * bet, 0.99) for bet in (0.25, 0.5, 1, 2, 4, 8)]
+
+    def capital(values, m):
+        return np.mean([np.prod([1 + bet * (v / m - 1) for v in values]) for bet in bets])
+
+    grid = np.linspace(0.001, 0.999, 999)
+    kept = [m for m in grid if capital(y, m) < 40 and capital(1 - y, 1 - m) < 40]
+    value, low, high = intervals.bounded(y[:, None], (0, 1))
+    assert value == pytest.approx(y.mean())
+    assert low == pytest.approx(kept[0], abs=1.1e-3) and high == pytest.approx(kept[-1], abs=1.1e-3)
+
+
+def test_betting_interval_keeps_order_range_and_absent_examples_out():
     rng = np.random.default_rng(0)
-    effect, sigma = 0.2, 1.0
-    half = stats.t.ppf(0.975, 39) * sigma / np.sqrt(40)
-    n = intervals.needed(effect, effect - half, effect + half, 40, 0.0)
-    assert n == pytest.approx(196, abs=2)  # (1.96 + 0.84)² σ² / effect²
-    _, low, high = intervals.mean(rng.normal(effect, sigma, (n, 2000)))
-    assert ((low > 0) | (high < 0)).mean() == pytest.approx(0.8, abs=0.03)
-    stricter = stats.t.ppf(0.9975, 39) * sigma / np.sqrt(40)
-    more = intervals.needed(effect, effect - stricter, effect + stricter, 40, 0.0, level=0.995)
-    assert more == pytest.approx(333, abs=3)
-    assert intervals.needed(0.0, -0.1, 0.1, 40, 0.0) is None
-    assert intervals.needed(0.2, np.nan, np.nan, 40, 0.0) is None
+    y = np.stack([rng.beta(0.5, 0.05, 30), np.full(30, 0.3), np.zeros(30), np.ones(30)], 1)
+    found = intervals.bounded(y, (0, 1), 0.995)
+    np.testing.assert_allclose(intervals.bounded(rng.permutation(y), (0, 1), 0.995), found)
+    np.testing.assert_allclose(
+        intervals.bounded(4 * y - 1, (-1, 3), 0.995), 4 * np.array(found) - 1
+    )
+    more = np.concatenate([y, np.full((5, 4), np.nan)])
+    np.testing.assert_allclose(intervals.bounded(more, (0, 1), 0.995), found)
+    value, low, high = found
+    assert (low >= 0).all() and (low <= value).all() and (value <= high).all() and (high <= 1).all()
+    assert (high - low > 0.1).all()  # also of values that are all alike
+    assert np.isnan(intervals.bounded(np.full((3, 1), np.nan), (0, 1))).all()
+
+
+def test_betting_covers_whatever_lies_between_the_bounds():
+    """Summed over all outcomes: of 20 examples, k are low; the least favourable of many mixtures."""
+    n, k = 20, np.arange(21)
+    for rest in (1.0, 0.995, 0.6):
+        for low in (0.0, 0.3):
+            outcomes = np.where(np.arange(n)[:, None] < k, low, rest)
+            for level in (0.95, 0.995):
+                _, bottom, top = intervals.bounded(outcomes, (0, 1), level)
+                for p in (0.01, 0.03, 0.06, 0.1, 0.2, 0.5):
+                    truth = p * low + (1 - p) * rest
+                    inside = (bottom <= truth + 1e-12) & (truth <= top + 1e-12)
+                    assert (stats.binom.pmf(k, n, p) * inside).sum() >= level
+
+
+# Ranges and clusters of what is measured
+
+
+def test_interval_of_a_count_stays_in_its_range():
+    """By unit, and by the largest possible value where a measure names it."""
+    counts = [0.0, 0, 0, 1, 0, 9, 0, 0]
+    lives = [32.0, 32, 32, 31, 2, 32, 32, 32]
+    examples = [
+        xr.Dataset({"anchors": x, "lifetime": y, "depth": x - 9}, attrs={"most": {"lifetime": 32}})
+        for x, y in zip(counts, lives, strict=True)
+    ]
+    units = {"anchors": "keys", "lifetime": "states", "depth": "nats"}
+    result = summarise(examples, None, "model", units)
+    assert intervals.mean(np.array(counts))[1] < 0 == result["anchors_low"]
+    assert intervals.mean(np.array(lives))[2] > 32 >= result["lifetime_high"]
+    assert result["depth_low"] < 0  # negative values: a unit alone bounds nothing
+    for name, most in (("anchors", np.inf), ("lifetime", 32)):
+        found = overall(result, name, name)
+        assert 0 <= found.low < found.value < found.high <= most
+
+
+# Several control networks
+
+
+def test_beyond_controls_is_the_two_way_formula():
+    """Against its definition: symmetric gaps, so that no skewness is corrected."""
+    rng = np.random.default_rng(3)
+    half = rng.normal(size=(6, 12))
+    both = np.concatenate([half, -half], axis=1) + rng.normal(size=(6, 1))
+    trained, controls = both[0], both[1:]
+    n, k = 24, 5
+    gaps = trained - controls.mean(0)
+    own, between = gaps.var(ddof=1) / n, controls.mean(1).var(ddof=1)
+    for fixed, share in ((False, 1 + 1 / k), (True, 1 / k)):
+        total = own + share * between
+        free = total**2 / (own**2 / (n - 1) + (share * between) ** 2 / (k - 1))
+        reach = stats.t.ppf(0.975, np.floor(free)) * np.sqrt(total)
+        value, low, high = intervals.beyond_controls(trained, controls, fixed=fixed)
+        np.testing.assert_allclose([low, value, high], gaps.mean() + reach * np.array([-1, 0, 1]))
+
+
+def test_beyond_controls_without_variance_between_networks_is_a_paired_difference():
+    trained, control = np.random.default_rng(0).lognormal(size=(2, 20))
+    several = np.tile(control, (5, 1))
+    found = intervals.beyond_controls(trained, several)
+    np.testing.assert_allclose(found, intervals.difference(trained, control))
+
+
+def test_beyond_controls_has_no_interval_with_one_control_or_nothing_that_varies():
+    trained, control = np.random.default_rng(0).normal(size=(2, 20))
+    for one, others in ((trained, control[None]), (np.ones(20), np.zeros((5, 20)))):
+        value, low, high = intervals.beyond_controls(one, others)
+        assert value == pytest.approx(np.mean(one) - np.mean(others))
+        assert np.isnan(low) and np.isnan(high)
+    _, low, high = intervals.beyond_controls(np.ones(20), np.zeros((5, 20)), bounds=(0, 1))
+    assert 0.5 < low < 1 and high == 1
+
+
+def test_beyond_controls_leaves_out_what_does_not_apply():
+    rng = np.random.default_rng(0)
+    trained, controls = rng.normal(size=20), rng.normal(size=(5, 20))
+    without = intervals.beyond_controls(trained[1:], controls[:, 1:])
+    trained[0] = np.nan
+    np.testing.assert_array_equal(intervals.beyond_controls(trained, controls), without)
+    six = np.concatenate([controls, np.full((1, 20), np.nan)])  # a network without any value
+    np.testing.assert_array_equal(intervals.beyond_controls(trained, six), without)

@@ -34,6 +34,7 @@ ALL = {
     if name not in ELSEWHERE
 } | {
     "random columns": fs.MaskColumns(k=2, control="random"),
+    "weakened random columns": fs.WeakenColumns(control="random"),
     "matched columns": fs.MaskColumns(k=2, control="matched"),
     "columns of equal mass": fs.MaskColumns(k=2, control="mass"),
     "columns of the step before": fs.MaskColumns(k=2, hold=False, keys="all", control="random"),
@@ -103,6 +104,7 @@ def test_it_bites_on_every_family_and_leaves_the_model_as_it_was(models, alone, 
     "nothing",
     [
         fs.MaskColumns(k=0),
+        fs.WeakenColumns(dose=0.0),
         fs.MaskColumns(rule=fs.Share(1.0), k=3),
         fs.MaskTokens(regions="no such region"),
         fs.BoostDynamics(strength=0.0),

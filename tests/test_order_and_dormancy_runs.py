@@ -43,13 +43,15 @@ def test_every_position_is_revealed_and_end_tokens_are_known(finished, models):
 
 
 def test_claims_have_a_primary_quantity_and_a_verdict(finished):
-    nine, ten = finished.claims["decoding"][0], finished.claims["dormancy"][0]
-    for claim in (nine, ten):
-        assert claim.numbers[0].level == LEVEL and claim.numbers[0].n == 3
-        assert claim.verdict in ("holds", "refuted", "undecided")
-        assert claim.rule and claim.variants and claim.checks
-    low, value, high = (getattr(ten.numbers[0], end) for end in ("low", "value", "high"))
-    assert 0 <= low <= value <= high <= 1
+    claims = {c.number: c for name in ("decoding", "dormancy") for c in finished.claims[name]}
+    assert list(claims) == ["9a", "9b", "9c", "10a", "10b"]
+    assert all(claim.rule and claim.variants for claim in claims.values())
+    for number in ("9c", "10a", "10b"):
+        assert claims[number].numbers[0].level == LEVEL and claims[number].numbers[0].n == 3
+    assert "48 content tokens" in claims["9a"].why and "--frequencies" in claims["9b"].why
+    assert claims["10b"].verdict == "undecided" and "needs 20 examples" in claims["10b"].why
+    share = claims["10a"].numbers[0]
+    assert 0 <= share.low <= share.value <= share.high <= 1
 
 
 def test_as_much_prose_as_questions(finished):

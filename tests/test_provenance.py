@@ -78,17 +78,20 @@ def there(project, monkeypatch):
     return project
 
 
+WRITTEN = ("summary.json", "registration.json")
+
+
 def produced(run):
     return {
         file.relative_to(run): file.read_bytes()
-        for file in [*run.glob("shards/*.npz"), *run.glob("results/*"), run / "summary.json"]
+        for file in [*run.glob("shards/*.npz"), *run.glob("results/*"), *map(run.joinpath, WRITTEN)]
     }
 
 
 def test_run_json_holds_checksums_of_what_was_read(project):
     run = json.loads((project / "run" / "run.json").read_text())
     model = "model ./adapted,direction=bidirectional,shift=1,mask_id=259"
-    files = {"data questions.jsonl", f"plugin {project / 'mine.py'}"}
+    files = {"data questions.jsonl", f"plugin {project / 'mine.py'}", "registration.json"}
     assert run["sources"].keys() == {*files, model, f"settings of {model}"}
     assert all(len(run["sources"][name]) == 64 for name in files)
     assert run["about"]["folder"] == str(project)

@@ -87,6 +87,17 @@ def test_what_the_fields_become():
     assert plain[0].closed_book().passages == ()
 
 
+def test_questions_with_one_gold_passage_share_a_cluster_also_without_it():
+    squad = read_records(DATA / "xquad.json").records
+    for one in squad:
+        for other in squad:
+            same = one.passages[0].text == other.passages[0].text
+            assert (one.cluster == other.cluster) == same
+        assert one.closed_book().cluster == one.cluster != ""
+    unmarked = read_records(DATA / "attention-floating.jsonl").records[0]
+    assert unmarked.cluster == ""
+
+
 def test_dpr_without_isgold_takes_the_first_that_has_the_answer(tmp_path):
     ctxs = [{"text": "x", "has_answer": False}, *[{"text": "y", "has_answer": True}] * 2]
     record = read(tmp_path, [{"question": "q", "answers": ["y"], "ctxs": ctxs}]).records[0]

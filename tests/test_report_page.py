@@ -3,6 +3,7 @@
 import math
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,11 +14,12 @@ from matplotlib.figure import Figure
 from waiting import until
 
 from floatscope.measures.style import STYLE, save
-from floatscope.report import figure, numbers, ranges
+from floatscope.report import figure, numbers, ranges, strips
 from floatscope.report.content import Drawn, ModelLine, Page, Section, Table
 from floatscope.report.pack import scene_of
 from floatscope.report.page import render
-from floatscope.studies.claim import VERDICTS, Claim, Number
+from floatscope.studies.claim import VERDICTS, Claim, Number, curve_said
+from floatscope.studies.verdict import Rule, curve_of
 
 SCRIPT, IMAGE = "<script>alert(1)</script>", '"><img src=x onerror=alert(2)>'
 HOSTILE = f"{SCRIPT}{IMAGE}'</style></title></script>{{{{7*7}}}}"
@@ -130,6 +132,53 @@ def test_lifts_are_logarithmic_and_bad_numbers_draw_nothing():
     assert ranges.drawings([]) == []
 
 
+# Strips
+
+
+def bands(drawing):
+    found = re.findall(r'class="band is-(\w+)" x="([\d.]+)%" width="([\d.]+)%"', drawing)
+    return {name: (float(x), float(x) + float(width)) for name, x, width in found}
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_a_strip_shows_where_the_verdict_changes(more):
+    """The interval is 5.02 to 9.38 %, the strip goes from 0 to 16 %."""
+    curve = curve_of(a_rule(more=more), a_number())
+    assert (curve.holds_to, curve.refuted_from) == ((0.0502, 0.0938) if more else (0.0938, 0.0502))
+    seen = bands(strips.strip(curve))
+    low, high = (3 + 94 * x / 0.16 for x in (0.0502, 0.0938))
+    below, above = ("holds", "refuted") if more else ("refuted", "holds")
+    assert seen[below] == pytest.approx((3, low), abs=0.02)
+    assert seen[above] == pytest.approx((high, 97), abs=0.02)
+    middle = ["undecided", "undecided"]  # at 6 and 8 %
+    assert [*curve.verdicts] == [below, below, below, below, *middle, above]
+    sides = ("below 5.02 %", "above 9.38 %") if more else ("above 9.38 %", "below 5.02 %")
+    assert curve_said(curve) == (
+        f"The claim holds for δ {sides[0]}, is refuted for δ {sides[1]}, is undecided otherwise. "
+        "Registered: δ = 4.00 %."
+    )
+
+
+def test_too_few_examples_are_undecided_for_every_delta():
+    curve = curve_of(a_rule(), a_number(n=8))
+    assert set(curve.verdicts) == {"undecided"} and set(bands(strips.strip(curve))) == {"undecided"}
+    assert curve_said(curve).startswith("The claim is undecided for every δ.")
+    assert curve_of(a_rule(), None) is None and curve_of(a_rule(), a_number(), bar="x") is None
+
+
+def test_what_untrained_weights_earn_holds_for_no_delta():
+    curve = curve_of(a_rule(untrained=True), a_number(), a_number(0.08, 0.06, 0.1))
+    assert curve.holds_to is None and curve.refuted_from == 0.0938 and "holds" not in curve.verdicts
+
+
+def test_deltas_of_a_lift_count_from_one_and_those_at_zero_go_both_ways():
+    lift = curve_of(a_rule(delta=2.0, unit="×"), a_number(14.2, 11, 18, 1, "×"))
+    assert lift.deltas == (1, 1.25, 1.5, 2, 2.5, 3, 5)
+    none = curve_of(a_rule(delta=0.0, unit="points"), a_number(unit="points"))
+    assert min(none.deltas) == -max(none.deltas) < 0
+    assert "δ = 0" in strips.strip(none)
+
+
 # Figures
 
 
@@ -217,17 +266,24 @@ def a_scene(text="A question", model="pair/mdm"):
     return scene_of(trace, title=text)
 
 
+def a_rule(**more):
+    return Rule("1", "Water is wet", "wetness", **({"delta": 0.04, "unit": "%"} | more))
+
+
 def a_page(svg, text=lambda words: words, names=("floating", "geometry"), scenes=2):
     several = (a_number(label=text("MDM")), a_number(0.98, 0.96, 0.99, label=text("ARM")))
     lift = (a_number(14.2, 11, 18, 1, text("×"), label=text("lift")),)
     claims = tuple(
         Claim(
-            i + 1,
+            str(i + 1),
             text(f"Claim {i + 1}"),
             v,
             text("It is 7.31 % [5.02, 9.38]."),
             several + lift,
             names[i % 2],
+            rule=text("θ = x. Holds above 5 %."),
+            curve=curve_of(a_rule(), replace(several[0], n=24)),
+            scope=text("for pair/mdm, 24 prompts of world:mixed"),
         )
         for i, v in enumerate(VERDICTS)
     )
@@ -287,7 +343,7 @@ def test_an_empty_page_and_odd_names():
     ids = re.findall(r'<section id="(study-[^"]*)"', made)
     assert len(set(ids)) == 2
     with pytest.raises(ValueError, match="verdict"):
-        Claim(1, "", "perhaps", "", (), "")
+        Claim("1", "", "perhaps", "", (), "")
     with pytest.raises(ValueError, match="expected 2 cells in a line, got 1"):
         Table("t", "f", ("a", "b"), ((1,),), 1)
 

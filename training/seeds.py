@@ -4,8 +4,9 @@
 
 RUN is a finished `floatscope study` of that seed's two models, TABLES the folder with its `mdm-curve.csv`,
 `mdm-emergence.csv` and the same of `arm`. Writes seeds.json and SEEDS.md, which docs/pair.md shows. A seed is
-the level that repeats: an interval is over seeds, Student's with their number less one, and so wide. Beside
-each difference stands that of the same networks before training: what those have too is no finding.
+the level that repeats: an interval is over seeds, Student's with their number less one, and so wide. Claims
+are compared as `floatscope compare` does it: with fewer than five seeds, side by side and without a verdict.
+Beside each difference stands that of the same networks before training: what those have too is no finding.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from floatscope.stats.intervals import hierarchical
-from floatscope.studies import Findings
-from floatscope.studies.claim import Claim, short
+from floatscope.studies.claim import short
+from floatscope.studies.comparison import compare
 
 UNTRAINED, TRAINED = "untrained", "trained"  # the first probe, before any step, and the last
 OF_TRAINING = {  # column → what it is, and its unit; of the last probe
@@ -34,32 +36,24 @@ OF_TRAINING = {  # column → what it is, and its unit; of the last probe
 
 def results(runs: list[Path], tables: list[Path]) -> dict[str, Any]:
     """What each seed gave, in the order given; everything the page says comes from here."""
-    found = [_claims(run) for run in runs]
     claims = {
-        number: {
-            "text": first.text,
-            "quantity": first.numbers[0].label if first.numbers else "",
-            "unit": first.numbers[0].unit if first.numbers else "",
-            "verdicts": [one[number].verdict for one in found],
-            "values": [one[number].numbers[0].value for one in found if one[number].numbers],
-            "intervals": [
-                [one[number].numbers[0].low, one[number].numbers[0].high]
-                for one in found
-                if one[number].numbers
-            ],
+        one.rule.number: {
+            "text": one.rule.text,
+            "quantity": one.rule.quantity,
+            "unit": one.rule.unit,
+            "verdicts": [unit.claim.verdict for unit in one.units],
+            "values": [n.value for unit in one.units if (n := unit.claim.theta)],
+            "intervals": [[n.low, n.high] for unit in one.units if (n := unit.claim.theta)],
+            "mean": None if one.effects is None else asdict(one.effects),
+            "verdict": one.verdict,  # over seeds; "" with fewer than five
         }
-        for number, first in found[0].items()
+        for one in compare(runs)
     }
     probes = {
         state: {o: [_probe(folder, o, state) for folder in tables] for o in ("mdm", "arm")}
         for state in (UNTRAINED, TRAINED)
     }
     return {"claims": claims, **probes}
-
-
-def _claims(run: Path) -> dict[int, Claim]:
-    findings = Findings(run)
-    return {c.number: c for claims in findings.claims.values() for c in claims}
 
 
 def _probe(folder: Path, objective: str, state: str) -> dict[str, float]:
@@ -99,7 +93,7 @@ def page(made: dict[str, Any]) -> str:
         if len(claim["values"]) == n:
             shown = [short(v, claim["unit"]) for v in claim["values"]]
         cells = [f"**{v}**, {s}" for v, s in zip(claim["verdicts"], shown, strict=True)]
-        over = _interval(claim["values"], claim["unit"]) if len(claim["values"]) == n else "–"
+        over = _mean(claim["mean"], claim["unit"], claim["verdict"]) if claim["mean"] else "–"
         lines.append(
             f"| {number} | {claim['text']} | {claim['quantity']} | {' | '.join(cells)} | {over} |"
         )
@@ -120,6 +114,12 @@ def page(made: dict[str, Any]) -> str:
 
 def _pairs(made: dict[str, list[dict[str, float]]], key: str) -> list[tuple[float, float]]:
     return [(m[key], a[key]) for m, a in zip(made["mdm"], made["arm"], strict=True)]
+
+
+def _mean(mean: dict[str, Any], unit: str, verdict: str) -> str:
+    """A claim over five seeds or more: its random-effects mean, with a verdict."""
+    ends = ", ".join(short(mean[end], unit, bare=True) for end in ("low", "high"))
+    return f"**{verdict}**, {short(mean['mean'], unit)} [{ends}]"
 
 
 def _interval(values: list[float], unit: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import xarray as xr
-from planted import MASK, softmax, trace_of  # type: ignore[import-not-found]
+from planted import softmax, trace_of  # type: ignore[import-not-found]
 
 from floatscope.measures.base import Measure
 from floatscope.measures.result import Result
@@ -26,18 +27,26 @@ from floatscope.studies.evidence import Evidence
 from floatscope.trace import Trace
 
 Rng = np.random.Generator
-Made = dict[tuple[str, str], tuple[Measure, list[xr.Dataset]]]
+Examples = dict[tuple[str, str, int | None], Result]  # by measure, model and the control's seed
+Made = dict[tuple[str, str, int | None], tuple[Measure, list[xr.Dataset]]]
 
 LAYERS, HEADS, SIZE = 12, 1, 48  # as many layers as the pair has
 MORE = 8  # heads, as many as the pair has, where a claim sums over them
-OF = {1: "floating", 2: "floating", 3: "floating", 4: "floating", 5: "geometry", 6: "structure"}
+OF = {
+    "1": "floating",
+    "2": "floating",
+    "4": "floating",
+    "5": "geometry",
+    "6a": "structure",
+    "6b": "structure",
+}
 KEYS = {
-    1: ("absorption-same", "strongest-same"),
-    2: ("strongest-same",),
-    3: ("masked-rows",),
-    4: ("strongest-same",),
-    5: ("kinds-same",),
-    6: ("structure-same",),
+    "1": ("absorption-same", "strongest-same"),
+    "2": ("strongest-same",),
+    "4": ("strongest-same",),
+    "5": ("kinds-same",),
+    "6a": ("structure-same",),
+    "6b": ("structure-same",),
 }
 TRUE, FALSE, EQUAL = "true", "false", "equal"  # equal: both models alike, which is no effect either
 NOISE = "untrained"  # both models as untrained as their controls
@@ -68,17 +77,15 @@ def at(rng: Rng, keys: np.ndarray, size: int = SIZE) -> np.ndarray:
     return boost[:, :, None, None]
 
 
-def one(number: int, truth: str, model: str, rng: Rng) -> Trace:
+def one(number: str, truth: str, model: str, rng: Rng) -> Trace:
     """A trace of one example: `model` is "mdm", "arm", or either of them "untrained"."""
     trained, causal = "untrained" not in model and truth != NOISE, "arm" in model
     places = np.zeros(LAYERS, int)  # where anchors stand, layer by layer
-    if number == 3:
-        return _steps(truth == TRUE and trained, rng, trained)
-    if number == 1 and truth != TRUE:
+    if number == "1" and truth != TRUE:
         places = rng.integers(4, SIZE - 8, LAYERS)
-    elif number == 2 and ((truth == TRUE and not causal) or (truth == FALSE and causal)):
+    elif number == "2" and ((truth == TRUE and not causal) or (truth == FALSE and causal)):
         places[:] = rng.integers(1, SIZE - 8)
-    elif number == 4 and ((truth == TRUE and not causal) or (truth == FALSE and causal)):
+    elif number == "4" and ((truth == TRUE and not causal) or (truth == FALSE and causal)):
         new = rng.random(LAYERS) < 0.7  # else a layer keeps the anchor of the one before
         fresh = rng.permutation(np.arange(1, SIZE - 8))[:LAYERS]
         places = fresh[np.maximum.accumulate(np.where(new, np.arange(LAYERS), 0))]
@@ -86,18 +93,24 @@ def one(number: int, truth: str, model: str, rng: Rng) -> Trace:
     places = np.where(astray, rng.integers(1, SIZE - 8, LAYERS), places)
     boost = at(rng, places) if trained else 0.0
     extra, classes = {}, None
-    if number in (5, 6):
+    if number in ("5", "6a", "6b"):
         classes = np.where(STRUCTURE, "whitespace", "content")[None]
         depth = np.linspace(1, -1, LAYERS)[:, None, None, None]
-        if number == 6 and trained:
-            turn = 0.6 if truth == TRUE and not causal else 0.0
-            boost = turn * depth * STRUCTURE + 0.2 * rng.normal()
-        if number == 5:
+        if number != "5" and trained:
+            turn = _turn(number, truth, causal) + rng.normal(0, 0.04)  # as prompts of the pair
+            boost = turn * depth * STRUCTURE
+        if number == "5":
             boost = 1.5 * STRUCTURE if trained else 0.0
             extra = _geometry(rng, truth, trained)
     tokens = np.where(STRUCTURE, "\n", "word").tolist()
-    made = attention(rng, boost, causal=causal, heads=MORE if number == 5 else HEADS)
+    made = attention(rng, boost, causal=causal, heads=MORE if number == "5" else HEADS)
     return trace_of(made, causal=causal, classes=classes, tokens=tokens, extra=extra)
+
+
+def _turn(number: str, truth: str, causal: bool) -> float:
+    """How much the scores of structure fall over depth. Claim 6b is false where both models turn alike."""
+    turns = truth == TRUE and not causal
+    return 0.6 if turns or (number == "6b" and truth == FALSE) else 0.0
 
 
 def _geometry(rng: Rng, truth: str, trained: bool) -> dict[str, np.ndarray]:
@@ -110,78 +123,69 @@ def _geometry(rng: Rng, truth: str, trained: bool) -> dict[str, np.ndarray]:
     return {"cosine": cosine, "key_norm": norm, "query_norm": np.full(shape, 4.0), "score": cosine}
 
 
-def _steps(moves: bool, rng: Rng, trained: bool, answer: int = 60) -> Trace:
-    """A prompt of 12 and an answer, revealed in six steps; masked rows look at one prompt key."""
-    prompt, steps = 12, 6
-    each = -(-answer // steps)
-    canvas = np.full((steps + 1, prompt + answer), MASK)
-    canvas[:, :prompt] = np.arange(100, 100 + prompt)
-    order = prompt + rng.permutation(answer)
-    for t in range(1, steps + 1):
-        canvas[t:, order[each * (t - 1) : each * t]] = 200
-    size = prompt + answer
-    keys = np.tile(rng.integers(0, prompt, LAYERS), (steps, 1))
-    if moves:
-        keys = np.array([rng.permutation(prompt)[:LAYERS] for _ in range(steps)])
-    astray = rng.random(keys.shape) < 0.03
-    keys = np.where(astray, rng.integers(0, prompt, keys.shape), keys)
-    boost = at(rng, keys, size) if trained else 0.0
-    made = attention(rng, boost, steps=steps, size=size)
-    return trace_of(made, canvas=canvas, prompt_length=prompt)
-
-
 class Planted(Evidence):
     """Evidence from examples that are known; what no claim here needs is not there."""
 
     mdm, arm = "mdm", "arm"
     models: ClassVar = {"mdm": {}, "arm": {}}
 
-    def __init__(self, examples: dict[tuple[str, str], Result], request: Request) -> None:
+    def __init__(self, examples: Examples, request: Request) -> None:
         self._examples, self.request = examples, request
 
     def result(
         self, key: str, model: str | None, domain: str = "questions", control: int | None = None
     ) -> Result | None:
-        return self._examples.get((key, model or ""))
+        return self._examples.get((key, model or "", control))
 
     def control(self, key: str, model: str | None) -> Result | None:
-        return self._examples.get((key, f"untrained {model}"))
+        found = (self.result(key, model, control=seed) for seed in self.request.control_seeds)
+        every = [one for one in found if one is not None]
+        if not every:
+            return None
+        together = xr.concat([one.examples for one in every], "example")
+        return replace(every[0], examples=together)
 
     def apart(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
 @cache
-def pool(number: int, truth: str, size: int = 48, seed: int = 0) -> tuple[Request, Made]:
-    """Measured examples by measure and model: (key, model) → the measure, and one dataset each."""
-    rng = np.random.default_rng([seed, number, len(truth)])
+def pool(number: str, truth: str, size: int = 48, seed: int = 0) -> tuple[Request, Made]:
+    """Measured examples: (key, model, control's seed) → the measure, and one dataset each."""
+    rng = np.random.default_rng([seed, *number.encode(), len(truth)])
     request = request_of({"studies": [OF[number]], "models": ["a"]})
     measures = STUDIES[OF[number]].measures(request)
-    made = {}
-    for model in ("mdm", "arm", "untrained mdm", "untrained arm"):
-        if (number in (3, 5) and "arm" in model) or (number == 1 and "mdm" in model):
-            continue
-        traces = [one(number, truth, model, rng) for _ in range(size)]
-        for key in KEYS[number]:
-            made[key, model] = measures[key], [measures[key].one(t) for t in traces]
+    made: Made = {}
+    for model in ("mdm",) if number == "5" else ("mdm", "arm"):
+        for network in (None, *request.control_seeds):
+            kind = model if network is None else f"untrained {model}"
+            traces = [one(number, truth, kind, rng) for _ in range(size)]
+            for key in KEYS[number]:
+                made[key, model, network] = measures[key], [measures[key].one(t) for t in traces]
     return request, made
 
 
-def draw(number: int, truth: str, rng: Rng, n: int = 16, size: int = 48) -> Claim:
+def draw(number: str, truth: str, rng: Rng, n: int = 16, size: int = 48) -> Claim:
     """The claim of n examples, as many prompts for every model."""
     request, made = pool(number, truth, size)
     chosen = rng.choice(size, n, replace=False)
-    examples = {}
-    for (key, model), (measure, each) in made.items():
-        result = measure.of([each[i] for i in chosen], model)
-        named = result.examples.assign_coords(example=[f"prompt {i}" for i in chosen])
-        examples[key, model] = Result(result.data, measure, named, model, result.values)
+    examples = chosen_of(made, chosen)
     study = STUDIES[OF[number]]
     claims = study.claims(Planted(examples, request))
     return next(claim for claim in claims if claim.number == number)
 
 
-def attention_claim(number: int) -> Callable[[bool, Rng, int], Claim]:
+def chosen_of(made: Made, chosen: np.ndarray) -> Examples:
+    """The results of some examples of a pool, as a run of these prompts would give them."""
+    examples: Examples = {}
+    for place, (measure, each) in made.items():
+        result = measure.of([each[i] for i in chosen], place[1])
+        named = result.examples.assign_coords(example=[f"prompt {i}" for i in chosen])
+        examples[place] = Result(result.data, measure, named, place[1], result.values)
+    return examples
+
+
+def attention_claim(number: str) -> Callable[[bool, Rng, int], Claim]:
     """Draws of one claim: (truth, generator, examples) → the claim."""
 
     def plant(true: bool, rng: Rng, n: int) -> Claim:

@@ -11,41 +11,48 @@ import xarray as xr
 from floatscope.measures import Foresight, LogitLens
 from floatscope.studies.claim import Claim
 from floatscope.studies.experiments.answer_tracing import ANSWER, GROUPS, SPAN, AnswerTracing
-from floatscope.studies.experiments.head_ablation import COPY, EVIDENCE, MEAN, HeadAblation
+from floatscope.studies.experiments.head_ablation import COPY, EVIDENCE, MEAN, NORMS, HeadAblation
 from floatscope.studies.library import STUDIES
-from verdict_parts.evidence import ARM, MDM, Planted
+from verdict_parts.evidence import ARM, CONTROLS, MDM, Planted, untrained
 
 LAYERS, HEADS, STEPS, PLACES = 12, 8, 8, 8  # the pair's
 CHOSEN = ((8, 1), (8, 5), (9, 0))
+DRAWS = HeadAblation().draws
 
 
-def ablation(true: bool, rng: np.random.Generator, n: int) -> Claim:
-    """True: the chosen heads cost about a nat, skewed over questions, other heads next to nothing. False:
-    any heads of those layers cost as much."""
+def ablation(true: bool | str, rng: np.random.Generator, n: int) -> Claim:
+    """True: the chosen heads cost about a nat, skewed over questions, matched sets of heads a tenth of that,
+    each set a share of its own. False: matched sets cost three times as much as the chosen heads. "equal":
+    the chosen heads are one more such set, and sets differ, as those with large outputs do."""
     evidence = Planted("ablation")
     for model in (MDM, ARM):
-        lost = rng.lognormal(-0.5, 0.8, n)
-        random = 0.02 * lost if true else lost * rng.lognormal(0, 0.1, n)
-        examples = _ablated(rng, lost, random)
-        evidence.planted["head-ablation", model, "questions"] = HeadAblation().of(examples, model)
-    noise = rng.normal(0, 2, (2, n))  # permuted weights: nats up and down, far below any guess
-    control = HeadAblation().of(_ablated(rng, noise[0], noise[1], trained=False), MDM)
-    evidence.planted["head-ablation", f"untrained {MDM}", "questions"] = control
+        ease = rng.lognormal(-0.5, 0.8, n)
+        share = rng.lognormal(0, 0.5 if true == "equal" else 0.2, DRAWS + 1)  # of the loss, by set
+        if true != "equal":
+            share[0] = 1.0 if true else 0.3
+            share[1:] *= 0.1 if true else 1.0
+        lost = ease * share[:, None] * rng.lognormal(0, 0.1, (DRAWS + 1, n))
+        evidence.planted["head-ablation", model, "questions"] = HeadAblation().of(
+            _ablated(rng, lost), model
+        )
+    for seed in range(CONTROLS):  # permuted weights: nats up and down, far below any guess
+        noise = rng.normal(0, 2, (DRAWS + 1, n))
+        control = HeadAblation().of(_ablated(rng, noise, trained=False), MDM)
+        evidence.planted["head-ablation", untrained(MDM, seed), "questions"] = control
     return STUDIES["ablation"].claims(evidence)[0]
 
 
-def _ablated(
-    rng: np.random.Generator, lost: np.ndarray, random: np.ndarray, trained: bool = True
-) -> list[xr.Dataset]:
+def _ablated(rng: np.random.Generator, lost: np.ndarray, trained: bool = True) -> list[xr.Dataset]:
+    """Examples of losses (set, question); the first set is the chosen one."""
     choices = (EVIDENCE, COPY, MEAN)
     made = []
-    for number, (one, other) in enumerate(zip(lost, random, strict=True)):
+    for number, (one, *others) in enumerate(lost.T):
         values = {
             "chosen": ("choice", np.repeat(one, 3)),
-            "random": ("choice", np.repeat(other, 3)),
+            "matched": (("choice", "draw"), np.tile(others, (3, 1))),
             "log_p": ((), -0.3 * rng.uniform() - (0 if trained else 13)),
         }
-        coords: dict[str, Any] = {"choice": list(choices)}
+        coords: dict[str, Any] = {"choice": list(choices), "draw": range(DRAWS)}
         if trained:
             loss = rng.normal(0, 0.01, (LAYERS, HEADS))
             for place in CHOSEN:
@@ -53,7 +60,8 @@ def _ablated(
             values["loss"] = (("layer", "head"), loss)
             coords |= {"layer": range(LAYERS), "head": range(HEADS)}
         heads = {EVIDENCE: json.dumps(CHOSEN), COPY: json.dumps(CHOSEN)}
-        made.append(xr.Dataset(values, coords, {**heads, "id": f"q{number}"}))
+        norms = {NORMS: json.dumps(dict.fromkeys((EVIDENCE, COPY), [1.0] * (DRAWS + 1)))}
+        made.append(xr.Dataset(values, coords, {**heads, **norms, "id": f"q{number}"}))
     return made
 
 
@@ -83,15 +91,22 @@ def tracing(true: bool, rng: np.random.Generator, n: int) -> Claim:
     return STUDIES["tracing"].claims(evidence)[0]
 
 
-def lens(true: bool, rng: np.random.Generator, n: int) -> Claim:
+def lens(true: bool | str, rng: np.random.Generator, n: int) -> Claim:
     """True: a position holds its token at two thirds of the steps before its reveal; false: from its reveal
-    on, and before that now and then. Untrained weights say the same whatever the prompt."""
+    on, and before that now and then. Untrained weights say the same whatever the prompt. "equal": the
+    trained network is one more untrained one; each keeps to what it says to an extent of its own."""
     evidence = Planted("lens")
-    common = rng.integers(100, 110, PLACES)  # what untrained weights say at each place
-    of = {
-        MDM: [_decoded(rng, 2 / 3 if true else 0.05) for _ in range(n)],
-        f"untrained {MDM}": [_decoded(rng, 1.0, common) for _ in range(n)],
-    }
+    if true == "equal":
+        shares = rng.beta(1, 3, 1 + CONTROLS)
+        of = {MDM: [_decoded(rng, shares[0]) for _ in range(n)]}
+        for seed in range(CONTROLS):
+            own = [_decoded(rng, shares[1 + seed]) for _ in range(n)]
+            of[untrained(MDM, seed)] = own
+    else:
+        of = {MDM: [_decoded(rng, 2 / 3 if true else 0.05) for _ in range(n)]}
+        for seed in range(CONTROLS):
+            common = rng.integers(100, 110, PLACES)  # what untrained weights say at each place
+            of[untrained(MDM, seed)] = [_decoded(rng, 1.0, common) for _ in range(n)]
     for model, examples in of.items():
         named = [one.assign_attrs(id=f"q{i}") for i, one in enumerate(examples)]
         evidence.planted["foresight", model, "questions"] = Foresight().of(named, model)

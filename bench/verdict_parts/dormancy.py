@@ -1,21 +1,22 @@
-"""Claim 10, planted: heads that cross the threshold between domains, or that differ without crossing."""
+"""Claims 10a and 10b, planted: heads that switch between domains, and anchors with small values."""
 
 from __future__ import annotations
 
 import numpy as np
 import xarray as xr
 
-from floatscope.measures import Dormancy
+from floatscope.measures import Dormancy, ExtremeTokens
 from floatscope.studies.claim import Claim
 from floatscope.studies.library import STUDIES
 from verdict_parts.evidence import ARM, MDM, Planted
 
 LAYERS, HEADS = 12, 8  # the pair's
 CROSSING = 0.15  # share of heads, where the claim is true
+DRAINED = 0.33  # 2.4 against 7.6 in LLaDA
 SPREAD = 0.05  # over examples; the pair's heads have 0.01 to 0.1
 
 
-def dormancy(true: bool, rng: np.random.Generator, n: int) -> Claim:
+def switching(true: bool, rng: np.random.Generator, n: int) -> Claim:
     """n examples of each domain. True: 15 % of heads rest in one alone; false: none, but most differ."""
     evidence = Planted("dormancy")
     for model in (MDM, ARM):
@@ -23,8 +24,41 @@ def dormancy(true: bool, rng: np.random.Generator, n: int) -> Claim:
         for domain, mean in (("questions", questions), ("prose", prose)):
             result = Dormancy().of(_examples(mean, rng, n), model)
             evidence.planted["dormancy", model, domain] = result
-        evidence.planted["extreme-tokens", model, "questions"] = None
     return STUDIES["dormancy"].claims(evidence)[0]
+
+
+def draining(true: bool | str, rng: np.random.Generator, n: int) -> Claim:
+    """True: an anchor's value has a third of the others' norm, as published. False: nine tenths or more.
+    "equal": the claim's third, which untrained weights earn too."""
+    evidence = Planted("dormancy")
+    drain = {True: DRAINED, False: 1.0, "equal": DRAINED}[true]
+    noise = DRAINED if true == "equal" else 1.0
+    for model, middle in ((MDM, drain), (ARM, DRAINED)):
+        for network in (None, *evidence.request.control_seeds):
+            examples = _ratios(middle if network is None else noise, rng, n)
+            name = model if network is None else f"untrained {model} {network}"
+            result = ExtremeTokens().of(examples, name)
+            evidence.planted["extreme-tokens-same", name, "questions"] = result
+    return STUDIES["dormancy"].claims(evidence)[1]
+
+
+def _ratios(middle: float, rng: np.random.Generator, n: int) -> list[xr.Dataset]:
+    """Layers have means of their own; examples rise and fall together over layers."""
+    by_layer = rng.normal(0, 0.3, LAYERS)
+    by_example = rng.normal(0, 0.1, (n, 1)) + rng.normal(0, 0.05, (n, LAYERS))
+    logs = by_layer - by_layer.mean() + by_example
+    one = np.ones(LAYERS)
+    return [
+        xr.Dataset(
+            {
+                "drain": ("layer", middle * np.exp(each)),
+                "drain_null": ("layer", one),
+                "peak": ("layer", np.exp(-each) / middle),
+                "peak_null": ("layer", one),
+            }
+        )
+        for each in logs
+    ]
 
 
 def _means(true: bool, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

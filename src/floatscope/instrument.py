@@ -21,13 +21,14 @@ from .models.select import Choice
 from .models.spec import ModelSpec
 from .recording import pattern as patterns
 from .recording.activations import Positions, Streaming, Wanted, facts
-from .recording.finished import reading
+from .recording.finished import reading, reading_states
 from .recording.options import TraceKeywords, TraceOptions
 from .recording.recorder import Recorder
 from .sequences.decoding import Decoding, Progress
 from .sequences.prompt import Encoded, Prompt, PromptLike, encode
 from .trace import Trace
 from .trace.activations import Activations, writing
+from .trace.states import choose_states
 
 Many = list[str] | list[Prompt] | list[Encoded] | list[list[int]]
 
@@ -167,6 +168,17 @@ class Model(models.Model):
             regions = [*encoded.regions, *["answer"] * len(more)]
         prompt = Encoded(tuple(int(i) for i in ids[:start]), tuple(regions[:start]), gold)
         return reading(self, prompt, [int(i) for i in ids[start:]], TraceOptions(**options))
+
+    def read_states(self, trace: Trace, **options: Unpack[TraceKeywords]) -> Trace:
+        """Read five states of a decoding again, so that they can be compared on the same rows.
+
+        The states are the start, ¼, ½ and ¾ of the content, and the last step at which 8 rows are still
+        masked (fewer where the answer is too short): one forward each. Rows are grouped by how long they
+        stay masked. `Movement` measures such a trace. The decoding may be another model's, such as that of
+        the trained network of which this one is the control.
+        """
+        asked: TraceKeywords = {"keep": ("mass", "groups"), **options, "groups": "regions"}
+        return reading_states(self, trace, choose_states(trace), TraceOptions(**asked))
 
     def pattern(
         self, trace: Trace, *, step: int, layer: Choice = None, head: Choice = None

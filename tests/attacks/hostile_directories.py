@@ -42,10 +42,10 @@ PATIENCE = 120  # seconds until an attempt that does not work at all counts as h
 MEMORY = 2 << 30  # bytes beyond what the process had before
 CANARY = "ran"
 KINDS = ("run", "run", "run", "trace", "trace", "adapter", "config", "checkpoint")
-TRACE = Path(__file__).parents[1] / "data" / "old_trace.zarr"
+TRACE = Path(__file__).parents[1] / "data" / "trace.zarr"
 REQUEST = {
     **{"studies": ["floating", "knowledge"], "data": "world:one", "limit": 2, "questions": 4},
-    **{"length": 3, "steps": 2, "view": 1, "shard": 2, "columns": [1], "controls": 0},
+    **{"length": 3, "steps": 2, "view": 1, "shard": 2, "controls": 0},
 }
 NUMBERS = "limit questions shard view length steps controls threads seed batch_size heads".split()
 HUGE = (10**9, 2**31 - 1, 2**62, 10**30, -1, 0)

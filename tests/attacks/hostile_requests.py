@@ -24,7 +24,7 @@ from pathlib import Path
 from floatscope.report.loopback import Connection
 from floatscope.report.serve import make_server
 
-OLD = Path(__file__).parents[1] / "data" / "old_trace.zarr"
+OLD = Path(__file__).parents[1] / "data" / "trace.zarr"
 SECRET = b"nobody must read this"
 LIMIT = 60  # seconds for one connection: a hang, not a slow machine
 _POLL = 0.02  # seconds between two looks at a connection on which nothing comes

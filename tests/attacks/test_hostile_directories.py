@@ -19,7 +19,7 @@ from floatscope.engine.shards import Shards, encode
 from floatscope.studies.findings import Findings
 from floatscope.studies.request import read_request, request_of
 
-OLD = Path(__file__).parents[1] / "data" / "old_run"
+OLD = Path(__file__).parents[1] / "data" / "run"
 
 
 # One reader of files
@@ -114,7 +114,7 @@ def run(tmp_path):
         {"controls": 10**9},
         {"also": [{"limit": 10**9}]},
         {"also": [{}] * 1000},
-        {"columns": list(range(1, 10**5))},
+        {"models": ["pair/mdm"] * 10**5},
         {"models": 3},
         {"threads": 10**9},
     ],

@@ -14,7 +14,7 @@ import floatscope as fs
 from floatscope.report.catalogue import Catalogue
 from floatscope.trace import store, unfinished
 
-OLD = Path(__file__).parents[1] / "data" / "old_trace.zarr"
+OLD = Path(__file__).parents[1] / "data" / "trace.zarr"
 
 
 @pytest.fixture(scope="module")

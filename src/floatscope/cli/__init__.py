@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from ..engine.interrupt import once
 from ..errors import FloatscopeError
-from . import evaluate, frequencies, lists, live, report, study, trace, verify
+from . import compare, evaluate, frequencies, lists, live, report, study, trace, verify
 from .app import Interrupted, app, err
 
 

@@ -27,6 +27,20 @@ Workers = Annotated[
 ]
 Resume = Annotated[bool, typer.Option(help="Go on with the run that is there.")]
 Overwrite = Annotated[bool, typer.Option(help="Replace the run that is there.")]
+RegistrationFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--registration",
+        help="A registration written earlier; what is asked must agree with it.",
+    ),
+]
+RegisterOnly = Annotated[
+    Path | None,
+    output_option(
+        "--register-only",
+        help="Write the registration here and run nothing.",
+    ),
+]
 
 
 @app.command()
@@ -104,9 +118,6 @@ def study(
     frequencies: Annotated[
         str | None, typer.Option(help="A .npy file of `floatscope frequencies`, or pair.")
     ] = None,
-    columns: Annotated[
-        list[int] | None, typer.Option(min=1, help="Anchors to mask: 1, 5, 10; may be repeated.")
-    ] = None,
     heads: Annotated[
         int | None,
         typer.Option(min=1, help="Retrieval heads that `ablation` takes away. Default: 10."),
@@ -114,9 +125,6 @@ def study(
     controls: Annotated[
         int | None,
         typer.Option(min=0, help="Untrained controls of each model (permuted weights); 0: none."),
-    ] = None,
-    control_steps: Annotated[
-        int | None, typer.Option(min=4, help="Steps of a control's decoding. Default: --steps.")
     ] = None,
     view: Annotated[int | None, typer.Option(min=0, help="Examples the viewer shows.")] = None,
     shard: Annotated[int | None, typer.Option(min=1, help="Examples in a shard.")] = None,
@@ -142,6 +150,12 @@ def study(
         bool | None,
         typer.Option(help="Of a file's gold answers like `a or b`, count each part as right too."),
     ] = None,
+    chosen_on: Annotated[
+        str | None,
+        typer.Option(help="Other data on which settings were chosen, in words, to be registered."),
+    ] = None,
+    registration: RegistrationFile = None,
+    register_only: RegisterOnly = None,
     engine: Engine = "local",
     workers: Workers = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster that is running.")] = None,
@@ -166,6 +180,8 @@ def study(
       --data nq.jsonl.gz --asked-as passages=5 --length 32 --out run/`
     * `floatscope study --config study.toml --out run/ --engine ray`
     * `floatscope study --config run/run.json --out again/` (the same once more)
+    * `floatscope study --config study.toml --register-only plan.json`, then, once that file is where others
+      can date it, `floatscope study --config study.toml --registration plan.json --out run/`
     """
     from ..registry import placed
     from ..studies import Request, read_request, request_of
@@ -187,6 +203,9 @@ def study(
     if "models" not in fields:
         raise UsageError("no model", "Name some with --model, or in the --config file.")
     request = request_of(fields, str(config or ""))
+    if register_only:
+        _register(request, register_only)
+        return
     _run(
         request,
         out_dir,
@@ -194,6 +213,7 @@ def study(
         workers,
         gpus,
         folder=folder,
+        registration=registration,
         address=address,
         patience=patience,
         shard_limit=shard_limit,
@@ -209,6 +229,8 @@ def demo(
     workers: Workers = None,
     resume: Resume = True,
     overwrite: Overwrite = False,
+    registration: RegistrationFile = None,
+    register_only: RegisterOnly = None,
 ) -> None:
     """All studies but those run by name, on the embedded pair and its twin: no GPU, a few minutes."""
     from ..studies.demo import demo_request
@@ -216,9 +238,26 @@ def demo(
     request, left_out = demo_request()
     if left_out:
         err.print(escape(left_out), soft_wrap=True)
-    _run(request, out_dir, engine, workers, None, resume=resume, overwrite=overwrite)
+    if register_only:
+        _register(request, register_only)
+        return
+    going = {"resume": resume, "overwrite": overwrite, "registration": registration}
+    _run(request, out_dir, engine, workers, None, **going)
     page = escape(str(out_dir / "report.html"))
     out.print(f"Open {page}, and ask the models yourself: floatscope live --open", soft_wrap=True)
+
+
+def _register(request: "Request", path: Path) -> None:
+    """Write down what a run would find out, and by which rules; nothing is run."""
+    from hashlib import sha256
+
+    from ..engine import atomic
+    from ..studies.registration import registration_of
+
+    data = registration_of(request).encode()
+    atomic.make_folder(path.parent)
+    atomic.write(path, data)
+    out.print(f"{escape(str(path))}: sha256 {sha256(data).hexdigest()}", soft_wrap=True)
 
 
 def _run(request: "Request", directory: Path, *how: Any, **options: Any) -> None:
@@ -317,12 +356,17 @@ def _default_workers(device: str | None) -> int:
 
 
 def _print(findings: "Findings") -> None:
+    if findings.answer:
+        out.print(f"\n[bold]{escape(findings.answer)}[/]\n")
     table = Table(title="What was found", title_justify="left", show_lines=True)
     table.add_column("#", justify="right")
-    table.add_column("claim, and what the numbers say")
+    table.add_column(
+        "claim of the literature or question, and what the numbers say of these models"
+    )
     table.add_column("", justify="center")
     for claim in findings.verdicts:
-        lines = [f"[bold]{escape(claim.text)}[/]", escape(claim.plain), escape(claim.why)]
+        said = [claim.plain, claim.scope and f"({claim.scope})", claim.why]
+        lines = [f"[bold]{escape(claim.text)}[/]", *map(escape, said)]
         text = "\n".join(line for line in lines if line)
         mark = f"{_MARK.get(claim.verdict, '')} {claim.verdict}"
         table.add_row(str(claim.number), text, mark)

@@ -5,6 +5,7 @@ when the run is finished, and only then) and `run.lock`. Other files in it are o
 needs no lock; writing goes through `claim`.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -35,7 +36,8 @@ _RUN: dict[str, type] = {
 # What a run's directory holds, all of it made by Floatscope.
 _MOVED = re.compile(r"\d+-\d+")  # a replaced run: the process that moved it, and when
 OWN = frozenset(
-    "run.json log.jsonl manifest.json run.lock shards results figures report.html summary.json".split()
+    "run.json log.jsonl manifest.json run.lock shards results figures report.html summary.json "
+    "registration.json".split()
 )
 
 
@@ -117,6 +119,19 @@ class Run:
             self._sources = dict(sorted({**self.sources, **sources}.items()))
             run = {**(self.asked() or {}), "sources": self._sources}
             atomic.write_json(self.directory / "run.json", run)
+
+    def write_pinned(self, name: str, data: bytes) -> None:
+        """Write a file of the run's own and pin its checksum, so that it can no longer be another."""
+        digest = hashlib.sha256(data).hexdigest()
+        self.pin({name: digest})
+        path = self.directory / name
+        try:
+            same = untrusted.read_bytes(path, len(data) + 1) == data
+        except (FileNotFoundError, untrusted.Unreadable):
+            same = False
+        if not same:
+            atomic.write(path, data)
+            self.note("wrote", file=name, sha256=digest)
 
     def events(self) -> Iterator[Event]:
         """The log, without lines that a kill cut short."""

@@ -53,6 +53,7 @@ def execute(
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
     sources: Mapping[str, str] | None = None,
+    files: Mapping[str, bytes] | None = None,
     progress: Callable[[RunProgress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Summary:
@@ -61,6 +62,7 @@ def execute(
     `about` (versions, seeds) is written to run.json; what must make another run of it belongs in the
     request. `sources` are checksums of what the run is computed from, as far as they are known before
     it starts; workers report more with each shard, and a run that would mix two is refused.
+    `files` are written into the directory before the first shard, and pinned likewise.
     `gpus` and `address` are Ray's: GPUs per worker (None: one where the cluster has any), and a cluster.
     `devices` is for several local workers: how many GPUs this machine has for them; each worker sees
     one, in turn.
@@ -78,6 +80,8 @@ def execute(
         for info in done.values():
             run.pin(info.get("sources", {}))
         run.pin(sources or {})
+        for name, data in (files or {}).items():
+            run.write_pinned(name, data)
         plan = replace(plan, context={**plan.context, "sources": run.sources})
         kept = len(done)
         driver = _Driver(run, plan, done, progress)

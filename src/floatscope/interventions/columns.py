@@ -101,6 +101,13 @@ def top(
     return torch.zeros_like(values, dtype=torch.bool).scatter_(-1, best, True) & there
 
 
+def heaviest(weight: Float[Tensor, "b h k"], share: float) -> Bool[Tensor, "b h k"]:
+    """The fewest keys that together weigh `share`, the heaviest first; all, if they weigh less."""
+    ordered, key = weight.sort(dim=-1, descending=True, stable=True)
+    needed = ordered.cumsum(-1) - ordered < share
+    return torch.zeros_like(needed).scatter_(-1, key, needed)
+
+
 def hide(
     call: seam.Call,
     columns: Bool[Tensor, "b #h k"],

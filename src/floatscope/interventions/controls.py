@@ -67,3 +67,16 @@ def _as_heavy(
     nearer = over.gather(-1, least) < 2 * rest[..., None]
     taken = taken.scatter(-1, least, taken.gather(-1, least) | nearer)
     return torch.zeros_like(taken).scatter_(-1, key, taken).to(picked.device)
+
+
+def as_heavy_at_random(
+    picked: Bool[Tensor, "b h k"],
+    free: Bool[Tensor, "b h k"],
+    weight: Float[Tensor, "b h k"],
+    noise: Float[Tensor, "b k"],
+) -> Bool[Tensor, "b h k"]:
+    """Free keys in random order, until they hold as much as the picked ones; all, if they hold less."""
+    order = noise.argsort(-1)[:, None].expand_as(picked)
+    drawn = (weight * free).gather(-1, order)
+    needed = drawn.cumsum(-1) - drawn < (weight * picked).sum(-1, keepdim=True)
+    return torch.zeros_like(picked).scatter_(-1, order, needed) & free

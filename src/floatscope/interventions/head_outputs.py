@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..attention.cpu.norms import value_norms
 from ..decode.loop import AnySampler
 from ..decode.state import State
 from ..errors import UsageError
@@ -41,9 +42,13 @@ def by_layer(heads: Heads, model: Model, what: str) -> dict[int, list[int]]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadMeans:
-    """The mean output of every head over all rows of some runs; make one with `HeadMeans.of`."""
+    """The mean output of every head over all rows of some runs; make one with `HeadMeans.of`.
+
+    `norm` is the mean over rows of ‖W_O o‖: how much a head writes into the residual.
+    """
 
     mean: Float[Tensor, "layer h d"]
+    norm: Float[Tensor, "layer h"]
     prompts: int
     rows: int
 
@@ -57,7 +62,8 @@ class HeadMeans:
         for prompt in several:
             sums.run(prompt, sampler)
         mean = torch.stack([total / sums.rows for total in sums.of_layer])
-        return cls(mean.to(model.dtype), len(several), sums.rows)
+        norm = torch.stack([total / sums.rows for total in sums.norm_of_layer])
+        return cls(mean.to(model.dtype), norm, len(several), sums.rows)
 
     def __repr__(self) -> str:
         return f"HeadMeans({self.prompts} prompts, {self.rows} rows, {self._digest})"
@@ -71,14 +77,18 @@ class _Sums(Observer):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.of_layer: list[Tensor] = []
+        self.norm_of_layer: list[Tensor] = []
         self.rows = 0
 
     def saw(self, state: State, call: seam.Call, output: Tensor) -> None:
         total = output[0].double().sum(0)  # (h, d)
+        norm = value_norms(call.module, output.transpose(1, 2))[0].double().sum(-1)  # (h,)
         if call.layer == len(self.of_layer):
             self.of_layer.append(total)
+            self.norm_of_layer.append(norm)
         else:
             self.of_layer[call.layer] += total
+            self.norm_of_layer[call.layer] += norm
         self.rows += output.shape[1] if call.layer == 0 else 0
 
 

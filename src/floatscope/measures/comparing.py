@@ -45,10 +45,9 @@ def compare(
         kept.append(name)
         dims = ("model", *parts[0].dims[1:])
         coords = {str(k): v for k, v in parts[0].coords.items() if k in dims} | {"model": names}
-        unit = str(first.data[name].attrs.get("units", ""))
-        units = {"units": unit}
-        bounds = [bounds_of(p, unit) for p in parts]
-        alone = [mean(p.values, bounds=b) for p, b in zip(parts, bounds, strict=True)]
+        units = {"units": str(first.data[name].attrs.get("units", ""))}
+        bounds = [bounds_of(p, r.data[name].attrs) for p, r in zip(parts, results, strict=True)]
+        alone = [mean(p.values, bounds=b, smooth=True) for p, b in zip(parts, bounds, strict=True)]
         for i, end in enumerate(("", "_low", "_high")):
             together[name + end] = xr.DataArray(
                 np.stack([x[i] for x in alone]), coords, dims, attrs=units
@@ -67,9 +66,9 @@ def compare(
             together[f"{name}_null"] = xr.DataArray(np.stack(means), coords, dims, attrs=units)
         common = bounds[0] if len(set(bounds)) == 1 else None
         gaps = [
-            difference(parts[0].values, p.values)
-            if paired
-            else independent(parts[0].values, p.values, bounds=common)
+            (difference if paired else independent)(
+                parts[0].values, p.values, bounds=common, smooth=True
+            )
             for p in parts[1:]
         ]
         dims, coords = ("versus", *dims[1:]), coords | {"versus": names[1:]}

@@ -4,7 +4,7 @@ For every value `x` the dataset holds `x` (mean over examples), `x_low`, `x_high
 examples), and where it has one `x_null` and `x_lift` = x / x_null. Units and names are attributes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,14 @@ from .style import Axes, Figure, asked, save
 _BESIDE = ("null", "lift", "low", "high")
 # Units of what lies between 0 and 1.
 _SHARES = ("share", "probability", "Jaccard", "1 − Jaccard", "of the maximum", "total variation")
+_RANGES: dict[tuple[str, ...], intervals.Bounds] = {  # a unit begins so
+    _SHARES: intervals.SHARES,
+    ("cosine", "correlation"): (-1, 1),
+    ("1 − cos",): (0, 2),
+    ("ranks / length",): (-0.5, 0.5),  # a difference of mean ranks
+    ("keys", "position", "states", "tokens", "heads", "layer", "step"): intervals.COUNTS,
+    ("×", "attention per key", "nats"): intervals.COUNTS,  # no counts, and never negative either
+}
 
 
 @dataclass(eq=False, repr=False)
@@ -166,13 +174,21 @@ def _range(data: xr.Dataset, name: str) -> str:
     return text + (f", null {float(data[name + '_null']):.3g}" if f"{name}_null" in data else "")
 
 
-def bounds_of(values: xr.DataArray | xr.Variable, unit: str) -> tuple[float, float] | None:
-    """Shares lie between 0 and 1, which their intervals need to know. A measure of one's own may call
-    something a share that goes beyond: then there are no bounds."""
-    if not unit.startswith(_SHARES) or not values.size:
+def bounds_of(
+    values: xr.DataArray | xr.Variable, attrs: Mapping[Any, Any]
+) -> intervals.Bounds | None:
+    """The range of a value, which its interval must not leave: by its unit, and `most` where it is given.
+
+    A measure of one's own may call something a share that goes beyond: then there are no bounds.
+    """
+    unit = str(attrs.get("units", ""))
+    ranges = [ends for units, ends in _RANGES.items() if unit.startswith(units)]
+    if not ranges or not values.size:
         return None
-    slack = 1e-6
-    return (0, 1) if not ((values < -slack) | (values > 1 + slack)).any() else None
+    low, high = ranges[0]
+    high = min(high, float(attrs.get("most", high)))
+    slack = 1e-6 * (high - low if np.isfinite(high) else 1)
+    return (low, high) if not ((values < low - slack) | (values > high + slack)).any() else None
 
 
 def summarise(
@@ -180,7 +196,8 @@ def summarise(
 ) -> Result:
     """Example by example datasets (values and their `_null`s) → means, intervals, lifts.
 
-    An example's attribute `id` says which it is, so that results can be paired.
+    An example's attribute `id` says which it is, so that results can be paired; its attribute `most`
+    may name the largest possible value of a count, such as {"lifetime": 32} for 32 states.
     """
     if not examples:
         raise UsageError("no traces", "Give at least one.")
@@ -188,6 +205,10 @@ def summarise(
     ids = [one.attrs.get("id") for one in examples]
     if all(ids):
         together = together.assign_coords(example=np.array(ids, dtype=np.str_))
+    limits = [one.attrs.get("most", {}) for one in examples]
+    for name in {name for limit in limits for name in limit}:
+        most = max(limit.get(name, np.inf) for limit in limits)
+        together[name].attrs["most"] = float(most)
     return summarise_joined(together, measure, model, units)
 
 
@@ -206,9 +227,10 @@ def summarise_joined(
         )
         dims = array.dims[1:]
         unit = {"units": units.get(name, "")}
-        ends = intervals.mean(array.values, bounds=bounds_of(array, units.get(name, "")))
+        limit = {key: array.attrs[key] for key in ("most",) if key in array.attrs}
+        ends = intervals.mean(array.values, bounds=bounds_of(array, unit | limit), smooth=True)
         for end, interval in zip(("", "_low", "_high"), ends, strict=True):
-            made[f"{name}{end}"] = xr.Variable(dims, interval, unit)
+            made[f"{name}{end}"] = xr.Variable(dims, interval, unit | limit)
         if f"{name}_null" in together:
             null = together[f"{name}_null"].variable
             null = null.mean("example") if "example" in null.dims else null

@@ -120,11 +120,17 @@ def each_head(grouped: Float[Tensor, "b kv k d"], heads: int) -> Float[Tensor, "
 _UNGROUPED = nn.Identity()  # a module whose heads have keys and values of their own
 
 
-def _filled(call: Call) -> Float[Tensor, "b q h d"]:
-    """The same weights over values that are partly gone; then each fill, as much of it as was attended."""
+def ungrouped(call: Call) -> Call:
+    """The same call with keys and values for every head of their own, and without fills."""
     heads = call.query.shape[1]
     key, value = each_head(call.key, heads), each_head(call.value, heads)
-    plain = replace(call, module=_UNGROUPED, key=key, value=value, fills=())
+    return replace(call, module=_UNGROUPED, key=key, value=value, fills=())
+
+
+def _filled(call: Call) -> Float[Tensor, "b q h d"]:
+    """The same weights over values that are partly gone; then each fill, as much of it as was attended."""
+    plain = ungrouped(call)
+    value = plain.value
     left, more = torch.ones_like(value[..., :1], dtype=torch.bool), []
     for fill in call.fills:
         here = fill.keys[..., None] & left  # (b, h, k, 1)

@@ -1,5 +1,9 @@
-"""One forward over a finished sequence, recorded as a trace of one step in which nothing changes."""
+"""Forwards over canvases that are given, recorded as a trace: a finished text, or states of a decoding.
 
+Nothing is decoded: what stands on a canvas may come from another model, or from a person.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,9 +11,11 @@ import torch
 
 from ..decode.samplers.base import Sampler
 from ..decode.state import State, check_fits, notify_edits
+from ..errors import UsageError
 from ..models import Model
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
+from ..stats.movement import UNTIL
 from ..trace import Trace
 from .options import TraceOptions
 from .recorder import Recorder
@@ -26,27 +32,91 @@ class Read(Sampler):
 def reading(
     model: Model, prompt: Encoded, answer: list[int], options: TraceOptions | None = None
 ) -> Trace:
-    """The trace of prompt and answer together; masks that an early end left over count as masked."""
-    size, start = len(prompt.ids) + len(answer), len(prompt.ids)
-    check_fits(model, start, len(answer), remedy="Shorten the sequence.")
-    sampler = Read(length=len(answer), steps=1)
-    recorder = Recorder(model, [prompt], sampler, options)
-    canvas = torch.tensor([[*prompt.ids, *answer]], device=model.device)
-    state = State.of(
-        *(model, [prompt], canvas, (size, size)), prompt_end=start, predicting=(size - 1, size)
-    )
+    """Read prompt and answer in one forward: a trace of one step in which nothing changes.
+
+    Masks that an early end left over count as masked.
+    """
+    check_fits(model, len(prompt.ids), len(answer), remedy="Shorten the sequence.")
+    return _read(model, prompt, [[*prompt.ids, *answer]], [*prompt.ids, *answer], options)
+
+
+def reading_states(
+    model: Model, trace: Trace, steps: Sequence[int], options: TraceOptions
+) -> Trace:
+    """Read the canvases of some steps of a decoding, with rows grouped by how long they stay masked.
+
+    The trace has one step per state. Its query groups are "masked until i", the answer's rows that are
+    masked at state i and at no later one, so that two states can be compared on the rows that are masked
+    in both; and "prompt". The model may be another than the one that decoded.
+
+    Args:
+        model: a diffusion model whose rows see the whole canvas.
+        trace: the decoding.
+        steps: kept steps of the trace, in order.
+        options: what to keep; with `groups="regions"`.
+    """
+    if not model.is_diffusion or model.block is not None:
+        raise UsageError(
+            f"{model.name}: rows that are masked at two states do not see the same canvas",
+            "States are compared in diffusion models whose rows see every position.",
+        )
+    numbers = [int(trace.data["step"].values[step]) for step in steps]
+    canvases = trace.canvas.values[numbers]  # (state, position)
+    masked = trace.data["masked"].values[list(steps)]
+    last = np.where(masked.any(0), len(steps) - 1 - masked[::-1].argmax(0), -1)
+    start = int(trace.info["prompt_length"])
+    regions = (*["prompt"] * start, *(f"{UNTIL} {state}" for state in last[start:]))
+    prompt = Encoded(tuple(map(int, canvases[0])), regions, None)
+    final = trace.canvas.values[-1].tolist()
+    return _read(model, prompt, canvases.tolist(), final, options)
+
+
+def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -> Trace:
+    """Read the canvases of all kept steps of a decoding, as if this model had decoded it.
+
+    The model is a diffusion model whose rows see the whole canvas; the decoding may be another's.
+    """
+    start, steps = int(trace.info["prompt_length"]), trace.data["step"].values
+    ids = tuple(map(int, trace.canvas.values[0, :start]))
+    regions = tuple(map(str, trace.data["region"].values[:start]))
+    prompt = Encoded(ids, regions, str(trace.info["gold"]) or None)
+    canvases, final = trace.canvas.values[steps].tolist(), trace.canvas.values[-1].tolist()
+    return _read(model, prompt, canvases, final, options)
+
+
+def _read(
+    model: Model,
+    prompt: Encoded,
+    canvases: Sequence[Sequence[int]],
+    final: Sequence[int],
+    options: TraceOptions | None,
+) -> Trace:
+    """One forward per canvas; `final`: the canvas behind the last. All have the same size."""
+    size, start = len(final), len(prompt.ids)
+    recorder = Recorder(model, [prompt], Read(length=size - start, steps=len(canvases)), options)
     last = torch.tensor([size - 1], device=model.device)
-    with recorder, notify_edits(model, state), recorder.forward(state):
-        model.forward(canvas, last, state.visible)
-    ids = canvas.cpu().numpy()
-    nothing = np.zeros((1, size), dtype=np.int8)
+    with recorder:
+        for step, ids in enumerate(canvases):
+            tokens = torch.tensor([list(ids)], device=model.device)
+            state = State.of(
+                *(model, [prompt], tokens, (size, size)),
+                prompt_end=start,
+                predicting=(size - 1, size),
+                step=step,
+            )
+            with notify_edits(model, state), recorder.forward(state):
+                model.forward(tokens, last, state.visible)
+    canvas = np.array([*canvases, final])
+    now, then = canvas[:-1], canvas[1:]
+    change = np.where(now == then, 0, np.where(now == model.mask_id, 1, 2)).astype(np.int8)
+    change[:, :start] = 0
     decoding = Decoding(
         prompt=prompt,
-        canvas=np.concatenate([ids, ids]),
-        change=nothing,
-        confidence=np.full((1, size), np.nan, dtype=np.float32),
-        block=np.array([[size, size]]),
+        canvas=canvas,
+        change=change,
+        confidence=np.full(change.shape, np.nan, dtype=np.float32),
+        block=np.array([[size, size]] * len(canvases)),
         ended="read",
-        text=model.text([i for i in answer if i != model.mask_id]),
+        text=model.text([i for i in final[start:] if i != model.mask_id]),
     )
     return recorder.traces([decoding])[0]

@@ -20,7 +20,6 @@ from ..studies.planning import settings_of
 from ..studies.results import file_of
 from ..studies.stored import understood
 from ..studies.study import Study
-from ..studies.verdict import CAUSAL
 from .catalogue import Catalogue
 from .content import Drawn, ModelLine, Page, Section, Table
 from .embed import as_json
@@ -113,19 +112,14 @@ def page_of(findings: Findings, budget: int = BUDGET) -> Page:
         title="Floatscope: where attention rests",
         models=tuple(models.values()),
         claims=findings.verdicts,
+        answer=findings.answer,
         sections=sections,
         scenes=tuple(scenes),
         notes=(*notes, *_left_out(findings)),
         command=command(findings),
         version=version("floatscope"),
         warnings=tuple(warning for one in every for warning in one.warnings),
-        causal=frozenset(
-            rule.number
-            for one in every
-            for study in one.studies
-            for rule in study.rules
-            if rule.family == CAUSAL
-        ),
+        registered=findings.registered,
     )
 
 

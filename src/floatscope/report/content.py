@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..studies.claim import Claim
+from ..studies.registration import Registered
 
 
 @dataclass(frozen=True)
@@ -106,4 +107,5 @@ class Page:
     command: str
     version: str
     warnings: tuple[str, ...] = ()  # what a reader must know before the claims
-    causal: frozenset[int] = frozenset()  # numbers of claims that are a family of their own
+    registered: Registered | None = None  # what was written down before the run
+    answer: str = ""  # whether attention floats, in one sentence; "" where it was not asked

@@ -14,20 +14,14 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from ..studies.claim import VERDICTS, Claim
+from ..studies.claim import VERDICTS, Claim, curve_said
+from ..studies.scope import GENERAL
 from ..studies.verdict import CAUSAL, LITERATURE, level_of
 from . import embed, figure, numbers, ranges
 from .content import Page, Section, Table
+from .strips import SHAPES, strip
 
 _PREVIEW = 8  # lines of a table
-# Shapes in a box of 12: they tell the verdicts apart without colour.
-_SHAPES = {
-    "holds": '<circle cx="6" cy="6" r="5" class="full"/>',
-    "refuted": '<path d="M2 2 10 10M10 2 2 10" class="cross"/>',
-    "undecided": '<circle cx="6" cy="6" r="4.5" class="ring"/>'
-    '<path d="M6 1.5a4.5 4.5 0 0 0 0 9Z" class="full"/>',
-    "not testable": '<circle cx="6" cy="6" r="4.5" class="ring" stroke-dasharray="2 1.5"/>',
-}
 
 
 def render(page: Page) -> str:
@@ -75,8 +69,11 @@ def _template() -> Template:
         "slug": _slug,
         "link": _link,
         "shape": _shape,
+        "strip": strip,
+        "curve_said": curve_said,
     }
-    made.globals |= {"drawings": ranges.drawings, "preview": _preview}
+    made.globals |= {"drawings": ranges.drawings, "preview": _preview, "general": GENERAL}
+    made.globals |= {"CAUSAL": CAUSAL}
     return made.from_string(_text("page.html.j2"))
 
 
@@ -107,7 +104,7 @@ def _link(file: str) -> str:
 
 def _shape(verdict: str) -> Markup:
     opening = '<svg class="shape" viewBox="0 0 12 12" aria-hidden="true" focusable="false">'
-    return Markup(opening + _SHAPES[verdict] + "</svg>")
+    return Markup(opening + SHAPES[verdict] + "</svg>")
 
 
 def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
@@ -117,7 +114,7 @@ def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
 
 def _levels(page: Page) -> str:
     """At which level the intervals decide: each family has its own."""
-    causal = {claim.number in page.causal for claim in page.claims}
+    causal = {claim.family == CAUSAL for claim in page.claims}
     levels = [f"{100 * level_of(CAUSAL if one else LITERATURE):.1f} %" for one in sorted(causal)]
     return ", for causal questions ".join(levels)
 

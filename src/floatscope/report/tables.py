@@ -44,6 +44,7 @@ def _claims(findings: Findings) -> PaperTable:
     lines = []
     for claim in findings.verdicts:
         about = {"claim": claim.number, "text": claim.text, "verdict": claim.verdict}
+        about["scope"] = claim.scope
         for place, number in enumerate(claim.numbers):
             which = {"quantity": number.label, "primary": place == 0, "study": claim.study}
             rows.append({**about, **which, **_plain(number)})
@@ -53,14 +54,14 @@ def _claims(findings: Findings) -> PaperTable:
             shown = [_cell(first, unit=True), _null(first), str(first.n or ABSENT)]
         else:
             rows.append({**about, "study": claim.study})
-        lines.append([str(claim.number), claim.text, claim.verdict, *shown])
+        lines.append([str(claim.number), f"{claim.text} ({claim.scope})", claim.verdict, *shown])
     levels = {claim.numbers[0].level for claim in findings.verdicts if claim.numbers}
     level = f"{100 * levels.pop():.3g} % " if len(levels) == 1 else ""
     text = latex.table(
-        ["", "claim", "verdict", f"value [{level}interval]", "null", "n"],
+        ["", "claim (what it was tested on)", "verdict", f"value [{level}interval]", "null", "n"],
         [("", lines)],
         align=("r", "p{2.7in}", "l", "r", "r", "r"),
-        caption=f"Claims and verdicts for {', '.join(findings.models)} on {findings.request.data}.",
+        caption="Claims of the literature and questions of ours, with verdicts about the models named.",
         label="tab:claims",
     )
     return PaperTable("claims", pd.DataFrame(rows), text)

@@ -1,11 +1,16 @@
 """A claim and its verdict, and the numbers it rests on: plain values. `verdict` says how it is decided."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ..stats.digits import ABSENT, digits
+from ..stats.intervals import Sample
 
 VERDICTS = ("holds", "refuted", "undecided", "not testable")
+# Roles of a claim's numbers: what decides, and what it must exceed.
+THETA, CONTROL = "theta", "control"
 SHARES = ("%", "points")  # units of shares of 1, shown times 100
 
 
@@ -22,6 +27,10 @@ class Number:
     unit: str = ""
     n: int | None = None
     level: float = 0.95  # of the interval
+    # What it was computed from, to plan further examples; never written to a file.
+    sample: Sample | None = field(default=None, repr=False, compare=False)
+    # In a claim: THETA, CONTROL, or "" for a number that decides nothing.
+    role: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -42,10 +51,29 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """The verdict as a function of the smallest effect δ: at some values, and where it changes.
+
+    `holds_to` and `refuted_from` are ends of the interval of θ: a claim "θ is above δ" holds for every
+    δ below `holds_to` and is refuted for every δ above `refuted_from` (the other way round for "below").
+    None: no δ has that verdict, because θ has no interval that can decide.
+    """
+
+    deltas: tuple[float, ...]
+    verdicts: tuple[str, ...]  # one for each of `deltas`
+    delta: float  # as it was registered
+    unit: str
+    more: bool  # the claim says that θ is above δ; else below
+    holds_to: float | None
+    refuted_from: float | None
+    count: bool = False  # θ is a number of things: the claim holds at `holds_to` too
+
+
+@dataclass(frozen=True)
 class Claim:
     """One line of the list that a report answers."""
 
-    number: int
+    number: str  # "1", or "9a" where a sentence of the literature says several things
     text: str
     verdict: str
     sentence: str  # what was measured
@@ -56,10 +84,32 @@ class Claim:
     rule: str = ""  # as it was written down before the run
     checks: tuple[Check, ...] = ()
     variants: tuple[Variant, ...] = ()
+    curve: Curve | None = None
+    family: str = ""  # the claims that it is judged together with
+    scope: str = ""  # the models and the examples that the verdict is about
+
+    @property
+    def theta(self) -> Number | None:
+        """The primary quantity, where it was measured."""
+        return next((n for n in self.numbers if n.role == THETA), None)
+
+    @property
+    def control(self) -> Number | None:
+        """The same quantity of untrained weights."""
+        return next((n for n in self.numbers if n.role == CONTROL), None)
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise ValueError(f"expected a verdict of {', '.join(VERDICTS)}, got {self.verdict!r}")
+
+
+def as_json(thing: "Number | Claim") -> dict[str, Any]:
+    """Convert to plain values, without samples."""
+
+    def kept(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: value for key, value in items if key != "sample"}
+
+    return asdict(thing, dict_factory=kept)
 
 
 def said(number: Number) -> str:
@@ -73,9 +123,24 @@ def said(number: Number) -> str:
     return text
 
 
+def curve_said(curve: Curve) -> str:
+    """Say for which δ the claim holds and for which it is refuted, in one sentence."""
+    before, after = ("below", "above") if curve.more else ("above", "below")
+    before = "up to" if curve.count else before
+    parts = []
+    if curve.holds_to is not None:
+        parts.append(f"holds for δ {before} {short(curve.holds_to, curve.unit)}")
+    if curve.refuted_from is not None:
+        parts.append(f"is refuted for δ {after} {short(curve.refuted_from, curve.unit)}")
+    parts.append("is undecided otherwise" if parts else "is undecided for every δ")
+    return f"The claim {', '.join(parts)}. Registered: δ = {short(curve.delta, curve.unit)}."
+
+
 def short(value: float, unit: str = "", *, bare: bool = False) -> str:
     """Three significant digits with their unit."""
     shown = digits(100 * value if unit in SHARES else value)
+    if unit == "layers" and float(value).is_integer():  # a number of them
+        shown = f"{value:.0f}"
     if bare or shown == ABSENT or not unit:
         return shown
     return shown + ("×" if unit == "×" else f" {unit}")

@@ -4,7 +4,7 @@ Reading needs no model and no torch. Everything is gathered shard by shard, in t
 the same shards give the same numbers. What follows from it is for the studies to say.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from ..measures.base import Measure
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
 from ..models.spec import ModelSpec, located
-from ..stats.intervals import difference, mean, pair
+from ..stats.intervals import DIFFERENCES, SHARES, pair
 from ..tasks import cut
 from ..tasks.record import Asks
 from ..tasks.scores import counted
@@ -28,6 +28,7 @@ from ..trace import Trace
 from ..trace.tokens import by_step
 from ..untrusted import encodable
 from .claim import Number
+from .numbers import number
 from .request import Request
 from .setting import PROSE, QUESTIONS
 from .stored import read_meta
@@ -126,6 +127,11 @@ class Evidence:
         """
         return self._result(key, model, QUESTIONS, self.request.control_seeds)
 
+    def controls(self, key: str, model: str | None) -> list[Result]:
+        """The same of every untrained control by itself."""
+        every = (self.result(key, model, control=seed) for seed in self.request.control_seeds)
+        return [result for result in every if result is not None]
+
     def _result(self, key: str, model: str | None, domain: str, weights: Weights) -> Result | None:
         if model is None:
             return None
@@ -175,7 +181,7 @@ class Evidence:
         examples: list[xr.Dataset] = []
         for one, arrays in read:
             like = examples[-1] if examples else None
-            example = unflatten(arrays, f"{one['index']}/{key}", one["values"][key], like)
+            example = unflatten(arrays, f"{one['at']}/{key}", one["values"][key], like)
             example.attrs["id"] = one["id"]
             examples.append(example)
         name = model if weights == TRAINED else f"{model} (untrained)"
@@ -191,24 +197,29 @@ class Evidence:
                 continue
             if spec["kind"] == "experiment" and spec["experiment"] not in keys:
                 continue
-            if spec["model"] != self.asked_for[model] or spec.get("control") not in weights:
+            if spec["model"] != self.asked_for[model]:
+                continue
+            if spec.get("control") not in weights and "controls" not in spec:
                 continue
             meta = self._meta(shard)
+            examples = meta["examples"] if spec.get("control") in weights else []
+            for seed in weights:  # a trace shard has those of the controls beside the model's own
+                examples = [*examples, *meta.get("controls", {}).get(str(seed), ())]
             wanted = [
                 name
-                for one in meta["examples"]
+                for one in examples
                 for key in keys
                 if key in one["values"]
-                for name in _names(f"{one['index']}/{key}", one["values"][key])
+                for name in _names(f"{one['at']}/{key}", one["values"][key])
             ]
             arrays = self.run.read(shard.id, tuple(wanted)).arrays
-            for one in meta["examples"]:
+            for one in examples:
                 yield one, arrays
 
     # Answers
 
     def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
-        """Scores by question, in order: id, exact_match, contains, f1, steps; since they are noted,
+        """Scores by question, in order: id, cluster, exact_match, contains, f1, steps; since they are noted,
         masks, cut (off by its length) and known (by the pair); gold answers, and which of them counted."""
         if (setting, model) not in self._answers:
             self._answers[setting, model] = self._scores(setting, model)
@@ -221,6 +232,7 @@ class Evidence:
         if not lines:
             return None
         kept = "id exact_match contains f1 steps prediction question".split()
+        kept += ["cluster"] if all("cluster" in line for line in lines) else []
         if all("cut" in line for line in lines):  # old runs did not note it
             kept += ["masks", "cut", "known"]
         scores = ("exact_match", "contains", "f1")  # None where one has no meaning
@@ -296,8 +308,14 @@ class Evidence:
         contains = answers["contains"].astype(float)
         if np.isnan(contains).all():  # nothing can be right or wrong here
             return None
-        value, low, high = (float(x) for x in mean(contains, bounds=(0, 1), level=level))
-        return Number(label or setting, value, low, high, None, "%", len(contains), level)
+        return number(
+            contains,
+            label or setting,
+            "%",
+            level=level,
+            bounds=SHARES,
+            clusters=answers.get("cluster"),
+        )
 
     def apart(
         self,
@@ -309,11 +327,22 @@ class Evidence:
         level: float = 0.95,
     ) -> Number | None:
         """Difference of the same in shares, paired by question."""
-        both = self._both(setting, base, model)
-        if both is None:
-            return None
-        _, a, b = both
-        return self.between(a, b, label or f"{setting} − {base}", level=level)
+        gaps = self.gap_by_id(setting, base, model)
+        return number(
+            np.array(list(gaps.values())),
+            label or f"{setting} − {base}",
+            "points",
+            level=level,
+            null=0.0,
+            bounds=DIFFERENCES,
+            clusters=self.clusters(gaps, setting, model),
+        )
+
+    def clusters(self, ids: Iterable[str], setting: str, model: str | None) -> list[str]:
+        """The cluster of each question that was asked in this setting; its own id where none is noted."""
+        answers = self.answers(setting, model) or {}
+        names = dict(zip(map(str, answers.get("id", ())), answers.get("cluster", ()), strict=False))
+        return [str(names.get(id, id)) for id in ids]
 
     def gaps(self, setting: str, base: str, model: str | None) -> np.ndarray | None:
         """Question by question, over those asked in both."""
@@ -337,12 +366,6 @@ class Evidence:
         ids, (i, j) = pair(*([str(x) for x in a["id"]] for a in answers if a is not None))
         right = answers[0]["contains"][i] * 1.0, answers[1]["contains"][j] * 1.0
         return None if np.isnan(right).all() else (ids, *right)
-
-    @staticmethod
-    def between(a: np.ndarray, b: np.ndarray, label: str, *, level: float = 0.95) -> Number:
-        """a − b, value by value of the same questions."""
-        value, low, high = (float(x) for x in difference(a, b, level=level))
-        return Number(label, value, low, high, 0.0, "points", len(a), level)
 
     def order(self, setting: str, model: str | None) -> Result | None:
         """The decoding order of a setting's answers."""

@@ -1,7 +1,7 @@
 """Findings: a finished run opened, and what its studies make of it; each computed once."""
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,14 @@ from ..measures.base import Measure
 from ..tasks import alternatives
 from ..tasks.cut import REMEDY
 from ..tasks.named import is_named
-from .claim import Claim
+from .answer import answer
+from .claim import Claim, as_json
 from .evidence import BETWEEN, Evidence
 from .library import STUDIES
 from .planning import experiments_of, measures_of, part_of, plan, settings_of, studies_of
+from .registration import Registered, changed_rules, registered
 from .request import Request, as_stored, request_of
+from .scope import scope_of
 from .setting import PROSE, QUESTIONS
 from .stored import read_meta
 from .study import Study
@@ -60,6 +63,7 @@ class Findings(Evidence):
                 raise RunError(f"{directory} {what}", remedy)
             request = request.model_copy(update={"studies": rest})
             self.missing = f"The run {what}: it is left out. {remedy}"
+        self.registered = registered(run)
         whole = _as_run(run, request)
         super().__init__(run, request, part_of(whole, 0), _measured(request))
         self.also = tuple(
@@ -67,6 +71,7 @@ class Findings(Evidence):
             for number, one in enumerate(request.also, 1)
         )
 
+    registered: Registered | None = None  # what was written down before the run
     missing = ""  # a study of the run that is not known here, and what to do
     label = ""  # of a further run: what its tables, figures and sections are told apart by
 
@@ -76,8 +81,15 @@ class Findings(Evidence):
 
     @cached_property
     def claims(self) -> dict[str, tuple[Claim, ...]]:
-        """By study, with their verdicts."""
-        return {study.name: tuple(study.claims(self)) for study in self.studies}
+        """By study, with their verdicts; each says which models and prompts it is about."""
+        found = {}
+        for study in self.studies:
+            rules = {rule.number: rule for rule in study.rules}
+            found[study.name] = tuple(
+                replace(claim, scope=scope_of(claim, rules.get(claim.number), self))
+                for claim in study.claims(self)
+            )
+        return found
 
     @cached_property
     def verdicts(self) -> tuple[Claim, ...]:
@@ -86,10 +98,16 @@ class Findings(Evidence):
         others = [claim for part in self.also for claim in part.verdicts]
         tested = {c.number: c for c in reversed(others) if c.verdict != NOT_TESTABLE}
         known = {claim.number for claim in own}
-        return (
+        every = (
             *(tested.get(c.number, c) if c.verdict == NOT_TESTABLE else c for c in own),
             *(claim for claim in others if claim.number not in known),
         )
+        return tuple(sorted(every, key=lambda claim: _order(claim.number)))
+
+    @cached_property
+    def answer(self) -> str:
+        """Whether attention floats in these models, in one sentence."""
+        return answer(self.verdicts, self.mdm, self.arm)
 
     @cached_property
     def sentences(self) -> dict[str, tuple[str, ...]]:
@@ -141,8 +159,23 @@ class Findings(Evidence):
     @property
     def notes(self) -> list[str]:
         """A study that is missing, warnings, and what the gold answers seem to hold; with remedies."""
-        lines = [self.missing, *self.warnings, self._alternatives]
+        lines = [self.missing, self._changed_rules, *self.warnings, self._alternatives]
         return [line for line in lines if line]
+
+    @cached_property
+    def _changed_rules(self) -> str:
+        """Where this version judges by other rules than were registered before the run."""
+        if self.registered is None:
+            return ""
+        lines = changed_rules(self.registered.registration, self.request)
+        if not lines:
+            return ""
+        wrote = self.registered.registration.floatscope
+        return (
+            f"Verdicts here are not by the rules that were registered: {'; '.join(lines[:_NAMED])}"
+            f"{f'; and {len(lines) - _NAMED} more' if len(lines) > _NAMED else ''}. "
+            f"Read the run with Floatscope {wrote}, or register and run it again."
+        )
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -174,7 +207,7 @@ class Findings(Evidence):
         """The headline numbers: models, claims with verdicts, findings, accuracies, what was left out."""
         right = {
             name: {
-                model: asdict(number)
+                model: as_json(number)
                 for model in self.models
                 if (number := self.right(name, model)) is not None
             }
@@ -183,7 +216,9 @@ class Findings(Evidence):
         return {
             "request": self.request.as_json(),
             "models": self.models,
-            "claims": [asdict(claim) for claims in self.claims.values() for claim in claims],
+            **({"registration": self.registered.sha256} if self.registered else {}),
+            "answer": self.answer,
+            "claims": [as_json(claim) for claim in self.verdicts],  # as the page lists them
             "findings": {name: list(lines) for name, lines in self.sentences.items()},
             "right": right,
             "left_out": self.left_out,
@@ -201,13 +236,8 @@ class _Part(Findings):
 
     @cached_property
     def claims(self) -> dict[str, tuple[Claim, ...]]:
-        """Each says of whom and of what it is."""
-        where = f"{', '.join(self.models)} on {self.request.data}"
         return {
-            name: tuple(
-                replace(c, sentence=f"{where}: {c.sentence}", study=f"{name} {self.label}")
-                for c in claims
-            )
+            name: tuple(replace(claim, study=f"{name} {self.label}") for claim in claims)
             for name, claims in super().claims.items()
         }
 
@@ -240,3 +270,9 @@ def _as_run(run: Run, request: Request) -> Plan:
             spec = {"kind": "ask", "model": request.models[int(asked[1])], "setting": setting}
             shards.append(Shard(name, spec))
     return Plan(now.request, now.worker, tuple(shards))
+
+
+def _order(number: str) -> tuple[int, str]:
+    """Claims in the order of their numbers: 9a before 9b before 10."""
+    digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return int(digits) if digits.isdigit() else 10**9, number

@@ -5,7 +5,7 @@ reason why they cannot test the claim. No run is read here.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -61,14 +61,17 @@ class Gains:
     mdm_read: Float[np.ndarray, " n"]
     arm_closed: Float[np.ndarray, " n"]
     arm_read: Float[np.ndarray, " n"]
+    clusters: np.ndarray | None = None  # an id for each question; None: all are independent
 
     @classmethod
     def of(cls, tables: Sequence[Columns], score: str = "contains") -> "Gains":
         """From aligned tables in the order of the fields."""
-        return cls(*(np.asarray(table[score], float) for table in tables))
+        gains = cls(*(np.asarray(table[score], float) for table in tables))
+        return replace(gains, clusters=tables[0].get("cluster"))
 
     def among(self, these: Bool[np.ndarray, " n"]) -> "Gains":
-        return Gains(*(x[these] for x in vars(self).values()))
+        some = {name: x[these] for name, x in vars(self).items() if x is not None}
+        return Gains(**some)
 
     @property
     def mdm(self) -> Float[np.ndarray, " n"]:
@@ -88,6 +91,7 @@ class Gains:
             level=LEVEL,
             null=0.0,
             bounds=(-1 - factor, 1 + factor),
+            clusters=self.clusters,
         )
 
     def bar(self, factor: float = TWICE) -> str:

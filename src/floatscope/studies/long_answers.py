@@ -15,9 +15,9 @@ from .request import Request
 LONG = 48  # content tokens of an answer whose steps are worth comparing
 
 
-def content_tokens(content: np.ndarray) -> Number | None:
-    """The mean over decodings; None where no end token is known."""
-    return number(content, "content tokens per decoding", "tokens")
+def content_tokens(content: np.ndarray, most: float = np.inf) -> Number | None:
+    """The mean over decodings of `most` tokens; None where no end token is known."""
+    return number(content, "content tokens per decoding", "tokens", bounds=(0, most), smooth=True)
 
 
 def at_length(length: Number | None) -> str:

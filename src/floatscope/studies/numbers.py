@@ -1,15 +1,24 @@
 """From a measure's finding to one number for a sentence: over layers, with interval and null."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from ..measures.result import Result, bounds_of
-from ..stats.intervals import mean
+from ..stats.intervals import (
+    Sample,
+    beyond_controls,
+    cluster_means,
+    gap_bounds,
+    gaps_to_controls,
+    mean,
+    with_variance,
+)
 from ..stats.thirds import thirds as layer_thirds
 from .claim import Number, said
-from .evidence import Evidence
 
 
 def overall(
@@ -25,14 +34,38 @@ def overall(
     each = _each(result, name, layers)
     if result is None or each is None:
         return None
-    there = ~np.isnan(each)
-    bounds = bounds_of(xr.DataArray(each), str(result.data[name].attrs.get("units", "")))
-    value, low, high = (float(x) for x in mean(each, bounds=bounds, level=level))
+    bounds = bounds_of(xr.DataArray(each), result.data[name].attrs)
     null = None
     if f"{name}_null" in result.data:
         values = _chosen(result.data[f"{name}_null"], layers).values
         null = float(np.nanmean(values)) if np.isfinite(values).any() else None
-    return Number(label, value, low, high, null, unit, int(there.sum()), level)
+    return number(each, label, unit, level=level, null=null, bounds=bounds, smooth=True)
+
+
+def overall_controls(
+    networks: Sequence[Result],
+    name: str,
+    label: str,
+    unit: str = "",
+    layers: slice = slice(None),
+    *,
+    level: float = 0.95,
+) -> Number | None:
+    """The same of several untrained networks on the same prompts: the variance between them counts too."""
+    every = [each for one in networks if (each := _each(one, name, layers)) is not None]
+    return of_networks(np.stack(every), label, unit, level=level) if every else None
+
+
+def of_networks(
+    values: Float[np.ndarray, "k n"], label: str, unit: str = "", *, level: float = 0.95
+) -> Number | None:
+    """The mean over networks and prompts; None for fewer than two networks."""
+    if len(values) < 2:
+        return None
+    nothing = np.where(np.isnan(values).all(0), np.nan, 0.0)
+    found = beyond_controls(nothing, -values, level=level, fixed=True)
+    value, low, high = (float(x) for x in found)
+    return Number(label, value, low, high, None, unit, int((~np.isnan(nothing)).sum()), level)
 
 
 def _each(result: Result | None, name: str, layers: slice) -> np.ndarray | None:
@@ -60,19 +93,57 @@ def number(
     level: float = 0.95,
     null: float | None = None,
     bounds: tuple[float, float] | None = None,
+    smooth: bool = False,
+    clusters: Sequence[str] | np.ndarray | None = None,
 ) -> Number | None:
     """The mean of one value per example, with its interval; None where no example has one.
 
     `bounds`: between which ends a value must lie, as SHARES and DIFFERENCES of `stats.intervals`.
+    `smooth` and `clusters` are those of `stats.intervals.mean`; n is the number of clusters.
     """
     values = np.asarray(values, float)
+    if clusters is not None:
+        values = cluster_means(values, [clusters])
     n = int((~np.isnan(values)).sum())
     if not n:
         return None
-    middle, low, high = (float(x) for x in mean(values, level=level, bounds=bounds))
-    if bounds is not None:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-    return Number(label, middle, low, high, null, unit, n, level)
+    interval = partial(mean, level=level, bounds=bounds, smooth=smooth)
+    middle, low, high = (float(x) for x in interval(values))
+    return Number(label, middle, low, high, null, unit, n, level, Sample(values, interval))
+
+
+def beyond_networks(
+    trained: Mapping[str, float],
+    controls: Sequence[Mapping[str, float]],
+    label: str,
+    unit: str = "",
+    *,
+    level: float = 0.95,
+    bounds: tuple[float, float] | None = None,
+    fixed: bool = False,
+) -> Number | None:
+    """The mean of trained − controls by prompt, with the variance between controls in the interval.
+
+    Values by prompt; `bounds` and `fixed` are those of `stats.intervals.beyond_controls`. None where no
+    prompt has a value, and without any control.
+    """
+    names = [name for name, value in trained.items() if not np.isnan(value)]
+    several = np.array([[own.get(name, np.nan) for name in names] for own in controls])
+    if not names or not np.isfinite(several).any():
+        return None
+    one = np.array([[trained[name]] for name in names])
+    gaps, variance, free = gaps_to_controls(one, several[..., None], fixed=fixed)
+    interval = partial(
+        with_variance,
+        variance=variance,
+        free=free,
+        level=level,
+        bounds=gap_bounds(one, gaps, bounds),
+    )
+    middle, low, high = (float(x[0]) for x in interval(gaps))
+    n = int((~np.isnan(gaps)).sum())
+    sample = Sample(gaps[:, 0], interval)
+    return Number(label, middle, low, high, 0.0, unit, n, level, sample)
 
 
 def lifted(number: Number) -> Number:
@@ -91,9 +162,9 @@ def third(result: Result | None, which: str) -> slice:
     return layer_thirds(0 if result is None else int(result.data.sizes.get("layer", 0)))[which]
 
 
-def thirds(evidence: Evidence, measure: str, name: str) -> Iterator[tuple[str, str, str]]:
+def thirds(results: Mapping[str, Result], name: str) -> Iterator[tuple[str, str, str]]:
     """Each model, and what is said of a multiple in the first and in the last third of its layers."""
-    for model, result in evidence.results(measure).items():
+    for model, result in results.items():
         first, last = (overall(result, name, "", "×", third(result, w)) for w in ("first", "last"))
         if first and last:
             yield model, said(first), said(last)

@@ -36,7 +36,10 @@ def measures_of(
             continue
         if domain is not None and domain not in study.domains(request):
             continue
+        own = study.controlled(request) if controlled else ()
         for name, measure in study.measures(request).items():
+            if controlled and name not in own:
+                continue
             if measures.setdefault(name, measure) != measure:
                 raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
     return measures
@@ -127,7 +130,8 @@ def _shards(request: Request) -> Iterator[Shard]:
                 stop = min(start + request.shard, total)
                 # Another text is another question: what was traced on one is not kept for the other.
                 text = {"text": "books"} if domain == PROSE else {}
-                spec = _spec("trace", model, start, stop, domain=domain, **text)
+                read = {"controls": list(seeds)} if seeds and domain == QUESTIONS else {}
+                spec = _spec("trace", model, start, stop, domain=domain, **text, **read)
                 yield Shard(f"trace-{m}-{domain}-{start:05d}", spec)
         for s, (name, setting) in enumerate(settings.items()):
             how = {} if setting.early_stop else {"early_stop": False}
@@ -138,11 +142,6 @@ def _shards(request: Request) -> Iterator[Shard]:
                 spec = _spec("ask", model, start, stop, setting=name, **how)
                 yield Shard(f"ask-{m}-{s:03d}-{start:05d}", spec)
         yield from _experiments(request, m, model, experiments, None)
-        for seed in seeds:  # last: the permuted weights are another model to load
-            for start in range(0, request.limit, request.shard):
-                stop = min(start + request.shard, request.limit)
-                spec = _spec("trace", model, start, stop, domain=QUESTIONS, control=seed)
-                yield Shard(f"control-{m}-{seed}-{start:05d}", spec)
         for seed in request.control_seeds if experiments else ():
             yield from _experiments(request, m, model, experiments, seed)
 

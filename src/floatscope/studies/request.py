@@ -31,11 +31,12 @@ Count = Annotated[int, Field(ge=1, le=_MOST)]
 Several = Annotated[int, Field(ge=2, le=_MOST)]  # with an interval over them
 AUTO = "auto"
 # Fields that runs of earlier versions do not have: they stand in run.json only if used.
-_NEW = ("plugins", "controls", "control_steps", "gain_questions", "side_questions", "also")
+_NEW = ("plugins", "controls", "gain_questions", "side_questions", "also")
 _NEWER = (
     "split_alternatives",
     "heads",
     "batch",
+    "chosen_on",
 )  # since there are further runs, which write down all of the above
 
 
@@ -58,16 +59,11 @@ class Request(BaseModel):
     steps: Count | None = None
     sampler: str = "confidence"  # or with fields: "confidence,temperature=0.7"
     frequencies: str | None = None
-    columns: tuple[int, ...] = Field((1, 5, 10), min_length=1, max_length=100)  # anchors masked
     heads: Count | None = None  # strongest retrieval heads that `ablation` takes away
     template: str = "auto"
     chat: bool | None = None
-    controls: int = Field(
-        1, ge=0, le=100
-    )  # untrained controls of every model: seeds of permuted weights
-    control_steps: int | None = Field(
-        None, ge=4, le=_MOST
-    )  # of a control's decoding; None: as the model's
+    # Untrained controls of every model: permuted weights, made as sharp as the trained ones.
+    controls: int = Field(5, ge=0, le=100)
     view: int = Field(6, ge=0, le=_MOST)  # examples whose traces are kept for the viewer
     shard: Count = 8  # examples in a shard
     batch_size: Count = 8  # questions decoded together
@@ -81,6 +77,7 @@ class Request(BaseModel):
     )  # of a worker on a CPU: the same for every number of workers
     skip_bad: bool = False
     split_alternatives: bool = False  # of a file's gold answers: "a or b" makes both right
+    chosen_on: str = Field("", max_length=1000)  # other data, on which these settings were chosen
     # Modules or .py files of the user's that a worker imports first.
     plugins: tuple[str, ...] = Field((), max_length=100)
     # Further runs in one: the same but for the fields that each names.
@@ -150,13 +147,6 @@ class Request(BaseModel):
     @classmethod
     def _condition(cls, value: str) -> str:
         return Condition.parse(value).name
-
-    @field_validator("columns")
-    @classmethod
-    def _positive(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if any(k < 1 for k in value):
-            raise ValueError("columns are counted from 1")
-        return tuple(sorted(set(value)))
 
 
 def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -25,7 +25,7 @@ def write_results(findings: Findings) -> list[Path]:
             atomic.write(path, _parquet(table))
             written.append(path)
     summary = Path(findings.run.directory) / "summary.json"
-    atomic.write(summary, (json.dumps(_finite(findings.summary()), indent=1) + "\n").encode())
+    atomic.write(summary, (json.dumps(finite(findings.summary()), indent=1) + "\n").encode())
     return [*written, summary]
 
 
@@ -40,10 +40,10 @@ def _parquet(table: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no NaN."""
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

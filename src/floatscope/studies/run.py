@@ -11,6 +11,7 @@ from .early import require_possible
 from .findings import Findings
 from .planning import plan
 from .provenance import FOLDER, file_digests
+from .registration import NAME, registration_for
 from .request import Request
 from .results import write_results
 from .stored import understood
@@ -23,14 +24,20 @@ def run(
     out: Path | str,
     *,
     folder: Path = Path(),
+    registration: Path | None = None,
     **options: Any,
 ) -> tuple[Summary, Findings]:
     """Do what is not done yet, then write results/ and summary.json; `options` are `execute`'s.
 
     The request's relative paths begin in `folder`, by default the working directory. What cannot work
-    is an error before anything is written or any worker starts (`early`).
+    is an error before anything is written or any worker starts (`early`). What the run is to find out, and
+    by which rules, is written down before its first shard; `registration` is a file in which that was done
+    earlier.
     """
-    if options.get("overwrite") or not (Path(out) / "manifest.json").exists():
+    overwrite = bool(options.get("overwrite"))
+    registered = registration_for(request, out, overwrite=overwrite, given=registration)
+    options["files"] = {} if registered is None else {NAME: registered}
+    if overwrite or not (Path(out) / "manifest.json").exists():
         elsewhere = options.get("engine", "local") != "local"
         require_possible(request, elsewhere=elsewhere, folder=folder)
     if options.get("engine", "local") == "local" and options.get("workers", 1) > 1:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 MAIN, KNOWN = "main", "known"  # whom questions are about
 QUESTIONS, PROSE = "questions", "prose"  # what is traced
-# How a measure's name ends that looks at one forward instead of a decoding: over the finished text of
-# the model itself; and over the prompt with its gold answer, the same text for every model.
-FINISHED, SAME = "-finished", "-same"
+# How a measure's name ends that looks at given texts instead of a decoding: the finished text of the model
+# itself; the prompt with its gold answer, the same text for every model; five states of the decoding.
+FINISHED, SAME, STATES = "-finished", "-same", "-states"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from .draw import Picture, of_measure
 from .evidence import Evidence
 from .experiments.base import Experiment
 from .request import Request
-from .setting import QUESTIONS, Setting
+from .setting import QUESTIONS, SAME, STATES, Setting
 from .verdict import Rule
 
 Shows = Mapping[str, tuple[str, str]]  # measure → its figure's title and alternative text
@@ -38,19 +38,27 @@ class Study:
         tuple[Rule, ...]
     ] = ()  # of the claims it gives a verdict on, put before the run
     method: ClassVar[str]  # definitions and controls, in words and formulas
-    control: ClassVar[bool] = True  # its measures are taken of the untrained control too
+    control: ClassVar[bool] = True  # some of its measures are taken of untrained controls too
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
     by_name: ClassVar[bool] = False  # run where it is named, and not among "all studies"
     makes: ClassVar[tuple[str, ...]] = ()  # tables of its own, which `tables` gives
 
     @property
-    def decides(self) -> tuple[int, ...]:
+    def decides(self) -> tuple[str, ...]:
         """Numbers of its claims."""
         return tuple(rule.number for rule in self.rules)
 
     def measures(self, request: Request) -> dict[str, Measure]:
         """Asked of every trace, by a name of their own."""
         return {}
+
+    def controlled(self, request: Request) -> tuple[str, ...]:
+        """Names of the measures that are taken of untrained controls too: those that read given texts.
+
+        Controls do not decode: they read what the trained model has decoded. A measure of whole decodings
+        costs them a forward for every step, and is left out unless a study names it.
+        """
+        return tuple(name for name in self.measures(request) if name.endswith((SAME, STATES)))
 
     def domains(self, request: Request) -> tuple[str, ...]:
         """What is traced: questions, and running prose where a study compares the two."""

@@ -2,7 +2,7 @@
 
     holds         the whole interval lies beyond δ, and beyond the same quantity of untrained weights
     refuted       the whole interval lies on the other side of δ
-    undecided     it straddles; how many examples would decide is said
+    undecided     it straddles; how many examples would decide is said. Also with fewer than 20 examples
     not testable  a floor, a ceiling, a model that is not there; what would make it testable is said
 
 The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. There are
@@ -13,13 +13,13 @@ primary one, and never decide. Nothing is measured here.
 import math
 from dataclasses import dataclass, replace
 
-from ..stats.intervals import needed
-from .claim import Check, Claim, Number, Variant, said, short
+from ..stats.intervals import MANY, needed
+from .claim import CONTROL, THETA, Check, Claim, Curve, Number, Variant, said, short
 
 LITERATURE, CAUSAL = "literature", "causal"
 # Claims that are judged together: their errors add up. Whoever asks more questions of another kind leaves
 # those that were asked before as they were.
-FAMILIES = {LITERATURE: 10, CAUSAL: 3}
+FAMILIES = {LITERATURE: 14, CAUSAL: 3}
 
 
 def level_of(family: str) -> float:
@@ -29,15 +29,18 @@ def level_of(family: str) -> float:
 
 TOGETHER = FAMILIES[LITERATURE]
 LEVEL = level_of(LITERATURE)
-MANY = 10_000  # more examples than this are not worth naming
+LEAST = 20  # examples that a verdict needs
 HOLDS, REFUTED, UNDECIDED, NOT_TESTABLE = "holds", "refuted", "undecided", "not testable"
+MDM, ARM = "mdm", "arm"  # the first diffusion model of a run, and the first causal one
+_GRID = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0)  # multiples of δ at which a curve says the verdict
+_AROUND_ZERO = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)  # where δ is 0
 
 
 @dataclass(frozen=True)
 class Rule:
     """A claim as it is put before the run: what is measured, which way, and how much matters."""
 
-    number: int
+    number: str
     text: str  # the claim, as a sentence without a full stop
     quantity: str  # θ, in words
     delta: float  # the smallest effect that matters
@@ -47,6 +50,8 @@ class Rule:
     holds: str = ""  # the finding in one plain sentence without numbers …
     refuted: str = ""  # … and where it comes out the other way
     family: str = LITERATURE  # the claims that it is judged together with
+    count: bool = False  # θ is a number of things: it lies beyond δ if it is δ or more
+    models: tuple[str, ...] = (MDM, ARM)  # whose prompts θ is computed from
 
     @property
     def level(self) -> float:
@@ -57,6 +62,11 @@ class Rule:
         """The rule as a reader checks it."""
         way, other = ("above", "below") if self.more else ("below", "above")
         level = short(self.delta, self.unit)
+        if self.count:
+            return (
+                f"θ = {self.quantity}. Holds: the lower end of the {self.level:.1%} interval of θ is {level} "
+                f"or more; refuted: the upper end is less; else undecided."
+            )
         beyond = ", and beyond that of untrained weights" if self.untrained else ""
         return (
             f"θ = {self.quantity}. Holds: the {self.level:.1%} interval of θ lies {way} {level}{beyond}; "
@@ -92,10 +102,10 @@ def judge(
     verdict, why = outcome(rule, primary, control, bar)
     plain = {HOLDS: rule.holds, REFUTED: rule.refuted}.get(verdict, "")
     if not plain:
-        clause = rule.text[0].lower() + rule.text[1:]
-        lead = "This run cannot tell whether" if verdict == UNDECIDED else "Not tested: whether"
-        plain = f"{lead} {clause}."
-    shown = tuple(n for n in (primary, control, *numbers) if n is not None)
+        lead = "This run cannot tell" if verdict == UNDECIDED else "Not tested:"
+        plain = f"{lead} whether this is true of these models."
+    roles = ((primary, THETA), (control, CONTROL), *((n, "") for n in numbers))
+    shown = tuple(replace(n, role=role) for n, role in roles if n is not None)
     return Claim(
         number=rule.number,
         text=rule.text,
@@ -108,13 +118,20 @@ def judge(
         rule=rule.words(),
         checks=checks,
         variants=variants,
+        curve=curve_of(rule, primary, control, bar),
+        family=rule.family,
     )
 
 
 def outcome(
-    rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
+    rule: Rule,
+    primary: Number | None,
+    control: Number | None = None,
+    bar: str = "",
+    *,
+    plan: bool = True,
 ) -> tuple[str, str]:
-    """Verdict and reason."""
+    """Verdict and reason. `plan`: the reason says how many examples would decide (takes a moment)."""
     if bar:
         return NOT_TESTABLE, bar
     if primary is None:
@@ -126,14 +143,18 @@ def outcome(
             NOT_TESTABLE,
             "What untrained weights earn has no interval: it takes more examples, and some variation.",
         )
-    if not _has_interval(primary):
+    if not _has_interval(primary, or_none_wide=rule.count):
         return (
             UNDECIDED,
             "θ has no interval: it takes more examples, and some variation among them.",
         )
+    if primary.n is not None and primary.n < LEAST:
+        return UNDECIDED, f"A verdict needs {LEAST} examples, and there are {primary.n}."
     low, high, delta = _ends(primary, rule.more), _ends(primary, not rule.more), rule.delta
+    if rule.count and math.isfinite(delta):  # between two numbers, so that neither end lies on it
+        delta = math.ceil(delta) - 0.5
     sign = 1 if rule.more else -1
-    level = short(delta, rule.unit)
+    level = short(rule.delta, rule.unit)
     theta = f"θ = {said(replace(primary, null=None))}"
     if sign * (high - delta) < 0:
         return REFUTED, f"{theta}: all of it on the other side of {level}."
@@ -150,15 +171,15 @@ def outcome(
             UNDECIDED,
             f"{theta} lies beyond {level}, but untrained weights earn as much: {against}.",
         )
-    return UNDECIDED, f"{theta} straddles {level}. {power(primary, delta, rule.level)}"
+    return UNDECIDED, f"{theta} straddles {level}.{' ' + power(primary, delta) if plan else ''}"
 
 
-def power(primary: Number, delta: float, level: float = LEVEL) -> str:
-    """How many examples would decide."""
-    if primary.n is None or primary.low is None or primary.high is None:
+def power(primary: Number, delta: float) -> str:
+    """Say how many examples would decide, found by drawing from those at hand."""
+    if primary.n is None or primary.sample is None:
         return "More examples may decide."
-    n = needed(primary.value, primary.low, primary.high, primary.n, delta, level=level)
-    if n is None or n > MANY:
+    n = needed(primary.sample, delta)
+    if n is None:
         return f"More than {MANY:,} examples would be needed to decide: θ is about as large as δ."
     return f"About {max(n, primary.n + 1):,} examples would decide (power 80 %)."
 
@@ -167,7 +188,37 @@ def vary(
     what: str, rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
 ) -> Variant:
     """The verdict with one choice made otherwise."""
-    return Variant(what, outcome(rule, primary, control, bar)[0], primary)
+    return Variant(what, outcome(rule, primary, control, bar, plan=False)[0], primary)
+
+
+def curve_of(
+    rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
+) -> Curve | None:
+    """Compute the verdict for a grid of δ, and the two δ at which it changes; None: not testable."""
+    deltas: tuple[float, ...] = _AROUND_ZERO
+    if rule.delta and rule.unit == "×":  # a lift counts from 1
+        deltas = tuple(1 + factor * (rule.delta - 1) for factor in _GRID)
+    elif rule.delta:
+        deltas = tuple(factor * rule.delta for factor in _GRID)
+
+    def verdict(delta: float) -> str:
+        return outcome(replace(rule, delta=delta), primary, control, bar, plan=False)[0]
+
+    verdicts = tuple(verdict(delta) for delta in deltas)
+    if primary is None or NOT_TESTABLE in verdicts:
+        return None
+    # Beyond any δ: is there a verdict of this kind at all (20 examples, more than untrained weights)?
+    easy, hard = (-math.inf, math.inf) if rule.more else (math.inf, -math.inf)
+    return Curve(
+        deltas=deltas,
+        verdicts=verdicts,
+        delta=rule.delta,
+        unit=rule.unit,
+        more=rule.more,
+        holds_to=_ends(primary, rule.more) if verdict(easy) == HOLDS else None,
+        refuted_from=_ends(primary, not rule.more) if verdict(hard) == REFUTED else None,
+        count=rule.count,
+    )
 
 
 def other_deltas(
@@ -185,11 +236,15 @@ def other_deltas(
     return [vary(name, replace(rule, delta=d), primary, control, bar) for name, d in levels.items()]
 
 
-def _has_interval(number: Number | None) -> bool:
-    """One that can decide: there, finite, and wider than nothing."""
+def _has_interval(number: Number | None, *, or_none_wide: bool = False) -> bool:
+    """One that can decide: there, finite, and wider than nothing. The ends of a count may be equal."""
     if number is None or number.low is None or number.high is None:
         return False
-    return math.isfinite(number.low) and math.isfinite(number.high) and number.low < number.high
+    return (
+        math.isfinite(number.low)
+        and math.isfinite(number.high)
+        and (number.low < number.high or (or_none_wide and number.low == number.high))
+    )
 
 
 def _ends(number: Number, low: bool) -> float:

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from ..decode import AnySampler, check_fits
 from ..decode.presets import all_samplers, default_name, sampler_of
@@ -17,7 +20,10 @@ from ..instrument import Model
 from ..interventions import DoesNotFit
 from ..interventions.parse import intervention_of
 from ..measures.base import Measure, keep_for
+from ..models.sharpened import match_sharpness, sharpened
 from ..models.spec import located
+from ..recording.finished import replaying
+from ..recording.options import TraceOptions
 from ..registry import load_plugin
 from ..sequences.prompt import Encoded, Prompt
 from ..sequences.vocabulary import ModelFacts
@@ -37,7 +43,7 @@ from .kept_models import KeptModels
 from .planning import experiments_of, held_out, measures_of, settings_of
 from .provenance import data_digests, plugin_digests
 from .request import Request, as_stored
-from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, Setting
+from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, STATES, Setting
 from .values import Arrays, flatten
 
 # Measured and let go; the viewer shows the rest of a trace.
@@ -46,6 +52,7 @@ _LET_GO = (
     *("key_norm", "query_norm", "value_norm", "residual_norm", "massive", "massive_channel"),
     *("lens_token", "lens_probability", "lens_entropy", "key_drift", "value_drift"),
 )
+_CALIBRATION = 4  # texts on which controls are made as sharp as their models
 Tick = Callable[[float, float], None]
 
 
@@ -110,7 +117,8 @@ class ShardWorker:
         self.controlled = measures_of(request, controlled=True)
         self.settings = settings_of(request)
         self.experiments = experiments_of(request)
-        self._batchings: dict[tuple[str, str, int | None], Batching] = {}
+        self._batchings: dict[tuple[str, str], Batching] = {}
+        self._sharpness: dict[tuple[str, int], Tensor] = {}  # log scales by model and seed
         self._prepared: dict[tuple[str, str, int | None], Any] = {}  # by experiment and model
         before = data_digests([request], folder)
         self.records, self.bad = read or read_data(request, folder)
@@ -140,7 +148,9 @@ class ShardWorker:
         work = {"trace": self._trace, "ask": self._ask, "experiment": self._experiment}[
             spec["kind"]
         ]
-        arrays, meta = work(model, spec, tick)
+        control = spec.get("control")
+        with nullcontext() if control is None else self._untrained(spec["model"], control):
+            arrays, meta = work(model, spec, tick)
         if spec.get("first"):
             meta["left_out"] += [{"what": "a record", "why": why} for why in self.bad]
         sources = self.sources | self.model_sources(spec)
@@ -155,37 +165,95 @@ class ShardWorker:
         examples: list[dict[str, Any]] = []
         left_out: list[dict[str, str]] = []
         chosen = range(spec["start"], spec["stop"])
-        trained = spec.get("control") is None
-        measures = self._measures(spec)
+        measures = self.by_domain[spec["domain"]]
         keep = keep_for(measures.values())
         batching = self._batching(model, spec)
         batches = len(batching.sizes)
-        for done, (index, name, trace) in enumerate(self._traces(model, spec, keep, left_out)):
-            tick(done + len(left_out), len(chosen))
-            said: dict[str, Any] = {"id": name, "index": index, "text": trace.text, "values": {}}
-            states = {"": trace}  # what measures look at: the decoding, or a text that is read
-            for key, measure in measures.items():
-                state = next((s for s in (FINISHED, SAME) if key.endswith(s)), "")
-                if state not in states:
-                    read = self._read(model, trace, state, spec["domain"], index, keep)
-                    states[state] = read
-                said["values"][key] = flatten(
-                    measure.example(states[state]), f"{index}/{key}", arrays
-                )
-            if trained and spec["domain"] == QUESTIONS and index < self.request.view:
+        seeds: list[int] = spec.get("controls", [])
+        total, decoded = len(chosen) * (1 + len(seeds)), []
+        for index, name, trace in self._traces(model, spec, keep, left_out):
+            tick(len(examples) + len(left_out), total)
+            said = {"id": name, "index": index, "at": str(index), "text": trace.text}
+            said["values"] = self._measure(model, trace, spec, said, measures, keep, arrays)
+            if spec["domain"] == QUESTIONS and index < self.request.view:
                 shown = trace.data.drop_vars(_LET_GO, errors="ignore")
                 said["trace"] = flatten(shown, f"{index}/trace", arrays)
             examples.append(said)
-        # What a control cannot trace is what its model could not, and is listed there.
-        meta: dict[str, Any] = {"examples": examples, "left_out": left_out if trained else []}
+            if seeds:  # the canvases, without what was measured
+                large = [n for n, array in trace.data.data_vars.items() if "layer" in array.dims]
+                decoded.append((said, Trace(trace.data.drop_vars(large))))
+        meta: dict[str, Any] = {"examples": examples, "left_out": left_out}
+        if seeds:
+            meta["controls"] = {}
+        keep = keep_for(self.controlled.values())
+        for number, seed in enumerate(seeds):
+            with self._untrained(spec["model"], seed) as control:
+                lines: list[dict[str, Any]] = []
+                meta["controls"][str(seed)] = lines
+                for own, trace in decoded:
+                    tick(len(chosen) * (1 + number) + len(lines), total)
+                    said = {"id": own["id"], "at": f"{own['index']}/control-{seed}"}
+                    said["index"] = own["index"]
+                    said["values"] = self._measure(
+                        control, trace, spec, said, self.controlled, keep, arrays, replay=True
+                    )
+                    lines.append(said)
         if batching.memory is not None:  # free memory decided: which, no one could say afterwards
             meta["batches"] = batching.sizes[batches:]
         return arrays, meta
 
-    def _measures(self, spec: dict[str, Any]) -> dict[str, Measure]:
-        return (
-            self.controlled if spec.get("control") is not None else self.by_domain[spec["domain"]]
-        )
+    def _measure(
+        self,
+        model: Model,
+        trace: Trace,
+        spec: dict[str, Any],
+        said: dict[str, Any],
+        measures: Mapping[str, Measure],
+        keep: Collection[str] | None,
+        arrays: Arrays,
+        *,
+        replay: bool = False,
+    ) -> dict[str, Any]:
+        """Put the measures' values among the arrays, and describe them.
+
+        `replay`: the decoding is another model's, and this one reads its canvases.
+        """
+        values: dict[str, Any] = {}
+        traces = (
+            {} if replay else {"": trace}
+        )  # what measures look at: the decoding, or given texts
+        for key, measure in measures.items():
+            state = next((s for s in (FINISHED, SAME, STATES) if key.endswith(s)), "")
+            if state == STATES and (not model.is_diffusion or model.block is not None):
+                continue  # no two states have masked rows that see the same canvas
+            if state not in traces:
+                traces[state] = self._read(model, trace, state, spec["domain"], said["index"], keep)
+            values[key] = flatten(measure.example(traces[state]), f"{said['at']}/{key}", arrays)
+        return values
+
+    @contextmanager
+    def _untrained(self, name: str, seed: int) -> Iterator[Model]:
+        """The model with permuted weights, inside as sharp as the trained one."""
+        control = self.model({"model": name, "control": seed})
+        if (name, seed) not in self._sharpness:
+            trained = self.model({"model": name})
+            texts = self._calibration(trained)
+            self._sharpness[name, seed] = match_sharpness(control, trained, texts)
+        with sharpened(control, self._sharpness[name, seed]):
+            yield control
+
+    def _calibration(self, model: Model) -> Int[Tensor, "n size"]:
+        """The first texts of the run, cut to one length; a diffusion model finds half of them unfinished."""
+        texts = []
+        for index in range(min(_CALIBRATION, len(self.records))):
+            _, prompt = self._prompt(QUESTIONS, index, model)
+            answer = model.encode(Prompt.plain(self._gold(QUESTIONS, index), chat=False)).ids
+            texts.append([*model.encode(prompt).ids, *answer])
+        size = min(map(len, texts))
+        ids = torch.tensor([text[-size:] for text in texts])
+        if model.mask_id is not None:
+            ids[::2, -min(self.request.length, size // 2) :] = model.mask_id
+        return ids
 
     def _read(
         self,
@@ -196,9 +264,18 @@ class ShardWorker:
         index: int,
         keep: Collection[str] | None,
     ) -> Trace:
-        """One forward: over the model's own finished text, or over one that all models read."""
+        """Forwards over given texts: the finished one, states of the decoding, one that all models read,
+        or all canvases of another model's decoding."""
         if state == FINISHED:
             return model.read(trace, keep=keep)
+        if state == STATES:
+            return model.read_states(trace)
+        if state == "" and model.is_diffusion and model.block is None:
+            return replaying(model, trace, TraceOptions(keep=keep))
+        if state == "":  # its rows do not see a whole canvas: it decodes by itself
+            return model.trace(
+                self._prompt(domain, index, model)[1], self.sampler(model), keep=keep
+            )
         _, prompt = self._prompt(domain, index, model)
         return model.read(prompt, answer=self._gold(domain, index), keep=keep)
 
@@ -229,11 +306,17 @@ class ShardWorker:
                     raise
                 left_out.append({"what": f"example {index}", "why": str(error)})
         sampler = self.sampler(model)
-        if spec.get("control") is not None and model.is_diffusion:
-            sampler = replace(sampler, steps=self.request.control_steps or sampler.steps)
+        options: dict[str, Any] = {"keep": keep}
+        measures, first = self.by_domain[spec["domain"]], spec["start"]
+        if first >= self.request.view and all(key.endswith((SAME, STATES)) for key in measures):
+            options = {
+                "keep": ("mass",),
+                "layers": [0],
+                "heads": [0],
+            }  # its canvases are all that counts
 
         def trace(batch: list[Encoded]) -> list[Trace]:
-            return model.trace(batch, sampler, batch_size=len(batch), keep=keep)
+            return model.trace(batch, sampler, batch_size=len(batch), **options)
 
         named = [(index, name) for index, (name, _) in prompts.items()]
         encoded = [one for _, one in prompts.values()]
@@ -242,7 +325,7 @@ class ShardWorker:
 
     def _batching(self, model: Model, spec: dict[str, Any]) -> Batching:
         """What is known of the memory that such traces take, kept from shard to shard."""
-        kind = spec["model"], spec["domain"], spec.get("control")
+        kind = spec["model"], spec["domain"]
         if kind not in self._batchings:
             self._batchings[kind] = Batching.of(model, self.request.together)
         return self._batchings[kind]
@@ -294,7 +377,7 @@ class ShardWorker:
                 left_out.append({"what": f"{name} on {model.name}: {record.id}", "why": error.what})
                 continue
             values = {name: flatten(found, f"{index}/{name}", arrays)}
-            examples.append({"id": record.id, "index": index, "text": "", "values": values})
+            examples.append({"id": record.id, "index": index, "at": str(index), "values": values})
         return arrays, {"examples": examples, "left_out": left_out if control is None else []}
 
     def desk(self, model: Model, trained: bool, alive: Callable[[], None]) -> Desk:

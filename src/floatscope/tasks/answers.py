@@ -14,7 +14,7 @@ from ..decode import AnySampler
 from ..interventions import Intervention
 from ..models import Model
 from ..sequences.decoding import Decoding, Progress
-from ..stats.intervals import difference, mean, pair
+from ..stats.intervals import SHARES, difference, mean, pair
 from .asking import ask
 from .bad import Bad
 from .conditions import Condition
@@ -35,7 +35,8 @@ Interval = tuple[float, float, float]  # mean, and the ends of its interval
 class Answers:
     """What a model answered under one condition.
 
-    `table` has a row a question: its id, the right `answers`, the prediction, which of them `counted` as
+    `table` has a row a question: its id, its `cluster` (questions about one paragraph share it, and their
+    mean counts once in an interval), the right `answers`, the prediction, which of them `counted` as
     said ("" if none), the three scores, the steps taken, the masks offered, the tokens of the prompt, and
     whether the answer was `cut` off by its length (no end token in it; None for a model without one, and
     for a continuation); `gold` is the place of the gold passage. Long answers also have ROUGE-L,
@@ -65,14 +66,16 @@ class Answers:
 
     def mean(self, what: str = "contains", *, level: float = 0.95) -> Interval:
         """A score's mean over questions, with its interval."""
-        return _numbers(mean(self.table[what].to_numpy(float), bounds=(0, 1), level=level))
+        values, clusters = self.table[what].to_numpy(float), self.table["cluster"].to_numpy()
+        return _numbers(mean(values, bounds=SHARES, level=level, clusters=clusters))
 
     def minus(self, other: "Answers", what: str = "contains", *, level: float = 0.95) -> Interval:
         """This mean minus the other's, paired by id over the questions that both were asked."""
         tables = (self.table, other.table)
         _, places = pair(*([str(i) for i in table["id"]] for table in tables))
         a, b = (t[what].to_numpy(float)[at] for t, at in zip(tables, places, strict=True))
-        return _numbers(difference(a, b, level=level))
+        clusters = self.table["cluster"].to_numpy()[places[0]]
+        return _numbers(difference(a, b, level=level, bounds=SHARES, clusters=clusters))
 
     @property
     def cut_off(self) -> str:

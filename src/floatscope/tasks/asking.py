@@ -94,6 +94,7 @@ def ask(
         {
             "id": record.id,
             "question": record.question,
+            "cluster": record.cluster or record.id,
             "answers": list(record.answers),
             "gold": record.gold,
             "prediction": decoding.text,

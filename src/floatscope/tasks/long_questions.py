@@ -76,6 +76,7 @@ def _answers() -> Iterator[Record]:
                 question.answers,
                 (Passage(article.text, article.title, gold=True),),
                 asks=Asks.SENTENCES,
+                cluster=article.title,
             )
 
 

@@ -4,6 +4,7 @@ Every reader gives records and every condition turns a record into a record, so 
 knows what a data set looked like. No file is read here, and no text of a prompt is written.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -65,7 +66,8 @@ class Record:
 
     `where` is where it was read, for messages. `known` says whether the embedded pair saw the
     facts in training; None where nobody can say. A summary's and a continuation's `answers` are the
-    text they are compared with.
+    text they are compared with. Records with the same `cluster` (questions about one paragraph or one
+    known person) are not independent examples; "" stands for a cluster of its own.
     """
 
     id: str
@@ -75,6 +77,7 @@ class Record:
     where: str = ""
     known: bool | None = None
     asks: Asks = Asks.WORDS
+    cluster: str = ""
 
     def __post_init__(self) -> None:
         if is_blank(self.question):
@@ -103,10 +106,20 @@ class Record:
         return replace(self, passages=tuple(passages))
 
 
+def gold_text(passages: Sequence[Passage]) -> str:
+    """Name the text of the gold passages by a hash, for `Record.cluster`; "" where none is marked."""
+    text = "\0".join(passage.text for passage in passages if passage.gold)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
+
+
 def from_world(example: Example, id: str) -> Record:
     """An example of the synthetic world as a record; it keeps the order of the passages."""
     passages = tuple(
         Passage(passage.text, gold=i == example.gold, needed=i in example.evidence)
         for i, passage in enumerate(example.passages)
     )
-    return Record(id, example.question, example.answers, passages, known=example.known)
+    # Unseen people are made up for each question: two of one name are two people.
+    about = example.subject if example.known else ""
+    return Record(
+        id, example.question, example.answers, passages, known=example.known, cluster=about
+    )

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
-from .record import Passage, Record, is_blank
+from .record import Passage, Record, gold_text, is_blank
 
 
 class Problem(ValueError):
@@ -71,7 +71,8 @@ class Schema(BaseModel):
         question, answers, passages = self.parts()
         aliases = tuple(dict.fromkeys(answers))
         own = id if self.id is None else str(self.id)
-        return Record(own, question, aliases, tuple(passages), where)
+        cluster = gold_text(passages)
+        return Record(own, question, aliases, tuple(passages), where, cluster=cluster)
 
 
 class _Ctx(BaseModel):

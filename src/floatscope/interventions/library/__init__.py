@@ -7,6 +7,7 @@ from ..base import INTERVENTIONS
 
 if TYPE_CHECKING:
     from .mask_columns import MaskColumns
+    from .weaken_columns import WeakenColumns
     from .mask_tokens import MaskTokens
     from .cut_edges import CutEdges
     from .mask_values import MaskValues

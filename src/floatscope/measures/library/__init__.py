@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from .absorption import Absorption
     from .drift import Drift
     from .dispersion import Dispersion
-    from .strongest import StrongestKey, MaskedRows
+    from .strongest import StrongestKey
+    from .movement import Movement
     from .geometry import Geometry
     from .kinds import KindsOfKey
     from .structure import Structure

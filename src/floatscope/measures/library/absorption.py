@@ -48,7 +48,8 @@ class Absorption(Measure):
             "anchors_null": self._by_chance(trace) + 0 * first,
         }
         layer = labelled["layer"].variable
-        return xr.Dataset({"layer": layer} | {k: v.mean(rest) for k, v in values.items()})
+        measured = {"layer": layer} | {k: v.mean(rest) for k, v in values.items()}
+        return xr.Dataset(measured, attrs={"most": {"anchors": mass.sizes["key"]}})
 
     def _by_chance(self, trace: Trace) -> xr.Variable:
         """How many keys the rule flags under uniform attention: a causal one favours the first."""

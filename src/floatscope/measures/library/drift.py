@@ -70,7 +70,9 @@ class Drift(Measure):
         for name in each[0]:
             values = xr.Variable(lead, np.array([r[name] for r in each]).reshape(c.shape[:-2]))
             measured[name] = values.mean("head") if self.rule.per_head else values
-        return xr.Dataset(measured)
+        return xr.Dataset(
+            measured, attrs={"most": {"lifetime": c.shape[-2], "displacement": c.shape[-1]}}
+        )
 
     def plot(self, result: Result) -> Figure:
         by = "layer" if self.over == "step" else "step"

@@ -2,7 +2,7 @@
 
 A key that is chosen because it receives much has a high score to begin with, in any model. So the
 choice and the measurement must use different examples; what examples have in common is not a place
-but a kind of token. `advantage` does that: it chooses in one half and measures in the other.
+but a kind of token. `advantage` does that: it chooses on some examples and measures on the others.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,14 @@ from typing import ClassVar
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
-from ...stats.halves import halves
+from ...stats.groups import groups
 from ...trace import Trace
 from ..base import Measure
 
+CHOOSERS = 10  # examples on which an anchor is chosen
+SPLITS = 32  # ways to divide the examples into groups of so many
 FIRST, REST = "first position", "content"
 
 
@@ -62,27 +65,40 @@ class KindsOfKey(Measure):
         return xr.Dataset(data, coords | {"kind": np.array(names, dtype=np.str_)})
 
 
-def advantage(examples: xr.Dataset, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Angle and norm of each head's anchor kind, chosen on the other half: (example, layer, head) each.
+def advantage(
+    examples: xr.Dataset, ids: Sequence[str], splits: int = SPLITS
+) -> tuple[Float[np.ndarray, "2 layer head"], Float[np.ndarray, "2 n layer head"]]:
+    """Sum angle and norm of each head's anchor kind over examples that it was not chosen on.
 
-    A head's anchor is the kind with the highest mean lift over the examples of the other half, of
-    those that at least half of them have. NaN where this example has no such token.
+    A head's anchor is the kind with the highest mean lift over ten examples (half of them, where there
+    are fewer than twenty), in which an example without such a token counts as 0. It is measured on all
+    others. One choice hangs on chance, because kinds that are nearly as strong take turns. So the sums
+    run over many groups of ten: over as many as there are, in each of `splits` divisions. The number
+    is always ten, so that more examples say more about the same quantity.
+
+    Returns:
+        The sums, angle first; and for each example the same without it. There anchors are chosen again
+        by the nine that are left, so the differences hold what the choice owes to an example.
     """
-    lift, angle, norm = (
-        examples[name].transpose("example", "layer", "head", "kind").values
+    lift, *parts = (
+        np.nan_to_num(examples[name].transpose("example", "layer", "head", "kind").values)
         for name in ("lift", "angle", "norm")
     )
-    one, two = halves(ids)
-    parts = [np.full(lift.shape[:3], np.nan) for _ in range(2)]
-    for mine, others in ((one, two), (two, one)):
-        if not len(others):
-            continue
-        common = (~np.isnan(lift[others])).mean(0) >= 0.5  # (layer, head, kind)
-        total = np.nansum(lift[others], 0) / np.maximum((~np.isnan(lift[others])).sum(0), 1)
-        best = np.where(common, total, -1.0).argmax(-1)[None, ..., None]
-        for part, values in zip(parts, (angle, norm), strict=True):
-            part[mine] = np.take_along_axis(values[mine], best, -1)[..., 0]
-    return parts[0], parts[1]
+    both = np.array(parts, float)  # (part, example, layer, head, kind)
+    layers, heads = np.ogrid[: lift.shape[1], : lift.shape[2]]
+    whole = np.zeros((2, *lift.shape[1:3]))
+    without = np.zeros((2, *lift.shape[:3]))
+    for seed in range(splits):
+        for chosen in groups(ids, min(CHOOSERS, len(ids) // 2), seed):
+            measured = np.setdiff1d(np.arange(len(ids)), chosen)
+            total, sums = lift[chosen].sum(0), both[:, measured].sum(1)
+            best = total.argmax(-1)  # (layer, head)
+            won = sums[:, layers, heads, best]
+            whole += won
+            without[:, measured] += won[:, None] - both[:, measured][:, :, layers, heads, best]
+            again = (total - lift[chosen]).argmax(-1)  # (example, layer, head)
+            without[:, chosen] += sums[:, layers, heads, again]
+    return whole, without
 
 
 def _kinds(trace: Trace) -> list[str]:

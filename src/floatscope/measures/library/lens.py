@@ -71,7 +71,10 @@ class LogitLens(Measure):
             scalars |= _commitment(trace, right, there, reveals, by_layer["committed"])
         coords = {"layer": trace.data["layer"].values}
         values = {name: ("layer", array) for name, array in by_layer.items()}
-        return xr.Dataset({**values, **{name: ((), x) for name, x in scalars.items()}}, coords)
+        last = float(trace.data["step"].values[-1])
+        most = {"commit_layer": float(coords["layer"][-1]), "commit_step": last, "lead": last}
+        named = {**values, **{name: ((), x) for name, x in scalars.items()}}
+        return xr.Dataset(named, coords, {"most": most})
 
     def plot(self, result: Result) -> Figure:
         with panels(1, 3, width=2.5) as (figure, axes):

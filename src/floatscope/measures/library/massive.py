@@ -70,7 +70,7 @@ class MassiveActivations(Measure):
             count = size * (1 - below**width)
             nulls = {"largest": all_of, "first": one, "typical": one, "count": count}
         flat = {f"{name}_null": xr.full_like(values[name], x) for name, x in nulls.items()}
-        return xr.Dataset({**values, **flat})
+        return xr.Dataset({**values, **flat}, attrs={"most": {"count": size}})
 
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):

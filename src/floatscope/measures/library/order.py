@@ -84,7 +84,9 @@ class DecodingOrder(Measure):
             trace.canvas.values[-1, start:],
             trace.info.get("end_ids"),
         )
-        return xr.Dataset({k: (_DIMS.get(k, ()), v) for k, v in values.items()}, _PLACES)
+        most = {"content": trace.change.shape[1] - start}
+        named = {k: (_DIMS.get(k, ()), v) for k, v in values.items()}
+        return xr.Dataset(named, _PLACES, {"most": most})
 
     def of_decodings(
         self, decodings: Sequence[Decoded], model: str, ends: Sequence[int] | None = None
@@ -102,7 +104,10 @@ class DecodingOrder(Measure):
             name: (("example", *_DIMS.get(name, ())), np.stack([one[name] for one in examples]))
             for name in examples[0]
         }
-        return summarise_joined(xr.Dataset(stacked, _PLACES), self, model, self.units)
+        together = xr.Dataset(stacked, _PLACES)
+        longest = max(one.change.shape[1] - len(one.prompt.ids) for one in decodings)
+        together["content"].attrs["most"] = float(longest)
+        return summarise_joined(together, self, model, self.units)
 
     def _order(
         self,

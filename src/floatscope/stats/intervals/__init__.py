@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 from ..._lazy import lazily
 
 if TYPE_CHECKING:
+    from .betting import bounded
+    from .controls import beyond_controls, gap_bounds, gaps_to_controls, with_variance
     from .differences import difference, independent
     from .entropies import entropy, entropy_difference
-    from .means import DIFFERENCES, SHARES, hierarchical, mean
+    from .means import COUNTS, DIFFERENCES, SHARES, Bounds, cluster_means, hierarchical, mean
     from .pairing import pair, paired_by_id
-    from .planning import needed
+    from .planning import MANY, Sample, needed
+    from .random_effects import RandomEffects, random_effects_mean
     from .ratios import ratio
     from .shares import share
 

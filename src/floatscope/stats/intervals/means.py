@@ -1,6 +1,6 @@
 """Intervals of means over examples, cell by cell, by what the values are.
 
-The arithmetic of shares is in shares.py; of t and its skewness in student.py.
+The arithmetic of shares is in shares.py; of t and its skewness in student.py; of bets in betting.py.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Real
 
 from ...errors import UsageError
+from .betting import bounded
 from .shares import paired_shares, share
 from .student import Cells, Interval, flattened, student, varies
 
@@ -18,8 +19,11 @@ Which = Bool[np.ndarray, " c"]
 Bounds = tuple[float, float]
 SHARES: Bounds = (0, 1)
 DIFFERENCES: Bounds = (-1, 1)  # of shares
+COUNTS: Bounds = (0, np.inf)
 _EDGE = 1e-6  # of the range: how near a bound is on it
-_FEW = 5  # so many values must lie off a bound before their spread is believed
+_BAND = 0.02  # of the range: values so near to each other are bunched
+_FEW = 5  # so many values must lie off the others before their spread is believed
+_LARGE = 200  # examples, from where on bets are hardly ever nearer than Student's ends
 
 
 def mean(
@@ -27,6 +31,7 @@ def mean(
     *,
     level: float = 0.95,
     bounds: Bounds | None = None,
+    smooth: bool = False,
     clusters: Sequence[Any] | np.ndarray | None = None,
 ) -> Interval:
     """The mean over examples with its interval; NaN means "does not apply" there and is not counted.
@@ -36,29 +41,35 @@ def mean(
     - all else: Student's t with Hall's correction for skewness
 
     `bounds` says between which ends values must lie: (0, 1) for shares, (−1, 1) for differences of
-    shares. Then the interval stays inside, and values that are all alike, or nearly all on one end
-    (fewer than 5 are not), have the share's interval around their mean, which is wide enough for any
-    variable between these ends: 24 times 1 is [0.858, 1]. Without bounds, values that are all alike
-    have no interval, because nothing tells how different they could be.
+    shares, (0, inf) for counts. Then the interval stays inside. Between finite bounds, values that
+    are bunched (most of them, and all but four or fewer, within 2 % of the range) have a betting
+    interval (`bounded`), which covers for any variable between these ends: bunched values do not
+    tell how far off the next one could be. Other values have the nearer of its ends and Student's.
+    Without finite bounds, values that are all alike have no interval.
+
+    `smooth`: each value is an average over many parts of an example, such as rows and heads, and
+    can be near the others without being stuck there. Then only equal values count as bunched.
 
     `clusters`: an id for each example. Examples of one cluster are not independent, so a cluster's
     mean counts once, and n is the number of clusters.
     """
     if clusters is not None:
-        return hierarchical(values, [clusters], level=level, bounds=bounds)
+        return hierarchical(values, [clusters], level=level, bounds=bounds, smooth=smooth)
     flat, rest = flattened(values)
-    if bounds == DIFFERENCES:
-        return of_differences(_within(flat, bounds), rest, level, np.ones(flat.shape[1], bool))
-    value, low, high = student(flat, level)
     if bounds is not None:
         flat = _within(flat, bounds)
+    value, low, high = student(flat, level)
+    if bounds is not None:
         low, high = low.clip(*bounds), high.clip(*bounds)
-        little = _on_an_end(flat, bounds) | ((~np.isnan(flat)).sum(0) > 1) & ~varies(flat)
-        _put(low, high, little, lambda at: _between(flat[:, at], bounds, level))
-    else:
-        shares = _all_in(flat, 0, 1) & varies(flat)
-        _put(low, high, shares, lambda at: _between(flat[:, at], SHARES, level))
-        pairs = _all_in(flat, -1, 0, 1) & varies(flat) & ~shares
+    finite = bounds is not None and np.isfinite(bounds).all()
+    if bounds is not None and finite:
+        _bet(flat, low, high, bounds, level, smooth)
+    if bounds is None or finite:
+        ends = bounds or SHARES
+        shares = _all_in(flat, *ends) & (varies(flat) | finite)
+        _put(low, high, shares, lambda at: _between(flat[:, at], ends, level))
+    if bounds is None or bounds == DIFFERENCES:
+        pairs = _all_in(flat, -1, 0, 1) & (varies(flat) & ~shares | finite)
         _put(low, high, pairs, lambda at: _tango(flat[:, at], level))
     return value.reshape(rest), low.reshape(rest), high.reshape(rest)
 
@@ -69,6 +80,7 @@ def hierarchical(
     *,
     level: float = 0.95,
     bounds: Bounds | None = None,
+    smooth: bool = False,
 ) -> Interval:
     """The mean where levels repeat, such as [seed of training, template] of every example.
 
@@ -77,6 +89,14 @@ def hierarchical(
     of the outermost level, with Student's quantile for their number. Inner levels need no term of
     their own: what varies inside a unit varies its mean.
     """
+    means = cluster_means(values, levels)
+    return mean(means, level=level, bounds=bounds, smooth=smooth)
+
+
+def cluster_means(
+    values: Real[np.ndarray, "n *rest"], levels: Sequence[Sequence[Any] | np.ndarray]
+) -> Float[np.ndarray, "units *rest"]:
+    """Compute the means of the outermost units, from the inside out; NaN is not counted."""
     values = np.asarray(values, dtype=np.float64)
     for ids in levels:
         if len(ids) != len(values):
@@ -95,15 +115,23 @@ def hierarchical(
         np.add.at(count, which, ~np.isnan(values))
         values = np.where(count > 0, total / np.maximum(count, 1), np.nan)
         keys = units
-    return mean(values, level=level, bounds=bounds)
+    return values
 
 
-def of_differences(flat: Flat, rest: tuple[int, ...], level: float, declared: Which) -> Interval:
-    """Means of paired differences. `declared`: of shares, so 0 throughout has an interval too."""
-    value, low, high = student(flat, level)
-    pairs = _all_in(flat, -1, 0, 1) & (varies(flat) | declared)
-    _put(low, high, pairs, lambda at: _tango(flat[:, at], level))
-    return value.reshape(rest), low.reshape(rest), high.reshape(rest)
+def _bet(flat: Flat, low: Cells, high: Cells, bounds: Bounds, level: float, smooth: bool) -> None:
+    """Replace Student's ends by those of a betting interval where values are bunched.
+
+    Elsewhere each end moves to the nearer of the two. That costs next to no coverage, because the
+    betting interval leaves out the truth far less often than its level allows.
+    """
+    bunched = _bunched(flat, (_EDGE if smooth else _BAND) * (bounds[1] - bounds[0]))
+    several = (~np.isnan(flat)).sum(0) > 1
+    which = bunched if smooth or len(flat) > _LARGE else several
+    if which.any():
+        _, least, most = bounded(flat[:, which], bounds, level)
+        alone = bunched[which]
+        low[which] = np.where(alone, least, np.maximum(low[which], least))
+        high[which] = np.where(alone, most, np.minimum(high[which], most))
 
 
 def _put(low: Cells, high: Cells, where: Which, interval: Any) -> None:
@@ -131,20 +159,23 @@ def _all_in(flat: Flat, *allowed: float) -> Which:
     return (np.isin(flat, allowed) | ~there).all(0) & (there.sum(0) > 1)
 
 
-def _on_an_end(flat: Flat, bounds: Bounds) -> Which:
-    """Columns whose values lie on the ends alone, or all but a few on one of them."""
-    bottom, top = bounds
-    edge = _EDGE * (top - bottom)
+def _bunched(flat: Flat, width: float) -> Which:
+    """Columns with more than half of their values, and all but a few, within one window."""
     n = (~np.isnan(flat)).sum(0)
-    at_bottom, at_top = (flat <= bottom + edge).sum(0), (flat >= top - edge).sum(0)
-    most = np.maximum(at_bottom, at_top)
-    return (n > 1) & ((at_bottom + at_top == n) | (most > 0) & (n - most < _FEW))
+    inside = np.maximum(n - _FEW + 1, n // 2 + 1)
+    ordered = np.sort(flat, axis=0)  # NaN last
+    found = np.zeros(flat.shape[1], bool)
+    for first in range(min(_FEW, len(flat))):
+        last = first + inside - 1
+        end = np.take_along_axis(ordered, np.minimum(last, len(flat) - 1)[None], axis=0)[0]
+        found |= (last < n) & (end - ordered[first] <= width)
+    return found & (n > 1)
 
 
 def _within(flat: Flat, bounds: Bounds) -> Flat:
     """The values, rounding beyond a bound undone."""
     bottom, top = bounds
-    slack = _EDGE * (top - bottom)
+    slack = _EDGE * (top - bottom) if np.isfinite(top - bottom) else _EDGE
     wrong = (flat < bottom - slack) | (flat > top + slack)
     if wrong.any():
         raise UsageError(

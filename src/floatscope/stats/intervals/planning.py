@@ -1,29 +1,54 @@
-"""How many examples would decide, from an interval that does not."""
+"""How many examples would decide, by drawing from the examples at hand."""
 
-import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from scipy.special import ndtri, stdtrit
+import numpy as np
+from jaxtyping import Real
+
+from .student import Interval
+
+MANY = 10_000  # more examples than this are not worth naming
+_DRAWS = 200
+_FIRST = 16  # the fewest examples that are tried before the search narrows
 
 
-def needed(
-    value: float,
-    low: float,
-    high: float,
-    n: int,
-    target: float,
-    *,
-    level: float = 0.95,
-    power: float = 0.8,
-) -> int | None:
-    """Examples at which an interval of this spread leaves out `target` with this power.
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One value (or one of each cell) per example, and the interval that was computed from them.
 
-    As if the value found were the true one: the end towards the target is so far from it because of
-    n examples, and comes nearer as 1/√n. None where no number would do: the value is on the target,
-    or there is no interval.
+    `interval` takes values of shape (examples, draws, *cells) and gives an interval for each draw.
     """
-    gap, half = abs(value - target), value - low if value > target else high - value
-    if n < 2 or not math.isfinite(half) or not math.isfinite(gap) or gap == 0:
+
+    values: Real[np.ndarray, "n *cells"]
+    interval: Callable[[np.ndarray], Interval]
+
+
+def needed(sample: Sample, target: float, *, power: float = 0.8) -> int | None:
+    """Find the least number of examples at which the interval leaves out `target` with this power.
+
+    Examples are drawn with replacement from the sample, as if it were the population, and the same
+    interval is computed from each of 200 draws. The seed is fixed, so the same sample gives the same
+    number. None where more than 10,000 examples would be needed, or where there are fewer than two.
+    """
+    values = np.asarray(sample.values, float)
+    values = values[~np.isnan(values).reshape(len(values), -1).any(1)]
+    if len(values) < 2:
         return None
-    spread = half / float(stdtrit(n - 1, (1 + level) / 2)) * math.sqrt(n)
-    wanted = (float(ndtri((1 + level) / 2)) + float(ndtri(power))) * spread / gap
-    return max(2, math.ceil(wanted**2))
+    draws = _DRAWS if np.ptp(values) > 0 else 1  # equal values are the same in every draw
+
+    def decide(size: int) -> bool:
+        chosen = np.random.default_rng(0).integers(0, len(values), (size, draws))
+        _, low, high = sample.interval(values[chosen])
+        return bool(((low > target) | (high < target)).mean() >= power)
+
+    enough = _FIRST
+    while not decide(enough):
+        if enough == MANY:
+            return None
+        enough = min(2 * enough, MANY)
+    few = 1 if enough == _FIRST else enough // 2
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if decide(middle) else (middle, enough)
+    return enough

@@ -83,7 +83,7 @@ def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
     return (b - c - n * difference) / np.sqrt(np.maximum(variance, 1e-30))
 
 
-def _together(*counts: Counts) -> tuple[list[Cells], tuple[Any, ...]]:
+def _together(*counts: Counts) -> tuple[list[Float[np.ndarray, " cells"]], tuple[Any, ...]]:
     """Counts of one shape, as a line of cells; and the shape."""
     arrays = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in counts))
     return [x.ravel() for x in arrays], arrays[0].shape

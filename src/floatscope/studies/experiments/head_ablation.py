@@ -3,11 +3,12 @@
 The loss is that of the gold answer's log-probability, per token, in one forward in which all of the answer is
 masked (a causal model: each token after the ones before it). Many heads share a forward
 (`interventions/branching.py`). Retrieval heads are chosen by their evidence attention, on other questions
-than those on which they are taken away; against them stand as many random heads of the same layers.
+than those on which they are taken away; against them stand as many other heads that write as much into the
+residual. Heads with a large output cost much by themselves, whatever they attend to.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,7 +29,9 @@ EVIDENCE, COPY, MEAN = (
     "copy",
     "evidence, to the mean",
 )  # how they are chosen, and taken away
+NORMS = "output norms"  # by choice: of the chosen heads, and of each set beside them
 Heads = tuple[tuple[int, int], ...]
+_NEAREST = 3  # heads by output norm, of which one is drawn for each retrieval head
 _TOGETHER = 64  # heads of a forward, and between two signs of life
 
 
@@ -38,16 +41,16 @@ class HeadAblation(Experiment):
 
     - `loss` (layer, head): nats a token lost with this head's output set to zero; of a trained model, on
       the first `ranked` questions (all by default): it takes most of the time, and decides no claim
-    - `chosen` (choice): lost without the strongest retrieval heads together; `random`: without as many
-      others of the same layers, the mean of `draws` draws
+    - `chosen` (choice): lost without the strongest retrieval heads together; `matched` (choice, draw):
+      without as many other heads that put out as much, `draws` sets of them
     - `log_p`: of the gold answer with all heads, per token
     """
 
     heads: int | None = None
-    draws: int = 5
+    draws: int = 20
     ranked: int | None = None
     others: ClassVar[int] = 8
-    units: ClassVar[dict[str, str]] = dict.fromkeys(("loss", "chosen", "random", "log_p"), "nats")
+    units: ClassVar[dict[str, str]] = dict.fromkeys(("loss", "chosen", "matched", "log_p"), "nats")
 
     def prepare(self, desk: Desk) -> "_Prepared":
         from ...interventions.head_outputs import HeadMeans
@@ -62,27 +65,29 @@ class HeadAblation(Experiment):
                 continue
             traces.append(model.trace(prompt, desk.sampler, keep=("rows",)))
         if not traces:
-            return _Prepared({}, None)
+            return _Prepared({}, {}, None)
         found = RetrievalHeads()(traces)
-        size = self.heads or max(1, min(HEADS, model.n_layers * model.n_heads // 8))
+        n_heads = model.n_layers * model.n_heads
+        size = min(self.heads or max(1, min(HEADS, n_heads // 8)), n_heads // 2)
+        means = HeadMeans.of(model, texts)
+        norm = means.norm.cpu().numpy()
+        scores = {name: found[name].transpose("layer", "head").values for name in (EVIDENCE, COPY)}
+        chosen = {n: strongest(s, size) for n, s in scores.items() if np.isfinite(s).any()}
+        retrieval = {head for heads in chosen.values() for head in heads}
         rng = np.random.default_rng([desk.seed, 17])
-        sets = {}
-        for name in (EVIDENCE, COPY):
-            score = found[name].transpose("layer", "head").values
-            if np.isfinite(score).any():
-                chosen = strongest(score, size)
-                sets[name] = [
-                    chosen,
-                    *(beside(chosen, model.n_heads, rng) for _ in range(self.draws)),
-                ]
-        return _Prepared(sets, HeadMeans.of(model, texts))
+        sets = {
+            name: [heads, *(matched(heads, norm, retrieval, rng) for _ in range(self.draws))]
+            for name, heads in chosen.items()
+        }
+        norms = {name: [_mean(norm, heads) for heads in several] for name, several in sets.items()}
+        return _Prepared(sets, norms, means)
 
     def ask(self, desk: Desk, index: int, prepared: "_Prepared") -> xr.Dataset:
         sets = prepared.sets
-        if desk.model.n_heads < 2:
-            raise Unusable("a layer has one head, and no other to compare it with")
         if EVIDENCE not in sets:
             raise Unusable("no question marks a gold passage by which heads could be chosen")
+        if len(sets[EVIDENCE][-1]) < len(sets[EVIDENCE][0]):
+            raise Unusable("the model has too few other heads to compare the retrieval heads with")
         model = desk.model
         asked = desk.masked(index)
         where = {"layer": range(model.n_layers), "head": range(model.n_heads)}
@@ -96,17 +101,17 @@ class HeadAblation(Experiment):
         choices[MEAN], _ = self._lost(desk, asked, sets[EVIDENCE], prepared.means)
         values = {
             "chosen": ("choice", [one[0] for one in choices.values()]),
-            "random": ("choice", [one[1:].mean() for one in choices.values()]),
+            "matched": (("choice", "draw"), [one[1:] for one in choices.values()]),
             "log_p": ((), clean),
         }
-        coords: dict[str, Any] = {"choice": list(choices)}
+        coords: dict[str, Any] = {"choice": list(choices), "draw": range(self.draws)}
         if desk.trained:
             shape = (model.n_layers, model.n_heads)
             each = lost[len(together) :] if ranks else np.full(len(every), np.nan)
             values["loss"] = (("layer", "head"), each.reshape(shape))
             coords |= {name: list(places) for name, places in where.items()}
         heads = {name: json.dumps(several[0]) for name, several in sets.items()}
-        return xr.Dataset(values, coords, heads)
+        return xr.Dataset(values, coords, {**heads, NORMS: json.dumps(prepared.norms)})
 
     def _lost(
         self, desk: Desk, asked: MaskedAnswer, sets: Sequence[Heads], means: Any = None
@@ -131,7 +136,7 @@ class HeadAblation(Experiment):
             p = paired_p(result.examples["loss"].transpose("example", "layer", "head").values)
             result.data["p"] = (("layer", "head"), p)
             result.data["q"] = (("layer", "head"), q_values(p))
-        for name in (EVIDENCE, COPY):
+        for name in (EVIDENCE, COPY, NORMS):
             if name in examples[0].attrs:
                 result.data.attrs[name] = examples[0].attrs[name]
         return result
@@ -166,35 +171,50 @@ class HeadAblation(Experiment):
 @dataclass(frozen=True, eq=False)
 class _Prepared:
     sets: dict[str, list[Heads]]  # by choice: the chosen heads, then sets of as many others
+    norms: dict[str, list[float]]  # the mean output norm of each set
     means: Any  # of each head's output over the questions that heads were chosen by
 
 
 def strongest(score: Float[np.ndarray, "l h"], size: int) -> Heads:
-    """The `size` best, at most half of a layer's: its other half must yield as many to compare with."""
-    most = max(1, score.shape[1] // 2)
-    kept: list[tuple[int, int]] = []
-    in_layer = np.zeros(len(score), int)
-    for place in np.argsort(-np.nan_to_num(score, nan=-1.0), axis=None, kind="stable"):
-        layer, head = (int(x) for x in np.unravel_index(place, score.shape))
-        if in_layer[layer] < most and len(kept) < size:
-            in_layer[layer] += 1
-            kept.append((layer, head))
-    return tuple(kept)
+    """The `size` heads with the highest scores."""
+    order = np.argsort(-np.nan_to_num(score, nan=-1.0), axis=None, kind="stable")[:size]
+    places = (np.unravel_index(place, score.shape) for place in order)
+    return tuple((int(layer), int(head)) for layer, head in places)
 
 
-def beside(chosen: Heads, n_heads: int, rng: np.random.Generator) -> Heads:
-    """As many random other heads of each layer."""
+def matched(
+    chosen: Heads,
+    norm: Float[np.ndarray, "l h"],
+    retrieval: Collection[tuple[int, int]],
+    rng: np.random.Generator,
+) -> Heads:
+    """As many heads that are no retrieval heads, each of nearly the output norm of a chosen one.
+
+    One of the nearest that are free, chosen heads in random order, without replacement; so draws differ.
+    """
+    places = ((int(layer), int(head)) for layer, head in np.ndindex(*norm.shape))
+    free = [place for place in places if place not in retrieval]
     drawn: list[tuple[int, int]] = []
-    for layer in sorted({layer for layer, _ in chosen}):
-        free = [head for head in range(n_heads) if (layer, head) not in chosen]
-        count = min(len(free), sum(at == layer for at, _ in chosen))
-        drawn += [(layer, int(head)) for head in rng.choice(free, count, replace=False)]
+    for one in rng.permutation(len(chosen))[: len(free)]:
+        size = norm[chosen[one]]
+        free.sort(key=lambda place: abs(norm[place] - size))
+        drawn.append(free.pop(int(rng.integers(min(_NEAREST, len(free))))))
     return tuple(drawn)
+
+
+def _mean(norm: Float[np.ndarray, "l h"], heads: Heads) -> float:
+    return float(np.mean([norm[place] for place in heads])) if heads else np.nan
 
 
 def heads_of(result: Result, choice: str = EVIDENCE) -> list[tuple[int, int]]:
     """The heads that were chosen, strongest first."""
     return [(int(layer), int(head)) for layer, head in json.loads(result.data.attrs[choice])]
+
+
+def norms_of(result: Result, choice: str = EVIDENCE) -> tuple[float, float]:
+    """Mean output norm of the chosen heads, and of those beside them."""
+    own, *others = json.loads(result.data.attrs[NORMS])[choice]
+    return own, float(np.mean(others))
 
 
 def paired_p(loss: Float[np.ndarray, "n l h"]) -> Float[np.ndarray, "l h"]:

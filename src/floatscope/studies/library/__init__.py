@@ -7,6 +7,7 @@ from ..study import STUDIES
 
 if TYPE_CHECKING:
     from .floating import Floating
+    from .movement import Movement
     from .geometry import Geometry
     from .structure import Structure
     from .flow import Flow

@@ -1,5 +1,6 @@
 """Ablation: which heads does an answer need, and are the retrieval heads among them?"""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -8,16 +9,16 @@ import pandas as pd
 
 from ...measures.result import Result
 from ...stats.intervals import DIFFERENCES
-from ..anchored import by_prompt, names_of
+from ..anchored import names_of
 from ..claim import Check, Claim, Number, above, said, short
 from ..evidence import Evidence
 from ..experiments.base import Experiment
-from ..experiments.head_ablation import COPY, EVIDENCE, MEAN, HeadAblation, heads_of
+from ..experiments.head_ablation import COPY, EVIDENCE, MEAN, HeadAblation, heads_of, norms_of
 from ..long_answers import no_answers, no_passages
-from ..numbers import number
+from ..numbers import beyond_networks, number
 from ..request import Request
 from ..study import Shows, Study
-from ..verdict import CAUSAL, Rule, judge, other_deltas, vary
+from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas, vary
 
 KEY, RANKING = "head-ablation", "head-ranking"
 NATS = 0.1  # the smallest effect that matters, where it is told in log-probability
@@ -25,17 +26,18 @@ FLOOR = 0.1  # probability of a token of the answer, below which there is nothin
 LISTED = 0.05  # share of errors among the heads that are listed
 
 NEEDED = Rule(
-    11,
+    "11",
     "A diffusion model needs its retrieval heads",
     "probability of a token of the gold answer (geometric mean over its tokens) that is lost with the "
-    "strongest retrieval heads set to zero − with as many random heads of the same layers, MDM, question by "
-    "question; heads are chosen on other questions",
+    "strongest retrieval heads set to zero − with as many other heads of equal output norm, MDM, question "
+    "by question; heads are chosen on other questions",
     delta=0.05,
     unit="points",
     untrained=True,
-    holds="The answer needs the heads that look at its passage, more than other heads of their layers.",
-    refuted="The answer needs the heads that look at its passage no more than other heads of their layers.",
+    holds="This diffusion model needs the heads that look at the answer's passage more than other heads.",
+    refuted="This diffusion model needs the heads that look at the answer's passage no more than others.",
     family=CAUSAL,
+    models=(MDM,),
 )
 
 
@@ -50,11 +52,13 @@ loss of a head = ln p of the gold answer per token, with all heads − with this
         forward in which all of the answer is masked (causal model: each token after the ones before it)
 p: Wilcoxon's signed-rank test of the losses over questions; q: Benjamini and Hochberg over a model's heads
 retrieval heads: those with most attention on the gold passage while eight other questions are answered
-        (evidence attention, RetrievalHeads), 10 or an eighth of a small model's heads (--heads), at most half
-        of a layer's
-θ     = p without as many random other heads of the same layers (mean of ln p over five draws) − p without
-        the retrieval heads together, question by question; p = exp(mean of ln p over the answer's tokens)
-control: the same with permuted weights, heads chosen by their own attention
+        (evidence attention, RetrievalHeads), 10 or an eighth of a small model's heads (--heads)
+matched heads: for each of them a head that is no retrieval head, one of the three nearest in output norm
+        (mean of ‖W_O o‖ over all rows of those questions), in any layer; twenty draws
+θ     = p without the matched heads (mean over draws) − p without the retrieval heads, question by question;
+        p = exp(mean of ln p over the answer's tokens). The interval has the spread
+        between draws in it: retrieval heads must cost more than one set differs from another
+control: the same with permuted weights, heads chosen by their own attention, several networks
 not testable: no diffusion model; no gold passages; the right answer has less than 10 % a token to begin with
 other choices: heads by strict copy score; outputs set to their mean over the other questions, not to zero;
         the loss in nats, which untrained weights, far below any guess, win and lose by chance"""
@@ -74,40 +78,37 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         mdm, arm = evidence.mdm, evidence.arm
-        result, control = evidence.result(KEY, mdm), evidence.control(KEY, mdm)
+        result, controls = evidence.result(KEY, mdm), evidence.controls(KEY, mdm)
         bar = no_answers(evidence.request) or _bar(evidence, result)
-        level = NEEDED.level
-        theta, untrained = (
-            _in_points(one, EVIDENCE, label, level)
-            for one, label in (
-                (result, "MDM: retrieval − random heads"),
-                (control, "untrained MDM"),
-            )
-        )
-        of_arm = _in_points(
-            evidence.result(KEY, arm), EVIDENCE, "ARM: retrieval − random heads", 0.95
-        )
-        chosen, random = (
+        theta = _beyond(result, EVIDENCE, "MDM: retrieval − matched heads")
+        untrained = _untrained(controls, EVIDENCE)
+        of_arm = _beyond(evidence.result(KEY, arm), EVIDENCE, "ARM: retrieval − matched heads")
+        chosen, others = (
             _lost(result, name, f"MDM: without {words}")
-            for name, words in (("chosen", "retrieval heads"), ("random", "random heads"))
+            for name, words in (("chosen", "retrieval heads"), ("matched", "matched heads"))
         )
         variants = [*other_deltas(NEEDED, theta, untrained, bar)]
         for choice, words in (
             (COPY, "heads by strict copy score"),
             (MEAN, "outputs set to their mean instead of zero"),
         ):
-            other = _in_points(control, choice, words, level) or untrained  # it may copy nothing
-            one = _in_points(result, choice, words, level)
-            variants.append(vary(words, NEEDED, one, other, bar=bar))
+            other = _untrained(controls, choice) or untrained  # it may copy nothing
+            variants.append(vary(words, NEEDED, _beyond(result, choice, words), other, bar=bar))
         # Far below any guess, untrained log-probabilities go up and down by nats; probabilities do not.
         rule = replace(NEEDED, delta=NATS, unit="nats")
-        here, there = (_beyond(one, EVIDENCE, "", level) for one in (result, control))
-        variants.append(vary(f"loss in nats, δ = {short(NATS, 'nats')}", rule, here, there, bar))
+        words = f"loss in nats, δ = {short(NATS, 'nats')}"
+        here, there = (
+            _beyond(result, EVIDENCE, words, "nats"),
+            _untrained(controls, EVIDENCE, "nats"),
+        )
+        variants.append(vary(words, rule, here, there, bar))
         sentence = ""
-        if result is not None and chosen and random:
+        if result is not None and chosen and others:
+            own, beside = norms_of(result)
             sentence = (
                 f"Without its {len(heads_of(result))} retrieval heads the MDM's answer loses "
-                f"{said(chosen)} a token, without as many others of the same layers {said(random)}."
+                f"{said(chosen)} a token, without as many others that put out as much {said(others)} (mean "
+                f"output norms {short(own)} and {short(beside)})."
             )
         check = Check("so does the autoregressive model", above(of_arm, NEEDED.delta))
         return [
@@ -118,7 +119,7 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
                 control=untrained,
                 bar=bar,
                 sentence=sentence,
-                numbers=(chosen, random, of_arm),
+                numbers=(chosen, others, of_arm),
                 checks=(check,) if arm else (),
                 variants=tuple(variants),
             )
@@ -131,7 +132,7 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
         for model, result in evidence.results(KEY).items():
             table = ranking(result)
             found = table[(table["q"] <= LISTED) & (table["loss"] > 0)]
-            theta = _in_points(result, EVIDENCE, "", 0.95)
+            theta = _beyond(result, EVIDENCE, "")
             line = f"{model}: none of {len(table)} heads stands out by itself (q ≤ {LISTED})"
             if len(found):
                 most = found.iloc[0]
@@ -143,7 +144,7 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
                     f"{most['layer']}"
                 )
             if theta:
-                line += f"; the retrieval heads together cost {said(theta)} more than random ones"
+                line += f"; the retrieval heads together cost {said(theta)} more than matched ones"
             lines.append(f"{line}.")
         return lines
 
@@ -172,33 +173,47 @@ def ranking(result: Result) -> pd.DataFrame:
     return table
 
 
-def _choices(result: Result | None, name: str, choice: str) -> np.ndarray | None:
+def _losses(
+    result: Result | None, choice: str, unit: str = "points"
+) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """What is lost by question: without the chosen heads, and without each set of matched ones.
+
+    In points: the probability of a token of the answer; in nats: its logarithm.
+    """
     if result is None or choice not in result.examples["choice"].values:
-        return None
-    values = result.examples[name].sel(choice=choice).values
-    return by_prompt(np.asarray(values, float), names_of(result))
+        return {}, []
+    of = result.examples[["chosen", "matched"]].sel(choice=choice)
+    log_p = result.examples["log_p"].values
+    sets = [of["chosen"].values, *of["matched"].transpose("draw", "example").values]
+    if unit == "points":
+        sets = [np.exp(log_p) - np.exp(log_p - lost) for lost in sets]
+    chosen, *others = (dict(zip(names_of(result), lost.tolist(), strict=True)) for lost in sets)
+    return chosen, others
 
 
-def _beyond(result: Result | None, choice: str, label: str, level: float) -> Number | None:
-    chosen, random = (_choices(result, name, choice) for name in ("chosen", "random"))
-    if chosen is None or random is None:
-        return None
-    return number(chosen - random, label, "nats", level=level, null=0.0)
+def _beyond(result: Result | None, choice: str, label: str, unit: str = "points") -> Number | None:
+    """What is lost beyond what matched heads cost; the chosen heads count as one more set of their kind."""
+    chosen, others = _losses(result, choice, unit)
+    bounds = DIFFERENCES if unit == "points" else None
+    return beyond_networks(chosen, others, label, unit, level=NEEDED.level, bounds=bounds)
 
 
-def _in_points(result: Result | None, choice: str, label: str, level: float) -> Number | None:
-    """Probability of a token of the answer that is lost, beyond what random heads cost."""
-    chosen, random = (_choices(result, name, choice) for name in ("chosen", "random"))
-    if result is None or chosen is None or random is None:
-        return None
-    log_p = by_prompt(np.asarray(result.examples["log_p"].values, float), names_of(result))
-    lost = np.exp(log_p - random) - np.exp(log_p - chosen)
-    return number(lost, label, "points", level=level, null=0.0, bounds=DIFFERENCES)
+def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") -> Number | None:
+    """The same of a further untrained network, as far as several say where it would lie."""
+    negative = []
+    for result in controls:
+        chosen, others = _losses(result, choice, unit)
+        negative.append({n: float(np.mean([o[n] for o in others])) - x for n, x in chosen.items()})
+    nothing = dict.fromkeys((name for one in negative for name in one), 0.0)
+    return beyond_networks(nothing, negative, "untrained MDM", unit, level=NEEDED.level)
 
 
 def _lost(result: Result | None, name: str, label: str) -> Number | None:
-    values = _choices(result, name, EVIDENCE)
-    return None if values is None else number(values, label, "nats")
+    if result is None:
+        return None
+    values = result.examples[name].sel(choice=EVIDENCE)
+    each = values.mean("draw") if "draw" in values.dims else values
+    return number(np.asarray(each.values, float), label, "nats")
 
 
 def _bar(evidence: Evidence, result: Result | None) -> str:

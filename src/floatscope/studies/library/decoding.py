@@ -1,219 +1,292 @@
-"""Decoding: which positions and tokens does a sampler reveal first, and does it matter?"""
+"""Decoding: which positions and tokens does a sampler reveal first, and does it matter?
+
+It asks the two samplers that decide a claim. `compare_samplers` compares all of them.
+"""
 
 from functools import partial
 
-from ...decode.presets import presets
+import numpy as np
+
 from ...measures.library.order import maps
+from ...measures.result import Result, bounds_of
 from ...measures.style import Figure
 from ..claim import Check, Claim, Number, above, said
 from ..draw import Picture, dots
 from ..evidence import Evidence
-from ..long_answers import LONG, at_length, content_tokens, no_answers
+from ..long_answers import LONG, content_tokens, no_answers
 from ..numbers import number
 from ..request import Request
 from ..setting import Setting
 from ..study import Study
-from ..verdict import LEVEL, Rule, judge, other_deltas, vary
+from ..verdict import LEAST, MDM, Rule, judge, other_deltas, vary
 
 CONFIDENCE, CALIBRATED = "sampler-confidence", "sampler-position-calibrated"
-OTHERS = ("entropy", "margin")  # of one kind with confidence: the model's own certainty
-LEAST = 5  # positions that have outer fifths
-CEILING = 0.97  # nothing can be won above
-RULE = Rule(
-    number=9,
-    text="Decoding order is biased to the ends and to trivial tokens; calibration repairs it",
-    quantity=(
-        "mean reveal rank of the answer's outer fifths minus that of its middle, over its length, by "
-        "confidence and without early stop, beyond its null; end tokens are left out where answers have "
-        f"{LONG} content tokens or more on average"
-    ),
-    # Ends first altogether is −0.5; a tenth of that is half a rank in an answer of ten.
-    delta=-0.05,
+CEILING = 0.97  # share right above which nothing can be won
+LONG_TEXT = "--data long:continuation --length 64"
+ENDS = Rule(
+    "9a",
+    "The ends of an answer come first",
+    "mean reveal rank of the outer fifths of an answer's content tokens minus that of the middle, over "
+    f"their number, by confidence and without early stop, beyond its null; answers of {LONG} content "
+    "tokens or more",
+    delta=-0.05,  # ends first altogether is −0.5: a tenth of that
     more=False,
-    holds="The diffusion model fills in the beginning and the end of an answer before its middle.",
-    refuted="The diffusion model does not fill in the ends of an answer before its middle.",
+    holds="This diffusion model fills in the beginning and the end of an answer before its middle.",
+    refuted="This diffusion model does not fill in the ends of an answer before its middle.",
+    models=(MDM,),
+)
+FREQUENT = Rule(
+    "9b",
+    "Frequent tokens come first",
+    "share of frequent tokens among the first quarter of an answer's content tokens to be revealed, by "
+    "confidence and without early stop, minus their share among all of them; frequent: more so in a "
+    "corpus than the answer's median content token",
+    delta=0.05,  # frequent tokens first altogether is 50 points: a tenth of that
+    unit="points",
+    holds="This diffusion model fills in frequent words before rare ones.",
+    refuted="This diffusion model does not fill in frequent words before rare ones.",
+    models=(MDM,),
+)
+REPAIR = Rule(
+    "9c",
+    "Calibrating the order of decoding improves answers",
+    "share right with the position-calibrated sampler − with confidence, question by question",
+    delta=0.05,
+    unit="points",
+    holds="With its order calibrated, this diffusion model answers more questions right.",
+    refuted="With its order calibrated, this diffusion model does not answer more questions right.",
+    models=(MDM,),
 )
 
 
 class Decoding(Study):
     name = "decoding"
     question = "Which positions and tokens does a sampler reveal first, and does it matter?"
-    rules = (RULE,)
+    rules = (ENDS, FREQUENT, REPAIR)
     method = """\
 boundary = mean reveal rank of the outer fifths of the answer − that of the middle, over the length;
-           negative: the ends come first. Once over all positions, once over content tokens alone
+           negative: the ends come first. Over content tokens alone: end tokens are filling
 left to right = Spearman correlation of position and reveal step
 null of both: a random order within the sampler's blocks
-end or trivial = share of the first quarter of reveals that is an end token, or a token more frequent in a
-           corpus than the answer's median content token; null: the share among all reveals
-All samplers answer the same questions with the same number of masks and without early stop, so that every
+frequent = share of the first quarter of content reveals whose token is more frequent in a corpus than the
+           answer's median content token; null: the share among all content reveals
+Both samplers answer the same questions with the same number of masks and without early stop, so that every
 position is revealed. What calibration (2508.13021) wins is the share of right answers"""
 
     def settings(self, request: Request) -> list[Setting]:
-        names = presets(request.length, request.steps)
+        # What is neither right nor wrong cannot be improved: only the order is looked at.
+        names = [CONFIDENCE] if no_answers(request) else [CONFIDENCE, CALIBRATED]
         return [
             Setting(
-                f"sampler-{n}",
+                name,
                 request.asked_as,
-                sampler=n,
-                decides=f"sampler-{n}" == CONFIDENCE,
+                sampler=name.removeprefix("sampler-"),
+                decides=True,
                 early_stop=False,
             )
-            for n in names
+            for name in names
         ]
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        bar = _bar(evidence)
-        length = _length(evidence)
-        all_positions = beyond_null(
-            evidence, CONFIDENCE, "boundary", "ends − middle, all positions", level=LEVEL
+        return [self._ends(evidence), self._frequent(evidence), self._repair(evidence)]
+
+    def _ends(self, evidence: Evidence) -> Claim:
+        """Decide claim 9a on long answers."""
+        order = evidence.order(CONFIDENCE, evidence.mdm)
+        long = _long(order)
+        bar = _no_model(evidence) or _too_short(order, long, f"{LONG} content tokens")
+        theta = beyond_null(
+            evidence, "boundary_content", "ends − middle", level=ENDS.level, kept=long
         )
-        content = beyond_null(
-            evidence, CONFIDENCE, "boundary_content", "ends − middle, content alone", level=LEVEL
-        )
-        long = length is not None and length.value >= LONG
-        theta, other = (content, all_positions) if long else (all_positions, content)
-        trivial = beyond_null(
-            evidence, CONFIDENCE, "end_or_trivial", "end or trivial first", "points"
-        )
-        ends = beyond_null(evidence, CONFIDENCE, "ends_first", "end tokens first", "points")
-        frequent = beyond_null(
-            evidence, CONFIDENCE, "trivial", "trivial among content first", "points"
-        )
-        along = beyond_null(evidence, CONFIDENCE, "left_to_right", "left to right")
-        repaired = evidence.apart(
-            CALIBRATED, CONFIDENCE, evidence.mdm, "calibrated − confidence, right"
-        )
-        checks = (
-            Check("end or trivial tokens come first", above(trivial, 0.0) if trivial else None),
-            _repairs(evidence, repaired),
-            Check("reveals run from left to right", above(along, 0.0) if along else None),
-        )
-        others = {
-            f"by {name}": beyond_null(
-                evidence,
-                f"sampler-{name}",
-                "boundary_content" if long else "boundary",
-                f"ends − middle, {name}",
-                level=LEVEL,
+        of_all = partial(beyond_null, evidence, level=ENDS.level)
+        any_length = of_all("boundary_content", "ends − middle, answers of any length")
+        end_tokens = of_all("boundary", "ends − middle, end tokens counted")
+        along = beyond_null(evidence, "left_to_right_content", "left to right", kept=long)
+        sentence = ""
+        if theta:
+            sentence = (
+                "Decoding by confidence, the outer fifths of a long answer's content are revealed "
+                f"{said(theta)} of its length later than the middle, beyond a random order "
+                f"(n = {theta.n})."
             )
-            for name in OTHERS
-        }
-        variants = [vary("all positions" if long else "content tokens alone", RULE, other, bar=bar)]
-        variants += [vary(name, RULE, number, bar=bar) for name, number in others.items()]
-        variants += other_deltas(RULE, theta, bar=bar)
-        numbers = (other, ends, trivial, frequent, along, repaired)
-        there = [n for n in (theta, *numbers) if n is not None]
-        said_ = "; ".join(f"{n.label} {said(n)} (n = {n.n})" for n in there)
-        sentence = f"By confidence, beyond the null: {said_}. {at_length(length)}" if there else bar
-        return [
-            judge(
-                RULE,
-                self.name,
-                theta,
-                bar=bar,
-                sentence=sentence,
-                numbers=(*numbers, length),
-                checks=checks,
-                variants=tuple(variants),
+        return judge(
+            ENDS,
+            self.name,
+            theta,
+            bar=bar,
+            sentence=sentence,
+            numbers=(any_length, end_tokens, along, _length(evidence)),
+            checks=(Check("reveals run from left to right", above(along, 0.0)),),
+            variants=(
+                vary("answers of any length", ENDS, any_length),
+                vary("answers of any length, end tokens counted", ENDS, end_tokens),
+                *other_deltas(ENDS, theta, bar=bar),
+            ),
+        )
+
+    def _frequent(self, evidence: Evidence) -> Claim:
+        """Decide claim 9b on answers that have a first quarter of content."""
+        order = evidence.order(CONFIDENCE, evidence.mdm)
+        there = np.zeros(0, bool) if order is None else order.examples["trivial"].notnull().values
+        need = "four content tokens of different frequency"
+        bar = _no_model(evidence) or _no_frequencies(evidence) or _too_short(order, there, need)
+        beyond = partial(beyond_null, evidence, unit="points", level=FREQUENT.level)
+        theta = beyond("trivial", "frequent among the first quarter − among all")
+        long = beyond("trivial", f"the same, {LONG} content tokens or more", kept=_long(order))
+        either = beyond("end_or_trivial", "the same, end tokens counted as frequent")
+        ends = beyond_null(evidence, "ends_first", "end tokens first", "points")
+        sentence = ""
+        if theta:
+            sentence = (
+                "Decoding by confidence, frequent tokens are more common among the first quarter of the "
+                f"content than in all of it by {said(theta)} (n = {theta.n})."
             )
-        ]
+        return judge(
+            FREQUENT,
+            self.name,
+            theta,
+            bar=bar,
+            sentence=sentence,
+            numbers=(long, either, ends),
+            variants=(
+                vary(f"answers of {LONG} content tokens or more", FREQUENT, long),
+                vary("end tokens counted as frequent", FREQUENT, either),
+                *other_deltas(FREQUENT, theta, bar=bar),
+            ),
+        )
+
+    def _repair(self, evidence: Evidence) -> Claim:
+        """Decide claim 9c on right answers."""
+        label = "calibrated − confidence, right"
+        theta = evidence.apart(CALIBRATED, CONFIDENCE, evidence.mdm, label, level=REPAIR.level)
+        right = [evidence.right(setting, evidence.mdm) for setting in (CONFIDENCE, CALIBRATED)]
+        bar = _no_repair(evidence, right[0])
+        sentence = ""
+        if right[0] and right[1]:
+            sentence = (
+                f"By confidence the MDM answers {said(right[0])} of the questions right, position-"
+                f"calibrated {said(right[1])}."
+            )
+        return judge(
+            REPAIR,
+            self.name,
+            theta,
+            bar=bar,
+            sentence=sentence,
+            numbers=tuple(right),
+            variants=tuple(other_deltas(REPAIR, theta, bar=bar)),
+        )
 
     def findings(self, evidence: Evidence) -> list[str]:
-        every = {
-            s.name: evidence.right(s.name, evidence.mdm) for s in self.settings(evidence.request)
-        }
-        there = {name: n for name, n in every.items() if n is not None}
-        if not there:
+        length = _length(evidence)
+        if length is None:
             return []
-        best, worst = (f(there, key=lambda n: there[n].value) for f in (max, min))
-        if there[best].value == there[worst].value:
-            return [f"{evidence.mdm}: {said(there[best])} right with every sampler."]
-        return [
-            f"{evidence.mdm}: from {said(there[worst])} right ({worst.removeprefix('sampler-')}) to "
-            f"{said(there[best])} ({best.removeprefix('sampler-')})."
-        ]
+        return [f"{evidence.mdm}: answers have {said(length)} of content (n = {length.n})."]
 
     def figures(self, evidence: Evidence) -> list[Picture]:
-        every = {
-            s.name: evidence.right(s.name, evidence.mdm) for s in self.settings(evidence.request)
-        }
-        names = [name for name, right in every.items() if right]  # an older run lacks some
         if evidence.mdm is None:
             return []
-        decoded = [s for s in every if evidence.order(s, evidence.mdm) is not None]
-        series = {evidence.mdm: [every[name] for name in names]}
-        ticks = [name.removeprefix("sampler-") for name in names]
-        right = Picture(
-            "samplers",
-            "Right answers by sampler",
-            "Share of right answers of every sampler with 95 % intervals.",
-            partial(dots, series, ticks),
-        )
-        order = Picture(
-            "order",
-            "When each part of the answer is revealed",
-            "One map a sampler: probability that a place of the answer is revealed by a step.",
-            partial(_maps, evidence, decoded),
-        )
-        return [*[right] * bool(names), *[order] * bool(decoded)]
+        names = [s.name for s in self.settings(evidence.request)]
+        answered = {name: evidence.right(name, evidence.mdm) for name in names}
+        decoded = [name for name in names if evidence.order(name, evidence.mdm) is not None]
+        pictures = []
+        if all(answered.values()):
+            series = {evidence.mdm: list(answered.values())}
+            ticks = [name.removeprefix("sampler-") for name in names]
+            pictures.append(
+                Picture(
+                    "samplers",
+                    "Right answers by sampler",
+                    "Share of right answers of both samplers with 95 % intervals.",
+                    partial(dots, series, ticks),
+                )
+            )
+        if decoded:
+            pictures.append(
+                Picture(
+                    "order",
+                    "When each part of the answer is revealed",
+                    "One map a sampler: probability that a place of the answer is revealed by a step.",
+                    partial(_maps, evidence, decoded),
+                )
+            )
+        return pictures
 
 
 def beyond_null(
     evidence: Evidence,
-    setting: str,
     value: str,
     label: str,
     unit: str = "",
     *,
     level: float = 0.95,
+    kept: np.ndarray | None = None,
 ) -> Number | None:
-    """A value of the order minus its null, answer by answer; None where no answer has one."""
-    order = evidence.order(setting, evidence.mdm)
-    if order is None:
+    """A value of the order by confidence minus its null; None where no answer has one.
+
+    `kept`: the answers that count; all without it.
+    """
+    order = evidence.order(CONFIDENCE, evidence.mdm)
+    if order is None or not order.examples[value].notnull().any():
         return None
-    every = order.examples
-    gap = (every[value] - every[f"{value}_null"]).values
-    return number(gap, label, unit, level=level, null=0.0)
+    each, null = (order.examples[name] for name in (value, f"{value}_null"))
+    ends = bounds_of(each, order.data[value].attrs)
+    bounds = None if ends is None else (ends[0] - float(null.max()), ends[1] - float(null.min()))
+    gap = (each - null).values
+    if kept is not None:
+        gap = np.where(kept, gap, np.nan)
+    clusters = (evidence.answers(CONFIDENCE, evidence.mdm) or {}).get("cluster")
+    return number(
+        gap, label, unit, level=level, null=0.0, bounds=bounds, smooth=True, clusters=clusters
+    )
 
 
 def _length(evidence: Evidence) -> Number | None:
     order = evidence.order(CONFIDENCE, evidence.mdm)
-    return None if order is None else content_tokens(order.examples["content"].values)
+    if order is None:
+        return None
+    content = order.examples["content"]
+    return content_tokens(content.values, content.attrs["most"])
 
 
-def _bar(evidence: Evidence) -> str:
-    """Why this run cannot test the claim; "" if it can."""
-    if evidence.mdm is None:
-        return "There is no diffusion model in this run: add one with --model."
-    length = evidence.request.length
-    if length < LEAST:
-        return f"Answers of {length} positions have no ends: ask for {LEAST} or more (--length)."
-    order = evidence.order(CONFIDENCE, evidence.mdm)
+def _long(order: Result | None) -> np.ndarray:
+    """Which answers have so many content tokens that they have a middle and two ends."""
+    return np.zeros(0, bool) if order is None else order.examples["content"].values >= LONG
+
+
+def _no_model(evidence: Evidence) -> str:
+    if evidence.mdm is not None:
+        return ""
+    return "There is no diffusion model in this run: add one with --model."
+
+
+def _too_short(order: Result | None, kept: np.ndarray, need: str) -> str:
+    """Why an order cannot be judged on these answers; "" if it can."""
     if order is None:
         return "No answer was decoded by confidence."
-    if not order.examples["boundary"].notnull().any():
+    if kept.sum() < min(LEAST, max(len(kept), 1)):
         return (
-            "Early stop left positions unrevealed, as an older version decoded: "
-            "run it again, into another directory."
+            f"{kept.sum()} of {len(kept)} answers have {need}, and it takes {LEAST}: {LONG_TEXT} "
+            "would test it."
         )
     return ""
 
 
-def _repairs(evidence: Evidence, repaired: Number | None) -> Check:
-    label = "calibration answers more questions right"
-    base = evidence.right(CONFIDENCE, evidence.mdm)
-    if no_answers(evidence.request):
-        return Check(f"{label} (not testable: {no_answers(evidence.request)})", None)
-    if repaired is None or base is None:
-        return Check(label, None)
-    if evidence.request.frequencies is None:
-        return Check(f"{label} (not testable without token frequencies: --frequencies)", None)
+def _no_frequencies(evidence: Evidence) -> str:
+    if evidence.request.frequencies is not None:
+        return ""
+    return "It takes token frequencies: count them with `floatscope frequencies`, and give --frequencies."
+
+
+def _no_repair(evidence: Evidence, base: Number | None) -> str:
+    """Why calibration cannot be judged in this run; "" if it can."""
+    if bar := _no_model(evidence) or no_answers(evidence.request) or _no_frequencies(evidence):
+        return bar
     if bar := evidence.cut_off((CONFIDENCE, CALIBRATED), evidence.mdm):
-        return Check(f"{label} (not testable: {bar})", None)
-    if base.value > CEILING:
-        return Check(f"{label} (not testable at the ceiling: harder questions would do)", None)
-    return Check(label, above(repaired, 0.0))
+        return bar
+    if base is not None and base.value > CEILING:
+        return "Confidence is at the ceiling, where nothing can be won: ask harder questions."
+    return ""
 
 
 def _maps(evidence: Evidence, names: list[str]) -> Figure:

@@ -1,6 +1,6 @@
 """Dormancy: are heads active in one domain and at rest in another, and do anchors drain values?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -10,34 +10,46 @@ from ...measures import ExtremeTokens, switching
 from ...measures.base import Measure
 from ...measures.result import Result
 from ...stats.discoveries import at_least, benjamini_hochberg
-from ..claim import Check, Claim, Number, above, below, said
+from ..claim import Check, Claim, Number, above, said
 from ..evidence import Evidence
 from ..long_answers import one_domain
-from ..numbers import overall
+from ..numbers import overall, overall_controls, third
 from ..request import Request
 from ..setting import PROSE, QUESTIONS
 from ..study import Shows, Study
-from ..verdict import LEVEL, Rule, judge, other_deltas, vary
+from ..verdict import MDM, Rule, judge, other_deltas, vary
 
 THRESHOLD = 0.3
-RULE = Rule(
-    number=10,
-    text="Heads are active in one domain and dormant in another; sinks drain values",
-    quantity=(
-        "share of heads, of both models together, whose mean mass on anchors is above "
-        f"{THRESHOLD:g} over questions and below it over prose, or the other way round"
-    ),
+SWITCH = Rule(
+    "10a",
+    "Heads of a diffusion model are active in one domain and dormant in another",
+    "share of the MDM's heads whose mean mass on anchors is above "
+    f"{THRESHOLD:g} over questions and below it over prose, or the other way round",
     delta=0.05,
     unit="%",
-    holds="Some attention heads rest on an anchor in one kind of text and work in another.",
-    refuted="Hardly any attention head rests on an anchor in one kind of text alone.",
+    holds="Some heads of this diffusion model rest on an anchor in one kind of text and work in another.",
+    refuted="Hardly any head of this diffusion model rests on an anchor in one kind of text alone.",
+    models=(MDM,),
 )
+DRAIN = Rule(
+    "10b",
+    "Sinks of a diffusion model drain values",
+    "norm of the value at the MDM's anchors over the median of the other keys, mean over layers",
+    delta=0.8,
+    unit="×",
+    more=False,
+    untrained=True,
+    holds="What this diffusion model's anchors hand on is small beside what other tokens hand on.",
+    refuted="What this diffusion model's anchors hand on is not small beside what other tokens hand on.",
+    models=(MDM,),
+)
+NO_MDM = "There is no diffusion model in this run: add one with --model."
 
 
 class Dormancy(Study):
     name = "dormancy"
     question = "Are heads active in one domain and at rest in another, and do anchors drain values?"
-    rules = (RULE,)
+    rules = (SWITCH, DRAIN)
     method = """\
 dormant: a head whose share of attention on its own anchors exceeds 0.3 (2410.13835)
 domains: the questions with their passages, and English prose of about the same length, each passage of
@@ -60,59 +72,87 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
     }
 
     def measures(self, request: Request) -> dict[str, Measure]:
-        return {"dormancy": Measured(), "extreme-tokens": ExtremeTokens()}
+        extreme = ExtremeTokens()
+        return {"dormancy": Measured(), "extreme-tokens": extreme, "extreme-tokens-same": extreme}
 
     def domains(self, request: Request) -> tuple[str, ...]:
         return (QUESTIONS,) if one_domain(request) else (QUESTIONS, PROSE)
 
     def claims(self, evidence: Evidence) -> list[Claim]:
+        return [self._switch(evidence), self._drain(evidence)]
+
+    def _switch(self, evidence: Evidence) -> Claim:
+        """Decide claim 10a on the MDM's heads; the ARM's stand beside."""
         kinds = {"MDM": evidence.mdm, "ARM": evidence.arm}
         models = {kind: model for kind, model in kinds.items() if model is not None}
-        both = crossing_heads(evidence, list(models.values()), "heads that cross")
-        numbers: list[Number | None] = []
-        checks: list[Check] = []
-        alone: dict[str, Number | None] = {}
-        for kind, model in models.items():
-            alone[kind] = crossing_heads(evidence, [model], f"{kind}: heads that cross")
-            result = evidence.result("extreme-tokens", model)
-            drain = overall(result, "drain", f"{kind}: drain", "×")
-            peak = overall(result, "peak", f"{kind}: peak", "×")
-            numbers += [alone[kind], self._differ(evidence, model, kind), drain, peak]
-            checks += [
-                Check(
-                    f"{kind}: values at anchors are smaller", below(drain, 1.0) if drain else None
-                ),
-                Check(
-                    f"{kind}: residuals at anchors are larger", above(peak, 1.0) if peak else None
-                ),
-            ]
-        variants = [
-            vary(
-                f"threshold {at:g}",
-                RULE,
-                crossing_heads(evidence, list(models.values()), f"threshold {at:g}", at),
-            )
-            for at in (0.2, 0.4)
-        ]
-        variants += other_deltas(RULE, both)
-        variants += [vary(f"{kind} alone", RULE, number) for kind, number in alone.items()]
-        bar = one_domain(evidence.request)
-        if not bar and both is None:
+        share = {
+            k: crossing_heads(evidence, m, f"{k}: heads that cross") for k, m in models.items()
+        }
+        theta = share.get("MDM")
+        bar = one_domain(evidence.request) or ("" if evidence.mdm else NO_MDM)
+        if not bar and theta is None:
             bar = "Both questions and prose must be traced, two examples of each."
-        there = [n for n in numbers if n is not None]
-        sentence = "; ".join(f"{n.label} {said(n)}" for n in there) + "." if there else bar
-        return [
-            judge(
-                RULE,
-                self.name,
-                both,
-                bar=bar,
-                sentence=sentence,
-                numbers=tuple(numbers),
-                checks=tuple(checks),
-                variants=tuple(variants),
-            )
+        variants = [*other_deltas(SWITCH, theta, bar=bar)]
+        for threshold in (0.2, 0.4):
+            choice = f"threshold {threshold:g}"
+            other = crossing_heads(evidence, evidence.mdm, choice, threshold)
+            variants.append(vary(choice, SWITCH, other, bar=bar))
+        if evidence.arm:
+            variants.append(vary("the ARM instead", SWITCH, share["ARM"], bar=bar))
+        differ = [self._differ(evidence, model, kind) for kind, model in models.items()]
+        return judge(
+            SWITCH,
+            self.name,
+            theta,
+            bar=bar,
+            sentence=_side_by_side("Heads that cross the threshold", share),
+            numbers=(share.get("ARM"), *differ),
+            variants=tuple(variants),
+        )
+
+    def _drain(self, evidence: Evidence) -> Claim:
+        """Decide claim 10b on the MDM's anchors; the ARM's stand beside."""
+        key, level = "extreme-tokens-same", DRAIN.level
+        mdm, arm = (evidence.result(key, model) for model in (evidence.mdm, evidence.arm))
+        untrained = evidence.controls(key, evidence.mdm)
+        bar = "" if evidence.mdm else NO_MDM
+        theta = overall(mdm, "drain", "MDM: value norm, anchors over others", "×", level=level)
+        control = overall_controls(untrained, "drain", "untrained: value norm", "×", level=level)
+        beside = overall(arm, "drain", "ARM: value norm, anchors over others", "×", level=level)
+        variants = [*other_deltas(DRAIN, theta, control, bar)]
+        for which in ("first", "last"):
+            of = f"{which} third of the layers"
+            asked = ("drain", of, "×", third(mdm, which))
+            one = overall(mdm, *asked, level=level)
+            other = overall_controls(untrained, *asked, level=level)
+            variants.append(vary(of, DRAIN, one, other, bar))
+        if evidence.arm:
+            networks = evidence.controls(key, evidence.arm)
+            untrained_arm = overall_controls(networks, "drain", "", "×", level=level)
+            variants.append(vary("the ARM instead", DRAIN, beside, untrained_arm))
+        peaks = {
+            kind: overall(result, "peak", f"{kind}: residual norm, anchors over others", "×")
+            for kind, result in (("MDM", mdm), ("ARM", arm))
+        }
+        checks = [
+            Check(f"{kind}: residuals at anchors are larger", above(peak, 1.0))
+            for kind, peak in peaks.items()
+            if peak
         ]
+        return judge(
+            DRAIN,
+            self.name,
+            theta,
+            control=control,
+            bar=bar,
+            sentence=_side_by_side(
+                "The norm of an anchor's value over the others' median",
+                {"MDM": theta, "ARM": beside},
+            ),
+            numbers=(beside, *peaks.values()),
+            checks=tuple(checks),
+            variants=tuple(variants),
+        )
 
     def _differ(self, evidence: Evidence, model: str, kind: str) -> Number | None:
         """Heads whose means differ on one side of the threshold: a difference is not a switch."""
@@ -141,29 +181,28 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
 
 def crossing_heads(
     evidence: Evidence,
-    models: Sequence[str],
+    model: str | None,
     label: str,
     threshold: float = THRESHOLD,
-    level: float = LEVEL,
 ) -> Number | None:
-    """The share of heads that cross: those listed, and bounds for all heads of the models at once."""
-    crosses, stays, n = [], [], []
-    for model in models:
-        domains = _domains(evidence, model)
-        if domains is None:
-            return None
-        data = switching(domains, threshold=threshold)
-        crosses.append(data["p_crosses"].values.ravel())
-        stays.append(data["p_stays"].values.ravel())
-        n += [r.n for r in domains.values()]
-    if not crosses:
+    """The share of a model's heads that cross: those listed, and bounds for all heads at once."""
+    domains = None if model is None else _domains(evidence, model)
+    if domains is None:
         return None
-    p_crosses, p_stays = np.concatenate(crosses), np.concatenate(stays)
-    heads, error = p_crosses.size, (1 - level) / 2
+    data = switching(domains, threshold=threshold)
+    p_crosses, p_stays = (data[name].values.ravel() for name in ("p_crosses", "p_stays"))
+    heads, error = p_crosses.size, (1 - SWITCH.level) / 2
     least, most = at_least(p_crosses, error), heads - at_least(p_stays, error)
     listed = int(np.clip(benjamini_hochberg(p_crosses).sum(), least, most))
     low, high = max(0.0, least - 0.5) / heads, min(heads, most + 0.5) / heads
-    return Number(label, listed / heads, low, high, 0.0, "%", min(n), level)
+    n = min(result.n for result in domains.values())
+    return Number(label, listed / heads, low, high, 0.0, "%", n, SWITCH.level)
+
+
+def _side_by_side(what: str, numbers: Mapping[str, Number | None]) -> str:
+    """A sentence with the MDM's number, which decides, and the ARM's."""
+    there = [f"{said(number)} in the {kind}" for kind, number in numbers.items() if number]
+    return f"{what}: {', '.join(there)}. The MDM's number decides." if there else ""
 
 
 def _domains(evidence: Evidence, model: str) -> dict[str, Result] | None:

@@ -8,7 +8,6 @@ from ...measures import (
     Dispersion,
     Drift,
     Dynamics,
-    MaskedRows,
     StrongestKey,
 )
 from ...measures.base import Measure
@@ -23,19 +22,21 @@ from . import floating_claims as claims
 class Floating(Study):
     name = "floating"
     question = "Does attention rest on one fixed token, or on anchors that move?"
-    rules = (claims.SINK, claims.DISPERSED, claims.STEPS, claims.LAYERS)
+    rules = (claims.SINK, claims.DISPERSED, claims.LAYERS)
     method = """\
 mass      m_j = Σ_i A_ij / S                        share of all attention that key j receives
 lift      mass over what uniform attention over the visible keys would give (a causal model's position 0
           gets H_S/S for nothing)
-strongest key: the prompt's key with the highest lift, head mean, seen by at least a tenth of the rows
-anchor    a strongest key whose lift is above the 99th percentile of those of untrained weights (the same
-          network, every matrix's entries permuted) at that layer, on the same prompts
+strongest key: the prompt's key with the highest mass, head mean
+controls  the same network with the entries of every matrix permuted, and each head's queries scaled until its
+          mean entropy is that of the trained head; they read the texts that the trained network decoded
+real anchor: a layer whose strongest key receives more than in the controls (Student's t on
+          logarithms of the networks' mean shares, k − 1 degrees of freedom, corrected over layers)
 same state: every model reads the same text, prompt and gold answer, in one forward; all its rows count
-absorption = Σ over keys that pass ZScore(3) of m_j; dispersion = entropy over examples of a place in ten
-          bins, over its maximum, with Miller and Madow's correction; intervals: leave one prompt out
+absorption = Σ over keys that pass ZScore(3) of m_j
+dispersion = how often two prompts have their anchors in different tenths of the text; interval: leave one
+          prompt out, with real anchors chosen again
 persistence = Jaccard index of the anchors of neighbouring steps (or layers)
-masked rows: what the positions still masked look at most, at 0, ¼, ½ and ¾ of the content revealed
 A cached causal row never changes, so an ARM's anchors persist over steps by construction: its steps are
 not compared, its layers are."""
 
@@ -64,11 +65,8 @@ not compared, its layers are."""
             "absorption": Absorption(),
             "absorption-finished": Absorption(),
             "absorption-same": Absorption(),
-            "strongest": StrongestKey(at=0.5),
             "strongest-same": StrongestKey(),
             "strongest-heads-same": StrongestKey(per_head=True),
-            "masked-rows": MaskedRows(),
-            "masked-rows-heads": MaskedRows(per_head=True),
             "dispersion": Dispersion(),
             "drift": Drift(),
             "drift-layers": Drift(over="layer"),
@@ -80,7 +78,6 @@ not compared, its layers are."""
         return [
             claims.sink(evidence, self.name),
             claims.dispersed(evidence, self.name),
-            claims.over_steps(evidence, self.name),
             claims.over_layers(evidence, self.name),
         ]
 

@@ -1,59 +1,57 @@
-"""Claims 1 to 4: a fixed sink, dispersed anchors, and whether they move over steps and layers."""
+"""Claims 1, 2 and 4: a fixed sink, dispersed anchors, and whether they move over layers."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from ...measures.library.strongest import NAMES
 from ...measures.result import Result
-from ...stats.intervals import DIFFERENCES, SHARES, entropy, entropy_difference
-from ...stats.intervals.student import Interval
-from ..anchored import SOME, UNTRAINED, by_prompt, existing, moves, names_of, places, together
-from ..claim import Check, Claim, Number, Variant, above, said
+from ...stats.existence import LEAST, real_layers
+from ...stats.intervals import DIFFERENCES, SHARES
+from ..anchored import jackknife, moves, names_of, together
+from ..claim import Check, Claim, Number, above, said
 from ..evidence import Evidence
-from ..long_answers import LONG, at_length, content_tokens
-from ..numbers import number
-from ..verdict import LEVEL, Rule, judge, other_deltas, vary
+from ..numbers import number, of_networks
+from ..verdict import ARM, LEVEL, MDM, Rule, judge, other_deltas, vary
 
-BINS = 10
+BINS = 10  # places of a text, in which anchors are the same or not
+SOME = 0.2  # of a model's layers must have a real anchor, for their places to say anything
 
 SINK = Rule(
-    1,
+    "1",
     "An autoregressive model's attention has a fixed sink at the first token",
-    "attention on position 0 over what uniform attention gives it, mean over the ARM's layers",
-    delta=2.0,
-    unit="×",
+    "share of attention on position 0, ARM − MDM, mean over layers, both reading the same text",
+    delta=0.1,
+    unit="points",
     untrained=True,
-    holds="The causal model returns to its first token, whatever the text.",
-    refuted="The causal model does not favour its first token.",
+    holds="This causal model returns to its first token, whatever the text; the diffusion model does not.",
+    refuted="This causal model looks at its first token no more than the diffusion model does.",
 )
 DISPERSED = Rule(
-    2,
+    "2",
     "A diffusion model's anchors are dispersed",
-    "dispersion over prompts of the places of anchors, MDM − ARM, both reading the same text",
+    "how often two prompts have their anchors in different tenths of the text (1 − Σp², unbiased), "
+    "MDM − ARM, mean over layers with a real anchor, both reading the same text",
     delta=0.1,
     unit="points",
-    holds="From prompt to prompt the diffusion model's anchors stand elsewhere; the causal model's do not.",
-    refuted="The diffusion model's anchors are no more dispersed than the causal model's.",
-)
-STEPS = Rule(
-    3,
-    "A diffusion model's anchors move over denoising steps",
-    "how often the anchor of the rows still masked is another key after a quarter of the content is "
-    f"revealed, in answers of {LONG} content tokens or more",
-    delta=0.25,
-    unit="%",
-    holds="As the answer fills in, the diffusion model's masked positions turn to other anchors.",
-    refuted="The diffusion model's masked positions keep their anchors while the answer fills in.",
+    holds="From prompt to prompt this diffusion model's anchors stand elsewhere; the causal model's do not.",
+    refuted="This diffusion model's anchors are no more dispersed than the causal model's.",
 )
 LAYERS = Rule(
-    4,
+    "4",
     "A diffusion model's anchors move over layers",
-    "how often the next layer that has an anchor has another one, MDM − ARM, both reading the same text",
+    "how often the next layer that has a real anchor has another one, MDM − ARM, both reading the same text",
     delta=0.1,
     unit="points",
-    holds="From layer to layer the diffusion model changes its anchors more than the causal model does.",
-    refuted="From layer to layer the diffusion model keeps its anchors as much as the causal model does.",
+    holds="From layer to layer this diffusion model changes its anchors more than the causal model does.",
+    refuted="From layer to layer this diffusion model keeps its anchors as much as the causal model does.",
+)
+_BOTH = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
+NO_CONTROLS = (
+    f"Whether an anchor is real takes {LEAST} or more untrained controls: give --controls 5."
 )
 
 
@@ -61,11 +59,19 @@ LAYERS = Rule(
 
 
 def sink(evidence: Evidence, study: str) -> Claim:
-    bar = "" if evidence.arm else "No causal model was in the run: add one with --model."
     state = "absorption-same"
-    theta = _first(evidence.result(state, evidence.arm), "ARM: position 0 over uniform", LEVEL)
-    control = _first(_control(evidence, state, evidence.arm), "untrained ARM", LEVEL)
-    mdm = _first(evidence.result(state, evidence.mdm), "MDM: position 0 over uniform")
+    bar = "" if evidence.arm and evidence.mdm else _BOTH
+    apart = _first_apart(evidence, state)
+    theta = _points(apart, "position 0, ARM − MDM")
+    control = _of_controls(evidence, state)
+    sides = [
+        None
+        if (result := evidence.result(state, model)) is None
+        else number(
+            _first(result), f"{kind}: attention on position 0", "%", bounds=SHARES, smooth=True
+        )
+        for kind, model in ((ARM.upper(), evidence.arm), (MDM.upper(), evidence.mdm))
+    ]
     strongest = evidence.result("strongest-same", evidence.arm)
     at_first = None
     if strongest is not None:
@@ -73,11 +79,11 @@ def sink(evidence: Evidence, study: str) -> Claim:
             _at_first(strongest), "ARM: strongest key is position 0", "%", bounds=SHARES
         )
     variants = [*other_deltas(SINK, theta, control, bar)]
-    while_decoding = _first(evidence.result("absorption", evidence.arm), "while decoding", LEVEL)
-    of_control = _first(_control(evidence, "absorption", evidence.arm), "untrained", LEVEL)
-    variants.append(vary("while decoding", SINK, while_decoding, of_control, bar))
-    # By a rule: position 0 is an anchor in most layers, or heads.
-    by_rule = Rule(1, SINK.text, "share of layers whose anchor is position 0", 0.5, "%")
+    alone = replace(SINK, untrained=False)
+    decoding = _points(_first_apart(evidence, "absorption"), "while decoding")
+    variants.append(vary("while decoding, without controls", alone, decoding, bar=bar))
+    # By a rule: position 0 is an anchor in most layers.
+    by_rule = Rule("1", SINK.text, "share of layers whose anchor is position 0", 0.5, "%")
     for name in NAMES:
         share = None if strongest is None else _at_first(strongest, name)
         theta_rule = None if share is None else number(share, name, "%", level=LEVEL, bounds=SHARES)
@@ -85,12 +91,12 @@ def sink(evidence: Evidence, study: str) -> Claim:
             vary(f"{name}: position 0 is the anchor in most layers", by_rule, theta_rule, bar=bar)
         )
     sentence = ""
-    if theta:
+    if theta and sides[0] and sides[1]:
         sentence = (
-            f"Position 0 receives {said(theta)} what uniform attention would give it in the ARM"
+            f"Position 0 receives {said(sides[0])} of attention in the ARM and {said(sides[1])} in the MDM, "
+            f"reading the same text: {said(theta)} apart"
         )
-        sentence += f", {said(control)} with untrained weights" if control else ""
-        sentence += f", {said(mdm)} in the MDM." if mdm else "."
+        sentence += f", {said(control)} with untrained weights." if control else "."
     return judge(
         SINK,
         study,
@@ -98,19 +104,43 @@ def sink(evidence: Evidence, study: str) -> Claim:
         control=control,
         bar=bar,
         sentence=sentence,
-        numbers=(mdm, at_first),
+        numbers=(*sides, at_first),
         checks=(_check("the strongest key is position 0 in most layers", at_first, 0.5),),
         variants=tuple(variants),
     )
 
 
-def _first(result: Result | None, label: str, level: float = 0.95) -> Number | None:
-    if result is None:
+def _first(result: Result) -> Float[np.ndarray, " n"]:
+    """The share of attention on position 0 by example, mean over layers and steps."""
+    values = result.examples["first"].transpose("example", ...).values
+    return np.asarray(np.nanmean(values.reshape(len(values), -1), 1), float)
+
+
+def _first_apart(
+    evidence: Evidence, key: str, seed: int | None = None
+) -> Float[np.ndarray, " n"] | None:
+    """ARM − MDM by prompt; of the controls with this seed instead."""
+    results = [evidence.result(key, m, control=seed) for m in (evidence.arm, evidence.mdm)]
+    if results[0] is None or results[1] is None:
         return None
-    lift = result.examples["first"] / result.examples["first_null"]
-    values = lift.transpose("example", ...).values
-    each = np.nanmean(values.reshape(len(values), -1), 1)
-    return number(by_prompt(each, names_of(result)), label, "×", level=level)
+    arm, mdm = (_first(result) for result in results if result is not None)
+    _, at = together(results[0], results[1])
+    return np.asarray(arm[at[0]] - mdm[at[1]])
+
+
+def _points(values: np.ndarray | None, label: str) -> Number | None:
+    if values is None:
+        return None
+    return number(values, label, "points", level=LEVEL, bounds=DIFFERENCES, smooth=True)
+
+
+def _of_controls(evidence: Evidence, key: str) -> Number | None:
+    """The same of untrained weights: mean over networks, whose variance is in the interval."""
+    found = (_first_apart(evidence, key, seed) for seed in evidence.request.control_seeds)
+    every = [one for one in found if one is not None]
+    if len(every) < 2 or len({len(one) for one in every}) > 1:
+        return None
+    return of_networks(np.stack(every), "position 0, ARM − MDM, untrained", "points", level=LEVEL)
 
 
 def _at_first(result: Result, rule: str = "") -> np.ndarray:
@@ -125,33 +155,59 @@ def _at_first(result: Result, rule: str = "") -> np.ndarray:
 # Claims 2 and 4
 
 
+@dataclass(frozen=True, eq=False)
+class Anchors:
+    """The strongest keys of one model at one state, and what is needed to tell anchors from noise."""
+
+    place: Float[np.ndarray, "n cells"]
+    position: Float[np.ndarray, "n cells"]  # share of the length
+    share: Float[np.ndarray, "n cells"]
+    controls: Float[np.ndarray, "k n cells"]  # shares in untrained networks
+    passes: Bool[np.ndarray, "rules n cells"]
+
+    def real(self, chosen: np.ndarray, rule: str = "") -> Bool[np.ndarray, " cells"]:
+        """Say which cells have a real anchor in these examples; or by a published rule, in most of them."""
+        if rule:
+            return np.asarray(self.passes[NAMES.index(rule)][chosen].mean(0) > 0.5)
+        return real_layers(self.share[chosen], self.controls[:, chosen])
+
+
+Compare = Callable[
+    [Anchors, Anchors, str], tuple[Number | None, tuple[Number | None, Number | None]]
+]
+
+
 def dispersed(evidence: Evidence, study: str) -> Claim:
-    return _compared(evidence, study, DISPERSED, _dispersion, "disperse over prompts")
+    others = (
+        ("each head", "strongest-heads-same", "", _dispersion),
+        ("the same position", "strongest-same", "", partial(_dispersion, bins=None)),
+    )
+    return _compared(evidence, study, DISPERSED, _dispersion, "disperse over prompts", *others)
 
 
 def over_layers(evidence: Evidence, study: str) -> Claim:
     return _compared(evidence, study, LAYERS, _layer_moves, "change from layer to layer")
 
 
-Compared = Callable[
-    [np.ndarray, np.ndarray, float], tuple[Number | None, Number | None, Number | None]
-]
-
-
-def _compared(evidence: Evidence, study: str, rule: Rule, compare: Compared, does: str) -> Claim:
+def _compared(
+    evidence: Evidence,
+    study: str,
+    rule: Rule,
+    compare: Compare,
+    does: str,
+    *others: tuple[str, str, str, Compare],
+) -> Claim:
     """A difference between the models at the same state, over anchors that exist in both."""
     key = "strongest-same"
-    theta, sides, there, bar = _at_state(evidence, key, compare, UNTRAINED)
+    theta, (mdm, arm), there, bar = _at_state(evidence, key, compare)
     variants = [*other_deltas(rule, theta, bar=bar)]
-    for label, other, how in (
-        *((f"anchors by {name}", key, name) for name in NAMES),
-        ("each head", "strongest-heads-same", UNTRAINED),
-        ("while decoding", "strongest", UNTRAINED),
+    for label, other, how, way in (
+        *((f"anchors by {name}", key, name, compare) for name in NAMES),
+        *others,
     ):
-        one, _, _, barred = _at_state(evidence, other, compare, how)
+        one, _, _, barred = _at_state(evidence, other, way, how)
         variants.append(vary(label, rule, one, bar=barred))
     sentence = ""
-    mdm, arm = sides
     if mdm and arm:
         sentence = f"Anchors {does}: {said(mdm)} in the MDM, {said(arm)} in the ARM, reading the same text."
     return judge(
@@ -166,154 +222,113 @@ def _compared(evidence: Evidence, study: str, rule: Rule, compare: Compared, doe
 
 
 def _at_state(
-    evidence: Evidence, key: str, compare: Compared, how: str
-) -> tuple[Number | None, tuple[Number | None, ...], tuple[Number | None, ...], str]:
-    """The difference, both sides, the share of places with an anchor, and what bars a test."""
-    nothing: tuple[Number | None, ...] = (None, None)
+    evidence: Evidence, key: str, compare: Compare, rule: str = ""
+) -> tuple[
+    Number | None, tuple[Number | None, Number | None], tuple[Number | None, Number | None], str
+]:
+    """The difference, both sides, how many layers have an anchor, and what bars a test."""
+    none = (None, None)
     results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
     if results[0] is None or results[1] is None:
-        bar = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
-        return None, nothing, nothing, bar
-    _, at = together(results[0], results[1])
-    kept = []
-    for result, model in zip(results, (evidence.mdm, evidence.arm), strict=True):
-        assert result is not None
-        kept.append(places(result, _control(evidence, key, model), how, "position"))
-    if kept[0] is None or kept[1] is None:
-        return (
-            None,
-            nothing,
-            nothing,
-            "There is no untrained control in this run: give --controls 1.",
-        )
-    mdm, arm = kept[0][at[0]], kept[1][at[1]]
-    there = tuple(
-        existing(p, f"{k}: places with an anchor") for k, p in (("MDM", mdm), ("ARM", arm))
+        return None, none, none, _BOTH
+    names, _ = together(results[0], results[1])
+    sides = [_anchors(evidence, key, model, names) for model in (evidence.mdm, evidence.arm)]
+    if sides[0] is None or sides[1] is None:
+        return None, none, none, NO_CONTROLS
+    mdm, arm = sides[0], sides[1]
+    every = np.arange(len(names))
+    there, bar = [], ""
+    for kind, side in (("MDM", mdm), ("ARM", arm)):
+        real = side.real(every, rule)
+        label = f"{kind}: layers with a real anchor"
+        there.append(Number(label, float(real.sum()), unit=f"of {real.size}"))
+        if real.sum() < max(2, SOME * real.size) and not bar:
+            bar = (
+                f"The {kind} has a real anchor, stronger than in untrained networks that are as sharp, in "
+                f"{real.sum()} of {real.size} layers: too few to say where anchors are."
+            )
+    if bar:
+        return None, none, (there[0], there[1]), bar
+    theta, of_each = compare(mdm, arm, rule)
+    return theta, of_each, (there[0], there[1]), ""
+
+
+def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) -> Anchors | None:
+    """Of these prompts; None without the controls that it takes."""
+    result = evidence.result(key, model)
+    controls = evidence.controls(key, model)
+    if result is None or len(controls) < LEAST:
+        return None
+
+    def values(of: Result, name: str) -> np.ndarray:
+        at = [names_of(of).index(prompt) for prompt in names]
+        array = of.examples[name]
+        order = [d for d in ("rule", "example", "layer", "head") if d in array.dims]
+        flat = np.asarray(array.transpose(*order).values, float)
+        if "rule" in order:
+            return flat[:, at].reshape(len(flat), len(at), -1)
+        return flat[at].reshape(len(at), -1)
+
+    return Anchors(
+        place=values(result, "place"),
+        position=values(result, "position"),
+        share=values(result, "share"),
+        controls=np.stack([values(one, "share") for one in controls]),
+        passes=values(result, "passes") > 0.5,
     )
-    for kind, share in zip(("MDM", "ARM"), there, strict=True):
-        if share is None or share.value < SOME:
-            few = "no" if share is None else said(share)
-            bar = f"The {kind} has an anchor in {few} of its layers: too few to say where they are."
-            return None, nothing, there, bar
-    theta, of_mdm, of_arm = compare(mdm, arm, LEVEL)
-    return theta, (of_mdm, of_arm), there, ""
 
 
 def _layer_moves(
-    mdm: np.ndarray, arm: np.ndarray, level: float
-) -> tuple[Number | None, Number | None, Number | None]:
-    of_mdm, of_arm = (moves(p, 1) for p in (mdm, arm))
+    mdm: Anchors, arm: Anchors, rule: str
+) -> tuple[Number | None, tuple[Number | None, Number | None]]:
+    every = np.arange(len(mdm.place))
+    of_mdm, of_arm = (moves(one.place[:, one.real(every, rule)], 1) for one in (mdm, arm))
+    label = "moves over layers, MDM − ARM"
     return (
-        number(
-            of_mdm - of_arm,
-            "moves over layers, MDM − ARM",
-            "points",
-            level=level,
-            bounds=DIFFERENCES,
+        number(of_mdm - of_arm, label, "points", level=LEVEL, bounds=DIFFERENCES),
+        (
+            number(of_mdm, "MDM: moves over layers", "%", bounds=SHARES),
+            number(of_arm, "ARM: moves over layers", "%", bounds=SHARES),
         ),
-        number(of_mdm, "MDM: moves over layers", "%", bounds=SHARES),
-        number(of_arm, "ARM: moves over layers", "%", bounds=SHARES),
     )
 
 
 def _dispersion(
-    mdm: np.ndarray, arm: np.ndarray, level: float
-) -> tuple[Number | None, Number | None, Number | None]:
-    sides = [p.reshape(len(p), -1) for p in (mdm, arm)]  # (example, layer × head)
-    # Layers in which both have an anchor in half of the prompts.
-    usual = np.all([(~np.isnan(p)).mean(0) >= 0.5 for p in sides], axis=0)
-    if not usual.any() or len(mdm) < 2:
-        return None, None, None
-    one, two = (
-        np.where(np.isnan(p), -1, np.minimum(np.nan_to_num(p) * BINS, BINS - 1)).astype(int)
-        for p in (side[:, usual] for side in sides)
+    mdm: Anchors, arm: Anchors, rule: str, bins: int | None = BINS
+) -> tuple[Number | None, tuple[Number | None, Number | None]]:
+    """Real anchors are chosen again in every sample of the jackknife."""
+
+    def of(side: Anchors, chosen: np.ndarray) -> float:
+        real = side.real(chosen, rule)
+        if not real.any():
+            return float("nan")
+        where = side.place if bins is None else np.minimum(side.position * bins, bins - 1)
+        return float(np.mean([differ(one) for one in where[chosen][:, real].astype(int).T]))
+
+    prompts = [str(i) for i in range(len(mdm.place))]
+
+    def made(statistic: Callable[[np.ndarray], float], label: str, unit: str, level: float):  # type: ignore[no-untyped-def]
+        found = jackknife(statistic, prompts, label, unit, level)
+        if found is None or found.low is None or found.high is None:
+            return found
+        least = -1.0 if unit == "points" else 0.0
+        low, high = max(found.low, least), min(found.high, 1.0)
+        return replace(found, value=min(max(found.value, least), 1.0), low=low, high=high)
+
+    apart = made(
+        lambda c: of(mdm, c) - of(arm, c), "dispersion over prompts, MDM − ARM", "points", LEVEL
     )
-    n = len(mdm)
-
-    def made(interval: Interval, label: str, unit: str, at: float) -> Number:
-        value, low, high = (float(x) for x in interval)
-        return Number(label, value, low, high, None, unit, n, at)
-
-    apart = entropy_difference(one, two, BINS, level=level, average=True)
-    return (
-        made(apart, "dispersion, MDM − ARM", "points", level),
-        made(entropy(one, BINS, average=True), "MDM: dispersion", "%", 0.95),
-        made(entropy(two, BINS, average=True), "ARM: dispersion", "%", 0.95),
-    )
-
-
-# Claim 3
-
-
-def over_steps(evidence: Evidence, study: str) -> Claim:
-    theta, there, bar = _step_moves(evidence, "masked-rows", UNTRAINED)
-    length = _lengths(evidence.result("masked-rows", evidence.mdm))
-    variants: list[Variant] = [*other_deltas(STEPS, theta, bar=bar)]
-    for label, key, how in (
-        *((f"anchors by {name}", "masked-rows", name) for name in NAMES),
-        ("each head", "masked-rows-heads", UNTRAINED),
-    ):
-        one, _, barred = _step_moves(evidence, key, how)
-        variants.append(vary(label, STEPS, one, bar=barred))
-    sentence = ""
-    if theta:
-        sentence = (
-            f"After each quarter of the content, {said(theta)} of anchors are other keys. "
-            f"{at_length(length)}"
-        )
-    return judge(
-        STEPS,
-        study,
-        theta,
-        bar=bar,
-        sentence=sentence,
-        numbers=(there, length),
-        variants=tuple(variants),
+    return apart, (
+        made(lambda c: of(mdm, c), "MDM: dispersion over prompts", "%", 0.95),
+        made(lambda c: of(arm, c), "ARM: dispersion over prompts", "%", 0.95),
     )
 
 
-def _lengths(result: Result | None) -> Number | None:
-    """Content tokens of the decodings that count: the long ones, or all where none is."""
-    if result is None:
-        return None
-    content = result.examples["content"].values
-    long = content >= LONG
-    return content_tokens(content[long] if long.sum() > 1 else content)
-
-
-def _step_moves(evidence: Evidence, key: str, how: str) -> tuple[Number | None, Number | None, str]:
-    result = evidence.result(key, evidence.mdm)
-    if result is None:
-        return None, None, "No diffusion model was in the run: add one with --model."
-    content = result.examples["content"].values
-    long = content >= LONG
-    if long.sum() < 2:
-        middle = f"{np.median(content):.0f}"
-        tokens = "content token" if middle == "1" else "content tokens"
-        return None, None, (
-            f"The answers have {middle} {tokens} (the middle one), and it takes "
-            f"{LONG}: trace longer answers, with --length {2 * LONG} and --data long:continuation."
-        )  # fmt: skip
-    place = places(result, _control(evidence, key, evidence.mdm), how)
-    if place is None:
-        return None, None, "There is no untrained control in this run: give --controls 1."
-    place = place[long]
-    there = existing(place, "MDM: places with an anchor, masked rows")
-    if there is None or there.value < SOME:
-        few = "no" if there is None else said(there)
-        return None, there, f"Masked rows have an anchor in {few} of cases: too few to say."
-    theta = number(
-        moves(place, 1),
-        "another anchor after a quarter of the content",
-        "%",
-        level=LEVEL,
-        bounds=SHARES,
-    )
-    return theta, there, ""
-
-
-def _control(evidence: Evidence, key: str, model: str | None) -> Result | None:
-    return None if model is None else evidence.control(key, model)
+def differ(labels: np.ndarray) -> float:
+    """The share of pairs of examples with different labels: 1 − Σp² without bias."""
+    n = len(labels)
+    _, counts = np.unique(labels, return_counts=True)
+    return float(1 - (counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else float("nan")
 
 
 def _check(label: str, found: Number | None, level: float) -> Check:

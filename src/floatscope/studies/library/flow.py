@@ -43,5 +43,5 @@ shows nothing."""
         return [
             f"{model}: a token of the gold passage gets {first} what a token of any "
             f"passage gets in the first third of the layers, {last} in the last."
-            for model, first, last in thirds(evidence, "region-flow", "gold_lift")
+            for model, first, last in thirds(evidence.results("region-flow"), "gold_lift")
         ]

@@ -1,5 +1,7 @@
 """Geometry: do anchors win by angle or by norm, and how does that change with depth?"""
 
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -15,13 +17,13 @@ from ...measures.result import Result
 from ...stats.anchors import RULES
 from ...stats.thirds import thirds as layer_thirds
 from ...trace import Trace
-from ..anchored import by_prompt, jackknife, names_of
+from ..anchored import names_of
 from ..claim import Check, Claim, Number, above, below, said
 from ..evidence import Evidence
 from ..numbers import number, overall, third
 from ..request import Request
 from ..study import Shows, Study
-from ..verdict import LEVEL, Rule, judge, other_deltas, vary
+from ..verdict import MDM, Rule, judge, other_deltas, vary
 
 KINDS = "kinds-same"
 RULED = "geometry-rules-same"
@@ -31,15 +33,24 @@ VARIED = tuple(
     for where in ("each head", "head mean")
 )
 NORM = Rule(
-    5,
+    "5",
     "Shallow anchors win by angle and norm, deep ones by angle",
     "the norm's share of the anchors' advantage in score, first third of the MDM's layers − last "
-    "third; anchors are kinds of token chosen on other prompts than those measured",
+    "third; anchors are kinds of token, each chosen on ten prompts and measured on the others",
     delta=0.1,
     unit="points",
     untrained=True,
-    holds="In shallow layers anchors win by norm as well as angle; in deep layers the norm counts for less.",
-    refuted="The norm counts for no more in shallow layers than in deep ones.",
+    holds="Shallow anchors of this diffusion model win by norm as well as angle; deep ones less by norm.",
+    refuted="In this diffusion model the norm counts for no more in shallow layers than in deep ones.",
+    models=(MDM,),
+)
+
+FEW = 4  # prompts: two to choose by, of which one can be left out
+Shares = tuple[Number | None, tuple[Number | None, Number | None], str]  # θ, both thirds, a bar
+NO_MODEL: Shares = (
+    None,
+    (None, None),
+    "No diffusion model was in the run: add one with --model.",
 )
 
 
@@ -94,9 +105,10 @@ For every head: n = ‖q‖·‖k‖, c = cos(q, k), a = mean over anchors, o = 
 score advantage  n_a·c_a − n_o·c_o = angle + norm
 angle = ½ (c_a − c_o)(n_a + n_o)        norm = ½ (n_a − n_o)(c_a + c_o)
 In the claim an anchor is a kind of token (the first position, each structural token by its text, content):
-the one with the highest mean lift in this head over one half of the prompts, measured in the other half, all
-reading the same text (prompt and gold answer). What is chosen for its attention on the same prompts wins by
-angle in any model. θ sums over the heads and layers of a third; interval: leave one prompt out.
+the one with the highest mean lift in this head over ten prompts, measured on the others, all reading the same
+text (prompt and gold answer). What is chosen for attention on the same prompts wins by angle in any model.
+θ sums over the heads and layers of a third, and over many groups of ten prompts (32 divisions).
+Interval: one prompt is left out at a time, and the anchors are chosen again without it.
 In the figures: anchors by ZScore(3) in each head; where it finds none, the key that receives most stands in.
 Means over steps and heads; null 0. "First" and "last" are thirds of the layers."""
 
@@ -112,15 +124,16 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
         return {"geometry": Measured(), KINDS: KindsOfKey(), RULED: PartsByRule()}
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        theta, numbers, bar = _by_kind(evidence, evidence.result(KINDS, evidence.mdm))
-        untrained = _control(evidence, KINDS)
-        control, _, _ = _by_kind(evidence, untrained, "untrained: ")
+        theta, numbers, bar = _by_kind(evidence.result(KINDS, evidence.mdm))
+        untrained = evidence.control(KINDS, evidence.mdm)
+        control = _control(untrained, _by_kind)
         # Untrained weights whose anchors have no advantage on other prompts earn nothing to exceed.
         rule = NORM if untrained is None or control else replace(NORM, untrained=False)
         variants = [*other_deltas(rule, theta, control, bar)]
         for label in VARIED:
-            one, barred = _by_rule(evidence.result(RULED, evidence.mdm), label)
-            other, _ = _by_rule(_control(evidence, RULED), label)
+            by_rule = partial(_by_rule, choice=label)
+            one, _, barred = by_rule(evidence.result(RULED, evidence.mdm))
+            other = _control(evidence.control(RULED, evidence.mdm), by_rule)
             variants.append(vary(label, NORM, one, other, barred))
         sentence = ""
         first, last = numbers
@@ -161,60 +174,94 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
         return lines
 
 
-def _control(evidence: Evidence, key: str) -> Result | None:
-    return None if evidence.mdm is None else evidence.control(key, evidence.mdm)
-
-
-def _by_kind(
-    evidence: Evidence, result: Result | None, label: str = ""
-) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
-    """θ, its two thirds, and what bars a test."""
+def _by_kind(result: Result | None) -> Shares:
+    """θ from anchors that are chosen on other prompts than those measured."""
     if result is None:
-        return None, (None, None), "No diffusion model was in the run: add one with --model."
-    names = names_of(result)
-    return _shares(*advantage(result.examples, names), names, label)
+        return NO_MODEL
+    return norm_shares(*advantage(result.examples, names_of(result)))
 
 
-def _by_rule(result: Result | None, choice: str) -> tuple[Number | None, str]:
-    """The same from anchors that a rule finds on the prompts measured."""
+def _by_rule(result: Result | None, choice: str) -> Shares:
+    """θ from anchors that a rule finds on the prompts measured."""
     if result is None:
-        return None, "No diffusion model was in the run: add one with --model."
-    parts = [
-        result.examples[name].sel(choice=choice).transpose("example", "layer").values[..., None]
-        for name in ("angle", "norm")
-    ]
-    theta, _, bar = _shares(parts[0], parts[1], names_of(result), "")
-    return theta, bar
-
-
-def _shares(
-    angle: np.ndarray, norm: np.ndarray, names: list[str], label: str
-) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
-    """Of (example, layer, head): the norm's share of all advantage in a third of the layers."""
-    where = layer_thirds(angle.shape[1])
-
-    def share(kept: np.ndarray, third: str) -> float:
-        of_norm, of_angle = (np.nansum(p[kept][:, where[third]]) for p in (norm, angle))
-        both = of_norm + of_angle
-        return float(of_norm / both) if both > 0 else float("nan")
-
-    for part, layers in where.items():  # a share of nothing can be anything
-        sums = np.nansum((angle + norm)[:, layers].reshape(len(angle), -1), 1)
-        if not above(number(by_prompt(sums, names), "advantage"), 0.0):
-            bar = f"Anchors win nothing in the {part} third, on prompts they were not chosen on."
-            return None, (None, None), bar
-    thirds = tuple(
-        jackknife(partial(share, third=t), names, f"{label}{t} third: the norm's share", "%", 0.95)
-        for t in where
+        return NO_MODEL
+    each = np.stack(
+        [
+            result.examples[name].sel(choice=choice).transpose("example", "layer").values[..., None]
+            for name in ("angle", "norm")
+        ]
     )
-    if thirds[0] is None or thirds[1] is None:
-        bar = "Anchors have no advantage in score on prompts other than those they were chosen on."
+    whole = each.sum(1)
+    return norm_shares(whole, whole[:, None] - each)
+
+
+def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Number | None:
+    """θ of untrained weights, from the lowest to the highest end of all networks' intervals.
+
+    A network's anchors are chosen among its own heads: those of another network have nothing to do
+    with them. None where no network's anchors have an advantage.
+    """
+    thetas = [theta for one in _networks(result) if (theta := theta_of(one)[0]) is not None]
+    if not thetas:
+        return None
+    ends = [(t.low, t.high) for t in thetas if t.low is not None and t.high is not None]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    label = f"untrained: {thetas[0].label}"
+    value = float(np.mean([theta.value for theta in thetas]))
+    return replace(thetas[0], label=label, value=value, low=low, high=high, sample=None)
+
+
+def _networks(result: Result | None) -> Iterator[Result]:
+    """The examples of each control by itself: a prompt stands there once for every network."""
+    if result is None:
+        return
+    met: Counter[str] = Counter()
+    network = []
+    for name in names_of(result):
+        network.append(met[name])
+        met[name] += 1
+    for one in range(max(met.values())):
+        examples = result.examples.isel(example=np.array(network) == one)
+        yield replace(result, examples=examples)
+
+
+def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
+    """The norm's share of all advantage in a third of the layers, from sums with and without a prompt.
+
+    Args:
+        whole: angle and norm of the advantage, summed over prompts: (2, layer, head).
+        without: the same without each prompt: (2, prompt, layer, head).
+    """
+    if without.shape[1] < FEW:
+        bar = f"Choosing anchors on other prompts takes {FEW} of them at least: raise --limit."
         return None, (None, None), bar
-    theta = jackknife(
-        lambda kept: share(kept, "first") - share(kept, "last"),
-        names,
-        f"{label}the norm's share, first third − last",
-        "points",
-        LEVEL,
+    where = layer_thirds(whole.shape[1])
+
+    def parts(sums: np.ndarray, which: str) -> np.ndarray:
+        return sums[..., where[which], :].sum((-1, -2))
+
+    for which in where:  # a share of nothing can be anything
+        won = leave_one_out(parts(whole, which).sum(0), parts(without, which).sum(0))
+        if not above(number(won, "advantage"), 0.0):
+            bar = f"Anchors win nothing in the {which} third, on prompts they were not chosen on."
+            return None, (None, None), bar
+    shares = {}
+    for which in where:
+        (angle, norm), (angles, norms) = parts(whole, which), parts(without, which)
+        shares[which] = norm / (angle + norm), norms / (angles + norms)
+    first, last = (
+        number(leave_one_out(*shares[which]), f"{which} third: the norm's share", "%")
+        for which in where
     )
-    return theta, (thirds[0], thirds[1]), ""
+    gap, gaps = (one - other for one, other in zip(*shares.values(), strict=True))
+    label = "the norm's share, first third − last"
+    theta = number(leave_one_out(gap, gaps), label, "points", level=NORM.level)
+    return theta, (first, last), ""
+
+
+def leave_one_out(whole: float, without: np.ndarray) -> np.ndarray:
+    """One value per prompt, with mean `whole` and a spread that gives the jackknife's error.
+
+    The jackknife's correction for bias is left out: it multiplies a change of anchors by n.
+    """
+    return whole - (len(without) - 1) * (without - without.mean())

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...stats.intervals import DIFFERENCES
 from ...tasks.conditions import Condition
 from ...tasks.world_questions import has_known, passages_of
 from ..claim import Check, Claim, Number, Variant, above, said, short
@@ -26,13 +27,13 @@ class Knowledge(Study):
     question = "How much does a model gain from passages?"
     rules = (
         Rule(
-            7,
+            "7",
             "Diffusion models gain about twice as much from passages",
             f"gain of the MDM − {TWICE:g} × gain of the ARM, paired by question",
             delta=0.0,
             unit="points",
-            holds="Passages help the diffusion model far more than the autoregressive one.",
-            refuted="Passages do not help the diffusion model anything like twice as much.",
+            holds="Passages help this diffusion model far more than this autoregressive one.",
+            refuted="Passages do not help this diffusion model anything like twice as much as the other.",
         ),
     )
     method = """\
@@ -95,11 +96,11 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         cut = evidence.cut_off((CLOSED, WITH), *models)
         bar, theta = cut or gains.bar(), gains.theta()
         mdm, arm, apart = (
-            number(values, label, "points", null=0.0)
-            for values, label in (
-                (gains.mdm, "MDM: gain from passages"),
-                (gains.arm, "ARM: gain from passages"),
-                (gains.mdm - gains.arm, "MDM − ARM"),
+            number(values, label, "points", null=0.0, bounds=bounds, clusters=gains.clusters)
+            for values, label, bounds in (
+                (gains.mdm, "MDM: gain from passages", DIFFERENCES),
+                (gains.arm, "ARM: gain from passages", DIFFERENCES),
+                (gains.mdm - gains.arm, "MDM − ARM", (-2, 2)),
             )
         )
         checks = tuple(

@@ -1,36 +1,38 @@
 """Lens: when does a layer, and when does a step, know the token that will be revealed?"""
 
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import xarray as xr
 
 from ...measures import Foresight, LogitLens
 from ...measures.base import Measure
 from ...measures.result import Result
-from ...stats.intervals import SHARES
-from ..anchored import by_prompt, names_of
+from ...stats.intervals import DIFFERENCES, SHARES
 from ..claim import Claim, Number, said
 from ..draw import Picture
 from ..evidence import Evidence
-from ..numbers import number, overall
+from ..numbers import beyond_networks, number, of_networks, overall
 from ..request import Request
 from ..study import Shows, Study
-from ..verdict import CAUSAL, Rule, judge, other_deltas, vary
+from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas, vary
 
 FORESIGHT, LENS = "foresight", "logit-lens"
 
 KNOWS = Rule(
-    13,
+    "13",
     "A diffusion model knows a token before it reveals it",
     "how often the arg-max of a masked position, at the steps before its reveal, is the content token "
-    "revealed there in the end, beyond how often it is another prompt's at that place, MDM",
+    "revealed there in the end, beyond how often it is another prompt's at that place, MDM − untrained "
+    "networks",
     delta=0.2,
     unit="points",
-    untrained=True,
-    holds="Tokens are settled at masked positions well before they are revealed.",
-    refuted="What is revealed at a position was not there before: it comes with the step.",
+    holds="In this diffusion model tokens are settled at masked positions well before they are revealed.",
+    refuted="What this diffusion model reveals at a position was not settled there before the step.",
     family=CAUSAL,
+    models=(MDM,),
 )
 
 
@@ -43,15 +45,16 @@ class Lens(Study):
 lens: each layer's output at masked positions, read with the final norm and head (LogitLens)
 known = share of masked content positions and steps before the reveal whose arg-max is the token that is
         revealed there in the end; content: no end tokens, which fill an answer up
-θ     = known, in the last layer, decoding by decoding − its null
+θ     = known, in the last layer, decoding by decoding − its null − the same of untrained networks
 null: the tokens that other prompts' answers have at the same place, where those are content. A model that
         says the same whatever the prompt is at its null
-control: the same with permuted weights (of several the one that earns most), which keep to what they
-        say, and the prompt decides that in part
+control: the same with permuted weights, which keep to what they say, and the prompt decides that in part.
+        Several networks, whose variance is in the interval: one network differs from another
 other choices: a null of the tokens at other places of the same answer, at which one word everywhere is,
         whatever decides it (answers of two content tokens or more)
 commitment layer and step: from where on the final token is the arg-max and stays it (LogitLens)
-not testable: no diffusion model, or fewer than two decodings with content that waits for a step or more"""
+not testable: no diffusion model, fewer than two controls, or fewer than two decodings with content that
+        waits for a step or more"""
 
     shows: ClassVar[Shows] = {
         FORESIGHT: (
@@ -69,36 +72,50 @@ not testable: no diffusion model, or fewer than two decodings with content that 
     def measures(self, request: Request) -> dict[str, Measure]:
         return {FORESIGHT: Foresight(), LENS: LogitLens()}
 
+    def controlled(self, request: Request) -> tuple[str, ...]:
+        return (FORESIGHT,)  # controls read every canvas of the decoding
+
     def claims(self, evidence: Evidence) -> list[Claim]:
-        result, control = evidence.result(FORESIGHT, evidence.mdm), _control(evidence)
-        bar = (
-            "" if evidence.mdm else "There is no diffusion model in this run: add one with --model."
-        )
-        each = _beyond(result)
-        waiting = 0 if each is None else int((~np.isnan(each)).sum())
-        if not bar and waiting < 2:
+        result = evidence.result(FORESIGHT, evidence.mdm)
+        controls = evidence.controls(FORESIGHT, evidence.mdm)
+        each = _values(result)
+        bar = ""
+        if evidence.mdm is None:
+            bar = "There is no diffusion model in this run: add one with --model."
+        elif len(each) < 2:
             bar = (
-                f"In {waiting} decodings a content token waits for its reveal: decode longer answers, in "
-                "more steps (--length, --steps)."
+                f"In {len(each)} decodings a content token waits for its reveal: decode longer answers, "
+                "in more steps (--length, --steps)."
             )
-        level = KNOWS.level
-        theta = _number(each, "MDM: known beyond other prompts' tokens", level)
-        untrained = _number(_beyond(control), "untrained MDM", level)
+        elif len(controls) < 2:
+            bar = "There are fewer than two untrained controls in this run: give --controls 5."
+
+        def beyond(label: str, of: Callable[[Result | None], dict[str, float]]) -> Number | None:
+            others = [of(one) for one in controls]
+            return beyond_networks(
+                of(result),
+                others,
+                label,
+                "points",
+                level=KNOWS.level,
+                bounds=DIFFERENCES,
+            )
+
+        theta = beyond("MDM: known beyond other prompts' tokens, − untrained networks", _values)
+        every = [[of.get(name, np.nan) for name in each] for of in map(_values, controls)]
+        untrained = of_networks(np.array(every), "untrained networks: likewise", "points")
         known = _of(result, "early", "MDM: known before the reveal")
         null = _of(result, "early_null", "MDM: another prompt's token")
         lens = evidence.result(LENS, evidence.mdm)
         lead = overall(lens, "lead", "MDM: steps committed before the reveal", "steps")
         deep = overall(lens, "commit_layer", "MDM: commitment layer, at the reveal")
-        variants = [*other_deltas(KNOWS, theta, untrained, bar)]
-        for label, layer in (
-            ("two thirds of the way up the layers", 2 / 3),
-            ("half of the way up", 1 / 2),
+        variants = [*other_deltas(KNOWS, theta, bar=bar)]
+        for label, values in (
+            ("two thirds of the way up the layers", partial(_values, depth=2 / 3)),
+            ("half of the way up", partial(_values, depth=1 / 2)),
+            ("beyond tokens of the same answer's other places", _elsewhere),
         ):
-            here, there = (_number(_beyond(one, layer), label, level) for one in (result, control))
-            variants.append(vary(label, KNOWS, here, there, bar=bar))
-        label = "beyond tokens of the same answer's other places"
-        here, there = (_number(_elsewhere(one), label, level) for one in (result, control))
-        variants.append(vary(label, KNOWS, here, there, bar=bar))
+            variants.append(vary(label, KNOWS, beyond(label, values), bar=bar))
         sentence = ""
         if known and null:
             sentence = (
@@ -110,10 +127,9 @@ not testable: no diffusion model, or fewer than two decodings with content that 
                 KNOWS,
                 self.name,
                 theta,
-                control=untrained,
                 bar=bar,
                 sentence=sentence,
-                numbers=(known, null, lead, deep),
+                numbers=(known, null, untrained, lead, deep),
                 variants=tuple(variants),
             )
         ]
@@ -150,62 +166,33 @@ not testable: no diffusion model, or fewer than two decodings with content that 
         return lines
 
 
-def _control(evidence: Evidence) -> Result | None:
-    """Of several untrained networks the one that earns most: a mean would hide how they differ."""
-    seeds = evidence.request.control_seeds
-    if len(seeds) < 2:
-        return evidence.control(FORESIGHT, evidence.mdm)
-    every = (evidence.result(FORESIGHT, evidence.mdm, control=seed) for seed in seeds)
-    found = [(float(each.mean()), one) for one in every if (each := _beyond(one)) is not None]
-    return max(found, key=lambda pair: pair[0])[1] if found else None
-
-
-def _beyond(result: Result | None, depth: float = 1.0) -> np.ndarray | None:
-    """One value per prompt: known − null, in the last layer or at this share of the depth."""
+def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
+    """Known − null by prompt, in the last layer or at this share of the depth."""
     if result is None:
-        return None
+        return {}
     examples = result.examples
     if depth == 1.0:
-        each = examples["early"] - examples["early_null"]
-    else:
-        at = round(depth * (examples.sizes["layer"] - 1))
-        each = (examples["known"] - examples["known_null"]).isel(layer=at)
-    values = np.asarray(each.values, float)
-    return None if np.isnan(values).all() else _by_prompt(values, result)
+        return _by_prompt(examples["early"] - examples["early_null"])
+    at = round(depth * (examples.sizes["layer"] - 1))
+    return _by_prompt((examples["known"] - examples["known_null"]).isel(layer=at))
 
 
-def _elsewhere(result: Result | None) -> np.ndarray | None:
-    """One value per prompt: known − how often a token of another place of its answer is the arg-max."""
+def _elsewhere(result: Result | None) -> dict[str, float]:
+    """Known − how often a token of another place of its answer is the arg-max, by prompt."""
     if result is None:
-        return None
-    examples = result.examples
-    values = np.asarray((examples["elsewhere"] - examples["elsewhere_null"]).values, float)
-    return None if np.isnan(values).all() else _by_prompt(values, result)
+        return {}
+    return _by_prompt(result.examples["elsewhere"] - result.examples["elsewhere_null"])
 
 
-def _by_prompt(values: np.ndarray, result: Result) -> np.ndarray:
-    there = ~np.isnan(values)
-    names = [name for name, is_there in zip(names_of(result), there, strict=True) if is_there]
-    return by_prompt(values[there], names)
-
-
-def _number(each: np.ndarray | None, label: str, level: float) -> Number | None:
-    if each is None:
-        return None
-    # As a share of the way from −1 to 1: where all but a few stand at an end, their spread tells little.
-    found = number((1 + each) / 2, label, "points", level=level, null=0.5, bounds=SHARES)
-    if found is None or found.low is None or found.high is None:
-        return found
-    value, low, high = (2 * x - 1 for x in (found.value, found.low, found.high))
-    return replace(found, value=value, low=low, high=high, null=0.0)
+def _by_prompt(values: xr.DataArray) -> dict[str, float]:
+    """Values by prompt, where there are any."""
+    each = zip(map(str, values["example"].values), map(float, values.values), strict=True)
+    return {name: value for name, value in each if not np.isnan(value)}
 
 
 def _of(result: Result | None, name: str, label: str) -> Number | None:
     if result is None:
         return None
-    values = np.asarray(result.examples[name].values, float)
-    return (
-        None
-        if np.isnan(values).all()
-        else number(_by_prompt(values, result), label, "%", bounds=SHARES)
+    return number(
+        np.array([*_by_prompt(result.examples[name]).values()]), label, "%", bounds=SHARES
     )

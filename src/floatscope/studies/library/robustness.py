@@ -1,4 +1,6 @@
-"""Robustness: does a model need its anchors, and its structure?"""
+"""Robustness: how many answers does a model lose with each point of attention that its anchors lose?"""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,94 +12,77 @@ from ..numbers import number
 from ..request import Request
 from ..setting import Setting
 from ..study import Study
-from ..verdict import LEVEL, Rule, judge, other_deltas, vary
+from ..verdict import Rule, judge, other_deltas, vary
 from .knowledge import WITH
 
-CONTROLS = ("mass", "random", "matched")
-KINDS = {"anchors": "", **{name: f",control={name}" for name in CONTROLS}}
-FIRST = "position-0"
-MARKUP = "mask-tokens:classes=special|whitespace|punctuation|template"
-BREAKS, TOUCHES = -0.25, -0.10  # difference from a control, in shares
-ALIKE = 0.8  # a control that hides less of what the anchors hide is none of equal mass
+DOSES = (0.05, 0.1, 0.2, 0.3)  # shares of each head's attention
+LARGE = 0.2  # from this dose on, all questions are asked: they decide nine tenths of a slope
+ANCHORS, RANDOM = "anchors", "random"
 ROOM = 0.25  # a model that answers less than this has nothing to lose
+REACHED = 0.5  # of a dose must have been removed, for it to count as given
+PER = "points per point"
 
 NEEDED = Rule(
-    8,
-    "Masking sinks breaks autoregressive models and hardly touches diffusion models",
-    "share right that the ARM loses − that the MDM loses, with anchors hidden instead of other columns "
-    "that hold as much attention, question by question",
-    delta=0.1,
-    unit="points",
-    holds="The causal model needs its anchors more than the diffusion model does.",
-    refuted="The causal model needs its anchors no more than the diffusion model does.",
+    "8",
+    "Masking sinks hurts autoregressive models more than diffusion models",
+    "answers lost per point of attention that the anchors lose − that random columns lose, ARM − MDM, "
+    "question by question",
+    delta=0.25,
+    unit=PER,
+    holds="This causal model needs the attention on its anchors more than the diffusion model does.",
+    refuted="This causal model needs the attention on its anchors no more than the diffusion model does.",
 )
 
 
 class Robustness(Study):
     name = "robustness"
-    question = "Does a model need its anchors, and its structure?"
+    question = "How many answers does a model lose with the attention on its anchors?"
     rules = (NEEDED,)
     method = """\
-anchors: the k keys of the prompt with the highest lift, of those that a quarter of the rows see, per head
-         and layer, as they are in a first forward without any mask; hidden from all rows at every step
-         (2510.15731 chooses anew at every step, from all keys, by a mean over the rows that see each)
-controls: other keys that hold as much of that head's attention (as many as it takes); as many at random;
-         and the nearest that are not anchors; each drawn once per prompt and held
-position 0: the first token alone is hidden
-structure: special tokens, whitespace, punctuation and template are hidden in the first or the last third
-         of the layers, against random and nearest columns
-difference = share right with anchors hidden − with a control's columns hidden, paired by question
-In the claim loss = control of equal mass − anchors, at the largest k."""
+anchors: the fewest keys of the prompt that hold 30 % of a head's attention, by layer and head
+dose  : 5, 10, 20 and 30 points of every head's attention are taken from them by a bias on their scores
+        (WeakenColumns); where they hold less, all of it. What was removed is measured
+control: the same amount is taken from other keys of the prompt, drawn at random until they hold as much as
+        the anchors do; another draw at every dose, and for every prompt
+slope = answers lost per point removed, by least squares through 0 over questions and doses; doses below 20
+        points, which weigh little, may be asked of fewer questions (--side-questions)
+θ     = (slope of anchors − slope of random columns) in the ARM − the same in the MDM
+not testable: a model answers less than 25 % to begin with, or loses less than half of the largest dose"""
 
     def settings(self, request: Request) -> list[Setting]:
         if no_answers(request):
             return []
         settings = [Setting(WITH, request.asked_as, decides=True)]
-        for k in request.columns:
-            for kind, control in KINDS.items():
-                text = f"mask-columns:k={k}{control},seed={request.seed}"
-                decides = k == request.columns[-1] and kind in ("anchors", "mass")
-                settings.append(Setting(_named(k, kind), request.asked_as, text, decides=decides))
-        settings.append(Setting(FIRST, request.asked_as, "mask-tokens:positions=0"))
-        for where in ("first", "last"):
-            for kind in ("anchors", "random", "matched"):
-                text = f"{MARKUP},layers={{{where}}}{KINDS[kind]},seed={request.seed}"
-                name = f"structure-{where}-{'chosen' if kind == 'anchors' else kind}"
-                settings.append(Setting(name, request.asked_as, text))
+        for draw, dose in enumerate(DOSES):
+            for kind, control in ((ANCHORS, ""), (RANDOM, ",control=random")):
+                text = f"weaken-columns:dose={dose:g},share={DOSES[-1]:g}{control}"
+                text += f",seed={request.seed + draw}"
+                name = setting_name(dose, kind)
+                settings.append(Setting(name, request.asked_as, text, decides=dose >= LARGE))
         return settings
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        k = evidence.request.columns[-1]
-        basic = self._bar(evidence, k)
-        bar = basic or _unequal(evidence, k)
-        theta = _more_lost(evidence, _named(k, "anchors"), _named(k, "mass"), LEVEL)
+        bar = _bar(evidence)
+        theta = _more_lost(evidence, "lost per point, ARM − MDM")
         variants = [*other_deltas(NEEDED, theta, bar=bar)]
-        for n in evidence.request.columns[:-1]:
-            one = _more_lost(evidence, _named(n, "anchors"), _named(n, "mass"), LEVEL)
-            variants.append(vary(f"k = {n}", NEEDED, one, bar=basic or _unequal(evidence, n)))
-        for label, setting, base in (
-            ("against as many random columns", _named(k, "anchors"), _named(k, "random")),
-            ("against the nearest columns", _named(k, "anchors"), _named(k, "matched")),
-            ("position 0 alone, against no mask", FIRST, WITH),
+        for label, doses in (
+            ("the largest dose alone", DOSES[-1:]),
+            ("without the largest dose", DOSES[:-1]),
         ):
-            variants.append(
-                vary(label, NEEDED, _more_lost(evidence, setting, base, LEVEL), bar=basic)
-            )
-        losses = {
-            kind: evidence.apart(
-                _named(k, "anchors"),
-                _named(k, "mass"),
-                model,
-                f"{kind}, k = {k}: anchors hidden − as much attention elsewhere",
-            )
+            variants.append(vary(label, NEEDED, _more_lost(evidence, label, doses), bar=bar))
+        label = "without a control"
+        variants.append(
+            vary(label, NEEDED, _more_lost(evidence, label, kinds={ANCHORS: 1.0}), bar=bar)
+        )
+        arm, mdm = (
+            _lost(evidence, model, f"{kind}: lost per point, anchors − random columns")
             for kind, model in (("ARM", evidence.arm), ("MDM", evidence.mdm))
-        }
-        arm, mdm = losses["ARM"], losses["MDM"]
+        )
         sentence = ""
         if arm and mdm:
             sentence = (
-                f"With {k} anchors hidden instead of columns that hold as much attention, the share right "
-                f"changes by {said(arm)} in the ARM and by {said(mdm)} in the MDM."
+                "For each point of attention taken from anchors instead of random columns, the ARM loses "
+                f"{said(arm)} and the MDM {said(mdm)}."
             )
         return [
             judge(
@@ -108,106 +93,131 @@ In the claim loss = control of equal mass − anchors, at the largest k."""
                 sentence=sentence,
                 numbers=(arm, mdm),
                 checks=(
-                    Check(
-                        f"the ARM loses more than {-100 * BREAKS:.0f} points", below(arm, BREAKS)
-                    ),
-                    Check(f"the MDM loses less than {-100 * TOUCHES:.0f}", above(mdm, TOUCHES)),
+                    Check("the ARM needs its anchors", above(arm, NEEDED.delta)),
+                    Check("the MDM does not", below(mdm, NEEDED.delta)),
                 ),
                 variants=tuple(variants),
             )
         ]
 
-    def _bar(self, evidence: Evidence, k: int) -> str:
-        """Why this run cannot tell who needs its anchors."""
-        if bar := no_answers(evidence.request):
-            return bar
-        for kind, model in (("ARM", evidence.arm), ("MDM", evidence.mdm)):
-            name = "causal" if kind == "ARM" else "diffusion"
-            base = evidence.right(WITH, model)
-            if model is None or base is None:
-                return f"No {name} model was asked: add one with --model."
-            if not above(base, ROOM):
-                return (
-                    f"The {name} model answers {said(base)} without any mask, and has too little to "
-                    f"lose: ask questions of which it answers more than {100 * ROOM:.0f} %."
-                )
-            if evidence.answers(_named(k, "mass"), model) is None:
-                return (
-                    f"The {name} model was not asked with {k} columns hidden: its prompts are too "
-                    "short, or the run is of an earlier version. Lower --columns, or run it anew."
-                )
-        return evidence.cut_off((WITH,), evidence.arm, evidence.mdm)
-
     def findings(self, evidence: Evidence) -> list[str]:
         lines = []
-        k = evidence.request.columns[-1]
         for model in evidence.models:
-            hidden = {
-                name: share
-                for name, setting in {
-                    f"{k} anchors": _named(k, "anchors"),
-                    "the control of equal mass": _named(k, "mass"),
-                    "random columns": _named(k, "random"),
-                    "the nearest columns": _named(k, "matched"),
-                    "position 0 alone": FIRST,
-                }.items()
-                if (share := evidence.hidden(setting, model)) is not None
-            }
-            if hidden:
-                said_of = [
-                    f"{name} {100 * share:.0f} % ({columns:.0f} columns)"
-                    for name, (share, columns) in hidden.items()
-                ]
-                lines.append(f"{model}: of a head's attention, hidden are: {', '.join(said_of)}.")
-            parts = []
-            for where in ("first", "last"):
-                random, matched = (
-                    evidence.apart(f"structure-{where}-chosen", f"structure-{where}-{c}", model)
-                    for c in ("random", "matched")
-                )
-                if random and matched:
-                    parts.append(
-                        f"in the {where} third of the layers by {said(random)} (against the tokens "
-                        f"beside it: {said(matched)})"
-                    )
-            if parts:
-                lines.append(
-                    f"{model}: hiding structure instead of random columns changes the share right "
-                    + ", ".join(parts)
-                    + "."
-                )
+            base, parts = evidence.right(WITH, model), []
+            for kind, name in ((ANCHORS, "anchors"), (RANDOM, "random columns")):
+                removed = _removed(evidence, model, kind, DOSES)
+                right = [evidence.right(setting_name(dose, kind), model) for dose in DOSES]
+                if removed is not None and all(right):
+                    after = ", ".join(short(one.value, "%") for one in right if one)
+                    points = ", ".join(short(x, "%", bare=True) for x in removed)
+                    parts.append(f"{after} with {points} points of attention taken from {name}")
+            if base and parts:
+                lines.append(f"{model}: {said(base)} right; {'; '.join(parts)}.")
         return lines
 
     def figures(self, evidence: Evidence) -> list[Picture]:
         names = [s.name for s in self.settings(evidence.request)]
         if not names:
             return []
-        alt = "Share of right answers with columns hidden, for every model, with 95 % intervals."
-        return [of_answers(evidence, names, "robustness", "Right answers with columns hidden", alt)]
+        title = "Right answers with less attention on anchors, or on random columns"
+        alt = f"{title}: 5, 10, 20 and 30 points less, for every model, with 95 % intervals."
+        return [of_answers(evidence, names, "robustness", title, alt)]
 
 
-def _named(k: int, kind: str) -> str:
-    """Not "mask-5-anchors": in earlier runs those were chosen by another rule, at every step."""
-    return f"columns-{k}-{kind}"
+def setting_name(dose: float, kind: str) -> str:
+    return f"{100 * dose:g}-points-{kind}"
 
 
-def _unequal(evidence: Evidence, k: int) -> str:
-    """Where no other columns hold what the anchors hold, there is no control of equal mass."""
+def _bar(evidence: Evidence) -> str:
+    """Why this run cannot tell who needs the attention on its anchors."""
+    if bar := no_answers(evidence.request):
+        return bar
     for name, model in (("causal", evidence.arm), ("diffusion", evidence.mdm)):
-        anchors, mass = (evidence.hidden(_named(k, kind), model) for kind in ("anchors", "mass"))
-        if anchors and mass and mass[0] < ALIKE * anchors[0]:
+        base = evidence.right(WITH, model)
+        if model is None or base is None:
+            return f"No {name} model was asked: add one with --model."
+        if not above(base, ROOM):
             return (
-                f"In the {name} model {k} anchors hold {short(anchors[0], '%')} of a head's attention, "
-                f"and no other columns do: hiding {mass[1]:.0f} of them hides {short(mass[0], '%')}. "
-                "There is nothing of equal mass to compare with; the other controls stand below."
+                f"The {name} model answers {said(base)} with all of its attention, and has too little "
+                f"to lose: ask questions of which it answers more than {100 * ROOM:.0f} %."
             )
-    return ""
+        for kind in (ANCHORS, RANDOM):
+            removed = _removed(evidence, model, kind, DOSES[-1:])
+            if removed is None:
+                return f"The {name} model was not asked with less attention on {kind}: run it anew."
+            if removed[0] < REACHED * DOSES[-1]:
+                return (
+                    f"In the {name} model {kind} could lose {short(removed[0], '%')} of a head's "
+                    f"attention and not {100 * DOSES[-1]:.0f} %: use longer prompts."
+                )
+    return evidence.cut_off((WITH,), evidence.arm, evidence.mdm)
 
 
-def _more_lost(evidence: Evidence, setting: str, base: str, level: float) -> Number | None:
-    """What the ARM loses beyond the MDM, over questions that both were asked."""
-    arm, mdm = (evidence.gap_by_id(setting, base, model) for model in (evidence.arm, evidence.mdm))
-    both = [name for name in arm if name in mdm]
-    more = np.array([mdm[name] - arm[name] for name in both])
-    label = "lost with anchors hidden, ARM − MDM"
-    return number(more, label, "points", level=level, null=0.0, bounds=(-2, 2)) if both else None
+def _removed(
+    evidence: Evidence, model: str | None, kind: str, doses: Sequence[float]
+) -> np.ndarray | None:
+    """The share of attention that was removed at each dose, mean over questions."""
+    hidden = [evidence.hidden(setting_name(dose, kind), model) for dose in doses]
+    return None if None in hidden else np.array([one[0] for one in hidden if one])
+
+
+def _slopes(
+    evidence: Evidence, model: str | None, kind: str, doses: Sequence[float]
+) -> tuple[dict[str, float], float]:
+    """Answers lost per point removed, by question; and the largest value that a question can have."""
+    removed = _removed(evidence, model, kind, doses)
+    gaps = [evidence.gap_by_id(setting_name(dose, kind), WITH, model) for dose in doses]
+    if removed is None or not removed.any() or not all(gaps):
+        return {}, 0.0
+    asked = list(gaps[-1])
+    # What a question adds to the slope; their mean is the slope of all answers together.
+    scale = sum(x**2 * len(gap) for x, gap in zip(removed, gaps, strict=True)) / len(asked)
+    slopes = {
+        id: -sum(x * gap.get(id, 0.0) for x, gap in zip(removed, gaps, strict=True)) / scale
+        for id in asked
+    }
+    return slopes, float(removed.sum() / scale)
+
+
+_BEYOND = {ANCHORS: 1.0, RANDOM: -1.0}
+
+
+def _combined(
+    evidence: Evidence,
+    signs: dict[tuple[str | None, str], float],
+    label: str,
+    doses: Sequence[float],
+) -> Number | None:
+    """The sum of slopes with these signs, over questions that all were asked."""
+    parts = {place: _slopes(evidence, *place, doses) for place in signs}
+    first = next(iter(parts.values()))[0]
+    ids = [id for id in first if all(id in slopes for slopes, _ in parts.values())]
+    each = [sum(signs[place] * slopes[id] for place, (slopes, _) in parts.items()) for id in ids]
+    most = sum(most for _, most in parts.values())
+    (model, kind), *_ = signs
+    return number(
+        np.array(each),
+        label,
+        PER,
+        level=NEEDED.level,
+        null=0.0,
+        bounds=(-most, most) if each else None,
+        clusters=evidence.clusters(ids, setting_name(doses[-1], kind), model),
+    )
+
+
+def _more_lost(
+    evidence: Evidence,
+    label: str,
+    doses: Sequence[float] = DOSES,
+    kinds: dict[str, float] = _BEYOND,
+) -> Number | None:
+    """What the ARM loses per point beyond the MDM."""
+    models = {evidence.arm: 1.0, evidence.mdm: -1.0}
+    signs = {(model, kind): a * b for model, a in models.items() for kind, b in kinds.items()}
+    return _combined(evidence, signs, label, doses)
+
+
+def _lost(evidence: Evidence, model: str | None, label: str) -> Number | None:
+    """What one model loses per point taken from anchors, beyond random columns."""
+    return _combined(evidence, {(model, kind): s for kind, s in _BEYOND.items()}, label, DOSES)

@@ -2,39 +2,58 @@
 
 from typing import ClassVar
 
+import numpy as np
+
 from ...measures import AttentionEntropy
 from ...measures import Structure as Measured
 from ...measures.align import by_example
 from ...measures.base import Measure
-from ..anchored import together
+from ...measures.result import Result
+from ..anchored import names_of, together
 from ..claim import Check, Claim, Number, below, said
 from ..evidence import Evidence
 from ..numbers import number, thirds
 from ..request import Request
 from ..study import Shows, Study
-from ..verdict import LEVEL, Rule, judge, other_deltas, vary
+from ..verdict import MDM, Rule, judge, other_deltas, vary
 
-TREND = Rule(
-    6,
-    "Shallow layers attend to structure, deep layers to content",
+OWN = Rule(
+    "6a",
+    "Shallow layers of a diffusion model attend to structure, deep layers to content",
+    "slope of ln(structure index) over depth in the MDM, which reads the prompt with its gold answer",
+    delta=-0.25,
+    more=False,
+    untrained=True,
+    holds="Going deeper, this diffusion model turns from structure to content.",
+    refuted="Going deeper, this diffusion model does not turn from structure to content.",
+    models=(MDM,),
+)
+APART = Rule(
+    "6b",
+    "A diffusion model turns from structure to content more than an autoregressive one",
     "slope of ln(structure index) over depth, MDM − ARM, both reading the same text",
     delta=-0.25,
     more=False,
     untrained=True,
-    holds="Going deeper, the diffusion model turns from structure to content more than the causal one.",
-    refuted="Going deeper, the diffusion model turns to content no more than the causal model does.",
+    holds="Going deeper, this diffusion model turns from structure to content more than the causal one.",
+    refuted="Going deeper, this diffusion model turns to content no more than the causal model does.",
 )
+STATE = "structure-same"
+OTHER_STATES = {"position 0 counted": "structure-whole-same", "while decoding": "structure"}
+NO_MDM = "There is no diffusion model in this run: add one with --model."
+NO_PAIR = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
 
 
 class Structure(Study):
     name = "structure"
     question = "Do shallow layers look at structure and deep layers at content?"
-    rules = (TREND,)
+    rules = (OWN, APART)
     method = """\
 class lift = mass on a class of tokens / what uniform attention would give it
 structure index = lift of structural tokens (special, whitespace, punctuation, template, function words)
                   / lift of content tokens; masks are neither
-trend = slope of ln(index) against relative depth (0 first layer, 1 last); null 0
+slope = of ln(index) against relative depth (0 first layer, 1 last); null 0. Claim 6a: in the MDM itself;
+        claim 6b: the MDM's minus the ARM's, prompt by prompt. Untrained weights must earn less
 The first position is left out (Structure(skip=1)): a fixed sink there would pass for an interest in
 structure. Token classes know English function words."""
 
@@ -54,79 +73,118 @@ structure. Token classes know English function words."""
         }
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        theta, sides, bar = _apart(evidence, "structure-same")
-        control, _, _ = _apart(evidence, "structure-same", untrained=True)
+        return [self._own(evidence), self._apart(evidence)]
+
+    def _own(self, evidence: Evidence) -> Claim:
+        """Decide claim 6a: the MDM's own slope."""
+        bar = "" if evidence.mdm else NO_MDM
+        theta, control = _own_trends(evidence, STATE)
+        variants = [*other_deltas(OWN, theta, control, bar)]
+        for choice, key in OTHER_STATES.items():
+            variants.append(vary(choice, OWN, *_own_trends(evidence, key), bar))
+        needs = [_markup(evidence, hidden) for hidden in ("random", "matched")]
+        checks = [
+            Check(
+                f"hiding markup in the MDM's first layers hurts more than hiding {beside}", passed
+            )
+            for passed, beside in zip(
+                (below(need, 0.0) for need in needs),
+                ("random columns", "columns beside it"),
+                strict=True,
+            )
+        ]
+        sentence = ""
+        if theta:
+            sentence = (
+                f"The logarithm of the structure index changes by {said(theta)} over the MDM's depth: "
+                f"by a factor of {np.exp(theta.value):.2g} from the first layer to the last."
+            )
+        return judge(
+            OWN,
+            self.name,
+            theta,
+            control=control,
+            bar=bar,
+            sentence=sentence,
+            numbers=tuple(needs),
+            checks=tuple(checks),
+            variants=tuple(variants),
+        )
+
+    def _apart(self, evidence: Evidence) -> Claim:
+        """Decide claim 6b: the MDM's slope minus the ARM's, prompt by prompt."""
+        theta, sides, bar = _difference(evidence, STATE)
+        control, _, _ = _difference(evidence, STATE, untrained=True)
+        variants = [*other_deltas(APART, theta, control, bar)]
+        for choice, key in OTHER_STATES.items():
+            one, _, barred = _difference(evidence, key)
+            untrained, _, _ = _difference(evidence, key, untrained=True)
+            variants.append(vary(choice, APART, one, untrained, barred))
         mdm, arm = sides
-        variants = [*other_deltas(TREND, theta, control, bar)]
-        for label, key in (
-            ("position 0 counted", "structure-whole-same"),
-            ("while decoding", "structure"),
-        ):
-            one, _, barred = _apart(evidence, key)
-            other, _, _ = _apart(evidence, key, untrained=True)
-            variants.append(vary(label, TREND, one, other, barred))
         sentence = ""
         if mdm and arm:
             sentence = (
                 f"The logarithm of the structure index changes by {said(mdm)} over the MDM's depth and "
                 f"by {said(arm)} over the ARM's, both reading the same text."
             )
-        needs = [_markup(evidence, control) for control in ("random", "matched")]
-        checks = [Check("the MDM's own trend falls", below(mdm, 0.0))]
-        checks += [
-            Check(
-                f"hiding markup in the MDM's first layers hurts more than hiding {other}",
-                below(need, 0.0),
-            )
-            for need, other in zip(needs, ("random columns", "columns beside it"), strict=True)
-        ]
-        return [
-            judge(
-                TREND,
-                self.name,
-                theta,
-                control=control,
-                bar=bar,
-                sentence=sentence,
-                numbers=(mdm, arm, *needs),
-                checks=tuple(checks),
-                variants=tuple(variants),
-            )
-        ]
+        return judge(
+            APART,
+            self.name,
+            theta,
+            control=control,
+            bar=bar,
+            sentence=sentence,
+            numbers=sides,
+            checks=(Check("the MDM's own slope falls", below(mdm, 0.0)),),
+            variants=tuple(variants),
+        )
 
     def findings(self, evidence: Evidence) -> list[str]:
         return [
             f"{model}: a structural token gets {first} what a content token gets in the "
             f"first third of the layers, {last} in the last (both over uniform)."
-            for model, first, last in thirds(evidence, "structure", "index")
+            for model, first, last in thirds(evidence.results("structure"), "index")
         ]
 
 
-def _apart(
+def _own_trends(evidence: Evidence, key: str) -> tuple[Number | None, Number | None]:
+    """The MDM's slope, and that of untrained weights."""
+    if evidence.mdm is None:
+        return None, None
+    return (
+        _trend(evidence.result(key, evidence.mdm), "MDM: slope of ln(index)"),
+        _trend(evidence.control(key, evidence.mdm), "untrained: slope of ln(index)"),
+    )
+
+
+def _trend(result: Result | None, label: str) -> Number | None:
+    if result is None:
+        return None
+    each = result.examples["trend"].values
+    return number(each, label, level=OWN.level, null=0.0, clusters=names_of(result))
+
+
+def _difference(
     evidence: Evidence, key: str, *, untrained: bool = False
 ) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
-    """The difference of trends prompt by prompt, both trends, and what bars a test."""
+    """The difference of slopes prompt by prompt, both slopes, and what bars a test."""
     models = (evidence.mdm, evidence.arm)
     read = evidence.control if untrained else evidence.result
     results = [None if model is None else read(key, model) for model in models]
     if results[0] is None or results[1] is None:
-        bar = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
-        return None, (None, None), bar
+        return None, (None, None), NO_PAIR
     if not untrained:  # several controls trace a prompt several times, a model does so once
         together(results[0], results[1])
     both = by_example(*(result.examples["trend"] for result in results if result is not None))
     if both is None:
-        return (
-            None,
-            (None, None),
-            "The two models were traced on different prompts: trace the same.",
-        )
+        bar = "The two models were traced on different prompts: trace the same."
+        return None, (None, None), bar
     mdm, arm = both
     of = "untrained: " if untrained else ""
-    theta = number(mdm - arm, f"{of}trend of the index, MDM − ARM", level=LEVEL, null=0.0)
+    theta = number(mdm - arm, f"{of}slope of ln(index), MDM − ARM", level=APART.level, null=0.0)
     sides = (
-        number(mdm, f"{of}MDM: trend of the index"),
-        number(arm, f"{of}ARM: trend of the index"),
+        number(mdm, f"{of}MDM: slope of ln(index)"),
+        number(arm, f"{of}ARM: slope of ln(index)"),
     )
     return theta, sides, ""
 

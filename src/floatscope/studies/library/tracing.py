@@ -16,7 +16,7 @@ from ..long_answers import no_answers, no_passages
 from ..numbers import number
 from ..request import Request
 from ..study import Shows, Study
-from ..verdict import CAUSAL, Rule, judge, other_deltas
+from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas
 
 KEY = "answer-tracing"
 LEAST = (
@@ -26,16 +26,17 @@ NEAR = 0.01  # of the gap: what is nearer to all or nothing is a forward's round
 FEW = 5  # so many questions must lie off these ends before their spread is believed
 
 STRAIGHT = Rule(
-    12,
+    "12",
     "The answer goes straight from its tokens in the passage to the rows that write it",
     "share of what the right answer in the passage is worth (log-probability, clean − corrupted run) that is "
     "left when all positions but the answer's tokens in the passage and the answer's rows are held as in the "
     "corrupted run, in all layers, MDM",
     delta=0.5,
     unit="%",
-    holds="The rows that write the answer take it from the passage's own tokens and need no other position.",
-    refuted="The answer reaches the rows that write it by way of other positions, for the most part.",
+    holds="This diffusion model takes the answer from the passage's own tokens and needs no other position.",
+    refuted="In this diffusion model most of the answer reaches its rows by way of other positions.",
     family=CAUSAL,
+    models=(MDM,),
 )
 
 

@@ -1,0 +1,113 @@
+"""Attention of masked rows that moves, or stays, or only seems to: claim 3 with its truth known.
+
+Five states of a decoding are planted in full, rows by keys, and read by the measure as those of a model
+are. Untrained networks look at keys of their own, as sharply, and no two rows agree.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from planted import MASK, softmax, trace_of  # type: ignore[import-not-found]
+
+from floatscope.measures import Movement
+from floatscope.stats.movement import UNTIL
+from floatscope.studies import STUDIES, Request, request_of
+from floatscope.studies.claim import Claim
+from floatscope.studies.library.movement import KEY
+from floatscope.trace import Trace
+from floatscope.trace.states import N_STATES
+
+from .attention import Made, Planted, Rng, chosen_of
+
+PROMPT, ANSWER = 36, 64
+SIZE = PROMPT + ANSWER
+REVEALED = (0, 16, 32, 48, 56)  # rows that are no longer masked in each state
+# Anchors follow the frontier in a sixth of the layers; a third of them jumps in the last state alone, as in
+# the published figure; all stay; two keys of nearly equal share swap at random; rows that are revealed later
+# look elsewhere, so that only the set of rows changes; the network is as untrained as its controls.
+FRONTIER, LATE, STILL, SWAP, ROWS, NOISE = "frontier late still swap rows noise".split()
+KINDS = {FRONTIER: "holds", LATE: "holds", STILL: "refuted"} | dict.fromkeys(
+    (SWAP, ROWS, NOISE), ""
+)
+
+
+def states(kind: str, rng: Rng, layers: int) -> Trace:
+    """The states of one text."""
+    order = np.argsort(np.arange(ANSWER) + rng.normal(0, 2, ANSWER))  # nearly from left to right
+    rank = np.empty(ANSWER, int)
+    rank[order] = np.arange(ANSWER)
+    last = (
+        np.searchsorted(REVEALED, rank, side="right") - 1
+    )  # the state up to which a row is masked
+    canvas = np.full((N_STATES + 1, SIZE), 7)
+    for state, revealed in enumerate(REVEALED):
+        canvas[state, PROMPT:][rank >= revealed] = MASK
+    boost = np.zeros((N_STATES, layers, SIZE, SIZE))
+    strength = rng.uniform(2.5, 4.0)
+    for layer in range(layers):
+        keys = _keys(kind, rng, layer, layers)  # (state, row)
+        np.put_along_axis(boost[:, layer], keys[..., None], strength, -1)
+        if kind == SWAP:
+            other = (keys + 5) % PROMPT
+            more = 0.1 * rng.choice([-1, 1], (N_STATES, 1, 1))
+            np.put_along_axis(boost[:, layer], other[..., None], strength + more, -1)
+        if kind == ROWS:
+            cohort = rng.permutation(PROMPT)[:N_STATES][np.maximum(last, 0)]
+            keys = np.tile(np.r_[np.zeros(PROMPT, int), cohort], (N_STATES, 1))
+            boost[:, layer] = 0
+            np.put_along_axis(boost[:, layer], keys[..., None], strength, -1)
+    if kind == NOISE:  # each row a key of its own, now and then another
+        keys = rng.integers(0, SIZE, (N_STATES, layers, SIZE))
+        kept = rng.random((N_STATES, layers, SIZE)) < 0.7
+        keys = np.where(kept, keys[:1], keys)
+        boost[:] = 0
+        np.put_along_axis(boost, keys[..., None], strength, -1)
+    score = boost + rng.normal(0, 0.5, boost.shape)
+    regions = ["prompt"] * PROMPT + [f"{UNTIL} {state}" for state in last]
+    attention = softmax(score)[:, :, None]  # one head
+    return trace_of(attention, canvas=canvas, regions=regions, by_region=True)
+
+
+def _keys(kind: str, rng: Rng, layer: int, layers: int) -> np.ndarray:
+    """The key that every row of a layer looks at, state by state."""
+    keys = np.full(N_STATES, rng.integers(0, PROMPT))
+    if kind == FRONTIER and layer < max(2, layers // 6):
+        keys = PROMPT + np.minimum(np.array(REVEALED) + rng.integers(-3, 4, N_STATES), ANSWER - 1)
+        keys = np.maximum(keys, 0)
+    if kind == LATE and layer < layers // 3:
+        keys[-1] = (keys[0] + rng.integers(1, PROMPT)) % PROMPT
+    astray = rng.random() < 0.03  # now and then an anchor stands elsewhere in one state
+    if astray:
+        keys[rng.integers(N_STATES)] = rng.integers(0, PROMPT)
+    return np.tile(keys[:, None], (1, SIZE))
+
+
+@cache
+def pool(kind: str, layers: int, size: int) -> tuple[Request, Made]:
+    """Measured examples of the network and of its controls."""
+    rng = np.random.default_rng([*kind.encode(), layers])
+    request = request_of({"studies": ["movement"], "models": ["a"]})
+    measure = Movement()
+    made: Made = {}
+    for network in (None, *request.control_seeds):
+        kinds = kind if network is None else NOISE
+        made[KEY, "mdm", network] = (
+            measure,
+            [measure.one(states(kinds, rng, layers)) for _ in range(size)],
+        )
+    return request, made
+
+
+def draw(kind: str, rng: Rng, n: int, layers: int = 12, size: int = 64) -> Claim:
+    """Claim 3 of n texts."""
+    request, made = pool(kind, layers, max(size, n))
+    examples = chosen_of(made, rng.choice(max(size, n), n, replace=False))
+    (claim,) = STUDIES["movement"].claims(Planted(examples, request))
+    return claim
+
+
+def movement(true: bool, rng: Rng, n: int) -> Claim:
+    """The published pattern against anchors that stay."""
+    return draw(LATE if true else STILL, rng, n)

@@ -1,0 +1,158 @@
+"""WeakenColumns: anchors lose a given amount of attention. How many answers does each point cost?
+
+MaskColumns takes all that a column holds, which is 40 % of one model's attention and 4 % of another's.
+Here the dose is the same in both, and any dose below what the anchors hold is reached exactly.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ...decode.state import State
+from ...errors import UsageError
+from ...models import Model, seam
+from .. import columns, controls
+from ..columns import ColumnSums
+from ..masking import ActingMask, Masking
+
+_LOWEST = -60.0  # bias: less than 1e-26 of a column's weight is left
+_HALVINGS = 26  # of that range: the bias to 1e-6, and the mass to 2.5e-7
+
+Rows = Float[Tensor, "b h q"]
+Heads = Float[Tensor, "b h"]
+
+
+@dataclass(frozen=True)
+class WeakenColumns(Masking):
+    """Lower the attention on the strongest keys of the prompt by `dose`, a share of each head's attention.
+
+    A negative number, the same for all rows of a head, is added to the scores of these keys before the
+    softmax. It is found by bisection, so that the mean of their attention over the rows falls by `dose`
+    from what it would be in that layer without the bias; what they lose goes to the other keys in
+    proportion. Where they hold less than the dose, they lose all of it. A row that sees nothing else
+    keeps its attention. `Decoding.info["hidden_share"]` is the share that was removed.
+
+    Anchors are the fewest keys that together hold `share` of the head's attention (all that the prompt
+    has, if these hold less), by layer and head, in the first forward; then they stay. They are those of
+    the layer as it is then, with what the bias did in the layers below. `control="random"`: other keys
+    of the prompt instead, drawn at random until they hold as much as the anchors do there (all of
+    them, if they hold less). They lose what the anchors would: the dose, and no more than the anchors
+    held. What is drawn depends on the prompt and the seed.
+
+    Rulli et al. (2510.15731) hide the strongest keys whole: `MaskColumns`.
+    """
+
+    dose: float = 0.1
+    share: float = 0.3
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        if not 0 <= self.dose <= self.share <= 1 or not self.share:
+            raise UsageError(
+                f"WeakenColumns: dose = {self.dose}, share = {self.share}",
+                "Use shares of attention, from 0 to 1, and a dose that the anchors hold.",
+            )
+        if self.control not in (None, "random"):
+            raise UsageError(f"WeakenColumns: control = {self.control!r}", "Use None or 'random'.")
+
+    def probe(self) -> "WeakenColumns":
+        return replace(self, dose=self.share, steps=None)
+
+    def acting(self, model: Model) -> "_Acting":
+        return _Acting(self, model)
+
+
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """Of one layer: the columns of every prompt, and how much each head is to lose."""
+
+    picked: Bool[Tensor, "b h k"]
+    wanted: Heads
+
+    def of(self, prompts: list[int], n_key: int) -> "_Choice":
+        """Of some prompts, over keys of which the last were not there yet."""
+        new = (0, n_key - self.picked.shape[-1])
+        return _Choice(pad(self.picked[prompts], new), self.wanted[prompts])
+
+
+class _Acting(ActingMask):
+    def __init__(self, spec: WeakenColumns, model: Model) -> None:
+        super().__init__(spec, model, looks_first=False)
+        self.spec = spec
+        self.held: dict[int, _Choice] = {}  # by layer, of all prompts
+
+    def begin(self, state: State) -> None:
+        super().begin(state)
+        if state.step == 0 and not state.blind:
+            self.held = {}
+
+    def masked(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        if not self.spec.dose or call.layer not in self.layers:
+            return proceed(call)
+        state, visible = self.state, self.visible(call)
+        chosen = self.held.get(call.layer) if state is not None else None
+        if chosen is None:
+            chosen = self._choose(columns.attended(call, visible))
+        if state is not None:
+            self.held[call.layer] = chosen
+            chosen = chosen.of(list(state.active), call.key.shape[2])
+        if not self.acts(call.layer):
+            return proceed(call)
+        real = visible.row_is_real
+        bias, removed = solve(log_odds(call, chosen.picked), real, chosen.wanted)
+        if state is not None and not state.blind:
+            rows = real.sum(-1, keepdim=True).expand_as(removed)
+            parts = (removed * rows, rows, chosen.picked.sum(-1))
+            self.hidden.add(
+                state.step, call.layer, state.active, *(x[:, self.head_ids].float() for x in parts)
+            )
+        added = (bias[..., None] * chosen.picked)[:, :, None].to(call.query.dtype)  # (b, h, 1, k)
+        return proceed(replace(call, bias=added if call.bias is None else call.bias + added))
+
+    def _choose(self, sums: ColumnSums) -> _Choice:
+        pool = (sums.viewers > 0) & (self.prompt_keys(self.state) if self.state else True)
+        weight = (sums.total / sums.total.sum(-1, keepdim=True)).double() * pool
+        anchors = columns.heaviest(weight, self.spec.share) & pool
+        if self.heads is not None:
+            anchors = anchors & self.heads
+        mass, picked = (weight * anchors).sum(-1), anchors
+        if self.spec.control is not None:
+            free = (pool & ~anchors) & anchors.any(-1, keepdim=True)
+            picked = controls.as_heavy_at_random(anchors, free, weight, self._noise(pool))
+        return _Choice(picked, mass.clamp(max=self.spec.dose))
+
+
+def log_odds(call: seam.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
+    """Of every row, ln of the attention on the picked keys over that on the others.
+
+    The two sums are computed apart: close to one, a share no longer says how little the others hold.
+    """
+    plain = seam.ungrouped(call)
+    query, key = plain.query.float(), plain.key.float()
+    value = torch.zeros_like(key)
+    value[..., 0], value[..., 1] = picked, ~picked
+    sums = seam.stock(replace(plain, query=query, key=key, value=value))  # (b, q, h, d)
+    inside, outside = (sums[..., i].transpose(1, 2).double() for i in (0, 1))
+    return inside.log() - outside.log()
+
+
+def solve(odds: Rows, real: Bool[Tensor, "b q"], wanted: Heads) -> tuple[Heads, Heads]:
+    """Find the bias that lowers the rows' mean share by `wanted`, and what it removes."""
+    weight = (real / real.sum(-1, keepdim=True)).double()[:, None]  # (b, 1, q)
+    odds = odds.masked_fill(~real[:, None], -torch.inf)
+
+    def mass(bias: Heads) -> Heads:
+        return (torch.sigmoid(odds + bias[..., None]) * weight).sum(-1)
+
+    before = mass(torch.zeros_like(odds[..., 0]))
+    target = before - wanted.double()
+    low, high = torch.full_like(before, _LOWEST), torch.zeros_like(before)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        enough = mass(middle) <= target
+        low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
+    bias = torch.where(wanted > 0, high, 0.0)
+    return bias, before - mass(bias)

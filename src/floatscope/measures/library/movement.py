@@ -1,0 +1,149 @@
+"""Movement: does the key that masked rows look at most change while the answer is revealed?
+
+Strength is another question: an anchor with 5 % of attention that moves and one with 40 % that stays are
+both findings, so both are given. Whether a weak anchor is more than noise is for a study to say, which has
+untrained networks to compare with.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+from scipy.special import bdtrc
+
+from ...errors import TraceError, UsageError
+from ...stats.discoveries import benjamini_hochberg
+from ...stats.movement import FACTOR, HALF, UNTIL, follow
+from ...trace import Trace
+from ...trace.states import N_STATES
+from ..base import Measure
+from ..result import Result
+from ..style import SHARE_MAP, Figure, headline, panels
+
+Dims = tuple[str, ...]
+_LAYER: Dims = ("layer",)
+_HEADS: Dims = ("layer", "head")
+_VALUES: dict[Dims, Dims] = {
+    _LAYER: ("moved", "share", "frontier"),
+    _HEADS: ("moved_heads", "share_heads", "frontier_heads"),
+}
+
+
+@dataclass(frozen=True)
+class Movement(Measure):
+    """Whether the reference key of masked rows changes over the states of a decoding.
+
+    It is asked of `model.read_states(trace)`, which reads the canvas at the start, at ¼, ½ and ¾ of the
+    content, and at the last step at which 8 rows are still masked. Neighbouring states are compared on the
+    rows that are masked in both. The reference key is replaced only when another key receives at least
+    `factor` times its share, so that near-ties do not count.
+
+    - `moved`: by layer (mean over heads), 1 where the reference key changed at least once
+    - `share`: by layer, of the masked rows' attention on the reference key, mean over states
+    - `frontier`: by layer, correlation of the reference key's place with the first position still masked
+    - `moved_heads`, `share_heads`, `frontier_heads`: the same by layer and head
+    - `content`: tokens of the answer
+
+    NaN where the answer is too short to have five states.
+    """
+
+    factor: float = FACTOR
+    units: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("moved", "share", "moved_heads", "share_heads"), "share"),
+        **dict.fromkeys(("frontier", "frontier_heads"), "correlation"),
+        "content": "tokens",
+    }
+
+    def __post_init__(self) -> None:
+        if not self.factor >= 1:
+            raise UsageError(f"Movement(factor={self.factor})", "Use 1 or more.")
+
+    def one(self, trace: Trace) -> xr.Dataset:
+        regions = trace.data["region"].values.astype(str)
+        if not any(name.startswith(UNTIL) for name in regions):
+            raise TraceError(
+                "expected a trace of states, with rows grouped by how long they stay masked",
+                "Give what model.read_states(trace) returns.",
+            )
+        last = np.array([int(r.rsplit(" ")[-1]) if r.startswith(UNTIL) else -2 for r in regions])
+        empty = [int(trace.info["mask_id"]), *map(int, trace.info.get("end_ids", ()))]
+        content = float((~np.isin(trace.canvas.values[-1][last > -2], empty)).sum())
+        coords = {name: trace.data[name].values for name in ("layer", "head")}
+        if trace.data.sizes["step"] < N_STATES:
+            none = {d: np.full([len(coords[x]) for x in d], np.nan) for d in (_LAYER, _HEADS)}
+            values = {name: (d, none[d]) for d, names in _VALUES.items() for name in names}
+            return xr.Dataset(values, coords).assign(content=content)
+        before, after = _pairs(trace)  # (pair, layer, head, key)
+        mean = follow(before.mean(2), after.mean(2), self.factor)
+        head = follow(before, after, self.factor)
+        frontier = np.array([np.flatnonzero(last >= state).min() for state in range(N_STATES)])
+        values = {
+            "moved": (("layer",), mean.moved.astype(float)),
+            "share": (("layer",), mean.share.mean(0)),
+            "frontier": (("layer",), _correlate(mean.key, frontier)),
+            "moved_heads": (("layer", "head"), head.moved.astype(float)),
+            "share_heads": (("layer", "head"), head.share.mean(0)),
+            "frontier_heads": (("layer", "head"), _correlate(head.key, frontier)),
+        }
+        return xr.Dataset(values, coords).assign(content=content)
+
+    def plot(self, result: Result) -> Figure:
+        """Layer × head: strength, movement, and correlation with the frontier of revealed text."""
+        with panels(1, 3) as (figure, axes):
+            share, moved, along = axes[0]
+            data, n = result.data, result.n
+            surely = benjamini_hochberg(_p_value(result.examples["moved_heads"]))
+            maps = (
+                (share, "share_heads", "share of attention", SHARE_MAP, (0, None)),
+                (moved, "moved_heads", "share of texts that move", SHARE_MAP, (0, 1)),
+                (along, "frontier_heads", "r with the frontier", "RdBu_r", (-1, 1)),
+            )
+            for axis, name, label, colours, (low, high) in maps:
+                grid = data[name].transpose("head", "layer")
+                layer, head = grid["layer"].values, grid["head"].values
+                drawn = axis.pcolormesh(layer, head, grid.values, vmin=low, vmax=high, cmap=colours)
+                axis.set(xlabel="layer", ylabel="head")
+                for one in (axis.xaxis, axis.yaxis):
+                    one.get_major_locator().set_params(integer=True)
+                figure.colorbar(drawn, ax=axis, label=label)
+            at = np.argwhere(surely)
+            moved.scatter(
+                at[:, 0], at[:, 1], s=5, color="white", edgecolors="black", linewidths=0.4
+            )
+            headline(
+                figure, f"{result.model}, n = {n}; dots: more than half of the texts (FDR 5 %)"
+            )
+        return figure
+
+
+def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Shares by key (pair, layer, head, key) at a state and at the next, on the rows masked in both."""
+    groups = [str(group) for group in trace.data["group"].values]
+    before, after = [], []
+    for state in range(N_STATES - 1):
+        rows = [g for i in range(state + 1, N_STATES) if (g := f"{UNTIL} {i}") in groups]
+        share = trace.mass_from(*rows).transpose("step", "layer", "head", "key").values
+        before.append(share[state])
+        after.append(share[state + 1])
+    return np.stack(before), np.stack(after)
+
+
+def _correlate(
+    key: Int[np.ndarray, "states *cells"], frontier: Int[np.ndarray, " states"]
+) -> Float[np.ndarray, "*cells"]:
+    """Correlate the reference key's place with the frontier over states; NaN where it never moves."""
+    x = key - key.mean(0)
+    y = frontier - frontier.mean()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r: np.ndarray = np.tensordot(y, x, 1) / np.sqrt((x**2).sum(0) * (y**2).sum())
+    return r
+
+
+def _p_value(moved: xr.DataArray) -> Float[np.ndarray, "layer head"]:
+    """The probability of as many moving texts if each moved with probability one half."""
+    each = moved.transpose("example", "layer", "head").values
+    each = each[~np.isnan(each).all((1, 2))]
+    p: np.ndarray = bdtrc(each.sum(0) - 1, len(each), HALF)  # P(X ≥ k)
+    return p

@@ -1,0 +1,141 @@
+"""Untrained networks that are as sharp as a trained one: each head's queries are scaled to its entropy.
+
+Permuted weights keep a network's norms and lose its knowledge, and their attention is nearly uniform: against
+such a control any sharp network seems to have learnt something. Here the queries of every head are
+multiplied by a number of its own, chosen so that the head's mean entropy over some texts equals that of the
+trained head. Layers are matched in the order of the forward, each on what the ones before now give. Scaling
+queries works in every family, also where they are normalised first.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from . import seam
+from .model import Model
+
+ROWS = 64  # of a text, spread evenly, by which a head is matched
+LOG_RANGE = 8.0  # scales between e^−8 and e^8
+_TOLERANCE = 1e-4  # of the mean entropy, as a share of the maximum
+_STEPS = 40
+
+
+@dataclass(eq=False)
+class _Entropies:
+    """Note each head's mean entropy over its maximum; change nothing."""
+
+    found: dict[int, Float[Tensor, " h"]]
+
+    def __call__(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        scores, counts = _scores(call)
+        self.found[call.layer] = _mean_entropy(scores, counts, scores.new_zeros(scores.shape[1]))[0]
+        return proceed(call)
+
+
+@dataclass(eq=False)
+class _Matching:
+    """Scale each head to its target, then go on with the scaled queries."""
+
+    targets: Float[Tensor, "layer h"]
+    found: dict[int, Float[Tensor, " h"]]
+
+    def __call__(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        scores, counts = _scores(call)
+        target = self.targets[call.layer].to(scores)
+        self.found[call.layer] = log_scale = _solve(scores, counts, target)
+        return proceed(_scaled(call, log_scale))
+
+
+@dataclass(eq=False)
+class _Scaling:
+    log_scale: Float[Tensor, "layer h"]
+
+    def __call__(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        return proceed(_scaled(call, self.log_scale[call.layer]))
+
+
+def match_sharpness(
+    control: Model, trained: Model, texts: Int[Tensor, "n size"]
+) -> Float[Tensor, "layer h"]:
+    """Find the logarithms of the scales that give each head the trained head's entropy on these texts."""
+    targets: dict[int, Tensor] = {}
+    with seam.attached(trained.net, _Entropies(targets)):
+        _forward(trained, texts)
+    every = torch.stack([targets[layer] for layer in sorted(targets)])
+    found: dict[int, Tensor] = {}
+    with seam.attached(control.net, _Matching(every, found)):
+        _forward(control, texts)
+    return torch.stack([found[layer] for layer in sorted(found)])
+
+
+@contextmanager
+def sharpened(control: Model, log_scale: Float[Tensor, "layer h"]) -> Iterator[None]:
+    """Inside, every forward of the control has its queries scaled."""
+    with seam.attached(control.net, _Scaling(log_scale)):
+        yield
+
+
+@torch.inference_mode()
+def _forward(model: Model, texts: Int[Tensor, "n size"]) -> None:
+    n, size = texts.shape
+    padding = torch.zeros(n, dtype=torch.long, device=model.device)
+    visible = model.visibility(size, size, padding, prompts=[size] * n)
+    last = torch.tensor([size - 1], device=model.device)
+    model.forward(texts.to(model.device), last, visible)
+
+
+def _scaled(call: seam.Call, log_scale: Float[Tensor, " h"]) -> seam.Call:
+    scale = log_scale.exp().to(call.query)
+    return replace(call, query=call.query * scale[None, :, None, None])
+
+
+def _scores(call: seam.Call) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
+    """Scaled scores of some rows, −inf where a row may not look; and how many keys each sees."""
+    queries = call.query.shape[2]
+    rows = torch.linspace(0, queries - 1, min(ROWS, queries), device=call.query.device).long()
+    key = seam.each_head(call.key, call.query.shape[1]).float()
+    scores = call.query[:, :, rows].float() @ key.transpose(-1, -2) * call.scale
+    may = seam.allowed(call)
+    may = may[:, :, rows] if may.shape[2] > 1 else may
+    may = may.expand_as(scores)
+    return scores.masked_fill(~may, -torch.inf), may.sum(-1).float()
+
+
+def _mean_entropy(
+    scores: Float[Tensor, "b h r k"], counts: Float[Tensor, "b h r"], log_scale: Float[Tensor, " h"]
+) -> tuple[Float[Tensor, " h"], Float[Tensor, " h"]]:
+    """Mean over rows of −Σ a ln a / ln(keys), and its derivative by the logarithm of the scale."""
+    scale = log_scale.exp()[None, :, None, None]
+    weight = torch.softmax(scores * scale, -1)
+    known = scores.masked_fill(scores == -torch.inf, 0.0)
+    mean = (weight * known).sum(-1)
+    variance = (weight * known**2).sum(-1) - mean**2
+    entropy = torch.logsumexp(scores * scale, -1) - scale[..., 0] * mean
+    several = counts > 1  # a row that sees one key has no entropy
+    most = counts.clamp(min=2).log()
+    number = several.sum((0, 2)).clamp(min=1)
+    value = (entropy / most * several).sum((0, 2)) / number
+    slope = -(scale[..., 0] ** 2 * variance / most * several).sum((0, 2)) / number
+    return value, slope
+
+
+def _solve(
+    scores: Float[Tensor, "b h r k"], counts: Float[Tensor, "b h r"], target: Float[Tensor, " h"]
+) -> Float[Tensor, " h"]:
+    """Newton's method on the logarithm of the scale, kept inside a bracket: entropy falls with the scale."""
+    low, high = torch.full_like(target, -LOG_RANGE), torch.full_like(target, LOG_RANGE)
+    here = torch.zeros_like(target)
+    for _ in range(_STEPS):
+        value, slope = _mean_entropy(scores, counts, here)
+        apart = value - target
+        if bool((apart.abs() < _TOLERANCE).all()):
+            break
+        low, high = torch.where(apart > 0, here, low), torch.where(apart > 0, high, here)
+        step = here - apart / slope.clamp(max=-1e-12)
+        inside = (step > low) & (step < high)
+        here = torch.where(inside, step, (low + high) / 2)
+    return here

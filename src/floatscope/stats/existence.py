@@ -1,0 +1,42 @@
+"""Whether an anchor is there: stronger than the strongest key of untrained networks that are as sharp.
+
+Noise has a strongest key too, and it moves from state to state more than that of a trained network. What
+noise lacks is strength: rows of a random network do not agree on one key, however sharp each row is. So a
+layer has a real anchor where its strongest key receives more attention than those of networks with permuted
+weights and the same entropy per head. One trained network is compared with several untrained ones: the
+variance that counts is the one between networks.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.special import stdtrit
+
+LEAST = 3  # untrained networks, of which a variance can be taken
+
+
+def real_layers(
+    share: Float[np.ndarray, "n *cells"],
+    controls: Float[np.ndarray, "k n *cells"],
+    *,
+    error: float = 0.05,
+) -> Bool[np.ndarray, "*cells"]:
+    """Say where the mean share is beyond those of the controls, with all cells right at 1 − `error`.
+
+    On logarithms, because shares are positive and skewed: the trained network's mean against a
+    prediction interval for one more control (Student's t with k − 1 degrees of freedom, Bonferroni over the
+    cells). An untrained network is found to have a real anchor anywhere with probability `error`.
+
+    Args:
+        share: of attention on the strongest key, by example and cell (layer, or layer and head).
+        controls: the same of k untrained networks.
+    """
+    k = len(controls)
+    if k < LEAST:
+        return np.zeros(share.shape[1:], bool)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        trained = np.log(np.nanmean(share, axis=0))
+        networks = np.log(np.nanmean(controls, axis=1))  # (k, *cells)
+    cells = max(trained.size, 1)
+    beyond = stdtrit(k - 1, 1 - error / cells)
+    spread = networks.std(0, ddof=1) * np.sqrt(1 + 1 / k)
+    return np.asarray(trained - networks.mean(0) > beyond * spread)

@@ -1,0 +1,108 @@
+"""Interval of what a trained network earns beyond several control networks, over the same prompts.
+
+Two things vary: the prompts, and the controls. More prompts say nothing about how far one random
+network lies from another, so an interval over prompts alone calls two random networks different as
+soon as n is large. Here prompts and networks are crossed random effects.
+"""
+
+import numpy as np
+from jaxtyping import Float, Real
+from scipy.special import stdtrit
+
+from .means import Bounds, mean
+from .student import Cells, Interval, flattened
+
+
+def beyond_controls(
+    trained: Real[np.ndarray, "n *rest"],
+    controls: Real[np.ndarray, "k n *rest"],
+    *,
+    level: float = 0.95,
+    bounds: Bounds | None = None,
+    smooth: bool = False,
+    fixed: bool = False,
+) -> Interval:
+    """Compute the mean of trained − controls, with prompts and networks both in the interval.
+
+    With G the gaps of the prompts (trained − mean of the controls) and s the standard deviation of
+    the k networks' means, the variance is var(mean G) + s²(1 + 1/k), and Student's quantile has
+    Satterthwaite's degrees of freedom, rounded down. The trained network counts as one draw of its kind: had
+    training done nothing, it would lie as far from the mean control as one control lies from
+    others. The noise of prompts within a network is in both terms, so the interval errs on the wide
+    side where networks hardly differ.
+
+    Args:
+        trained: one value per prompt. NaN means "does not apply" there and is not counted.
+        controls: the same of every control network, prompts in the same order.
+        level: nominal coverage.
+        bounds: between which ends values must lie, as in `difference`.
+        smooth: as in `mean`.
+        fixed: the first network is no draw; only the mean of the controls is uncertain, and its
+            variance between networks is s²/k.
+
+    Returns:
+        Difference, low, high; without ends where there are fewer than two controls or prompts.
+    """
+    one, rest = flattened(trained)
+    several = np.asarray(controls, dtype=np.float64).reshape(len(controls), *one.shape)
+    gaps, variance, free = gaps_to_controls(one, several, fixed=fixed)
+    ends = gap_bounds(one, gaps, bounds)
+    value, low, high = with_variance(gaps, variance, free, level=level, bounds=ends, smooth=smooth)
+    return value.reshape(rest), low.reshape(rest), high.reshape(rest)
+
+
+def gaps_to_controls(
+    trained: Float[np.ndarray, "n c"], controls: Float[np.ndarray, "k n c"], *, fixed: bool = False
+) -> tuple[Float[np.ndarray, "n c"], Cells, Cells]:
+    """Compute the gaps of the prompts, and the variance between networks with its degrees of freedom."""
+    controls = np.where(np.isnan(trained), np.nan, controls)
+    there = ~np.isnan(controls)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        middle = np.nansum(controls, 0) / there.sum(0)  # (n, c)
+        # A prompt's ease cancels, so networks that lack some prompts stay comparable.
+        off = np.nansum(controls - middle, 1) / there.sum(1)  # (k, c)
+        k = (~np.isnan(off)).sum(0).astype(float)
+        off = off - np.nansum(off, 0) / k
+        variance = np.nansum(off**2, 0) / (k - 1) * (1 / k + (not fixed))
+    return trained - middle, np.where(k > 1, variance, np.nan), k - 1
+
+
+def gap_bounds(
+    trained: Float[np.ndarray, "n c"], gaps: Float[np.ndarray, "n c"], bounds: Bounds | None
+) -> Bounds | None:
+    """Between which ends gaps lie, for values between bounds and the controls that were met."""
+    if bounds is None or np.isnan(gaps).all():
+        return None
+    middle = trained - gaps
+    return bounds[0] - float(np.nanmax(middle)), bounds[1] - float(np.nanmin(middle))
+
+
+def with_variance(
+    values: Float[np.ndarray, "n c"],
+    variance: Cells,
+    free: Cells,
+    *,
+    level: float = 0.95,
+    bounds: Bounds | None = None,
+    smooth: bool = False,
+) -> Interval:
+    """Compute the mean with its interval, and add an independent variance, known to `free` degrees.
+
+    Each end's distance from the mean, over Student's quantile, stands for the standard error on its
+    side, so lopsided intervals stay lopsided. Without added variance the interval stays as it is.
+    """
+    value, low, high = mean(values, level=level, bounds=bounds, smooth=smooth)
+    n = (~np.isnan(values)).sum(0)
+    tail = (1 + level) / 2
+    ends = []
+    for reach in (value - low, high - value):
+        own = np.where(np.isnan(reach) & (n > 1), 0.0, reach)  # NaN: values that are all alike
+        own = (own / stdtrit(np.maximum(n - 1, 1), tail)) ** 2
+        total = own + variance
+        with np.errstate(invalid="ignore", divide="ignore"):
+            degrees = total**2 / (own**2 / (n - 1) + variance**2 / free)
+        half = stdtrit(np.maximum(np.floor(degrees + 1e-9), 1), tail) * np.sqrt(total)
+        ends.append(np.where(total > 0, half, 0.0))
+    known = (ends[0] + ends[1] > 0) & (free > 0)
+    low, high = (np.where(known, end, np.nan) for end in (value - ends[0], value + ends[1]))
+    return (value, low, high) if bounds is None else (value, low.clip(*bounds), high.clip(*bounds))

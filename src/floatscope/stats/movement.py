@@ -1,0 +1,115 @@
+"""Whether the key that attention rests on changes between states of a canvas.
+
+A reference key is kept, and replaced only when another key receives at least FACTOR times its share:
+near-ties then change nothing, and a slow handover counts as much as a jump. Two states are compared on the
+same rows, so that a change of the row set is not taken for a change of the key.
+
+From examples to layers: an example moves in a layer if its reference key changes at least once; a layer
+moves if more than half of the examples move in it. The number of moving layers has bounds from simultaneous
+intervals of the layers' shares.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Real
+
+from .intervals.shares import share
+
+FACTOR = 2.0  # another key must receive so many times the reference key's share
+UNTIL = "masked until"  # query groups of a trace of states: rows masked up to a state, whose number follows
+HALF = 0.5  # a layer moves if more than this share of the examples move in it
+
+
+class Path(NamedTuple):
+    """The reference key over the states of one example."""
+
+    key: Int[np.ndarray, "states *cells"]  # at each state
+    share: Float[np.ndarray, "states *cells"]  # of attention that it receives there
+    changed: Bool[np.ndarray, "pairs *cells"]  # between each state and the next
+
+    @property
+    def moved(self) -> Bool[np.ndarray, "*cells"]:
+        return np.asarray(self.changed.any(0))
+
+
+def follow(
+    before: Float[np.ndarray, "pairs *cells keys"],
+    after: Float[np.ndarray, "pairs *cells keys"],
+    factor: float = FACTOR,
+) -> Path:
+    """Follow the reference key from state to state.
+
+    Args:
+        before, after: shares of attention by key at a state and at the next, each pair of states on the
+            rows that are masked in both; cells are layers, or layers and heads.
+        factor: how many times the reference's share another key must have to replace it.
+    """
+    reference = before[0].argmax(-1)
+    keys, shares, changed = [reference], [_at(before[0], reference)], []
+    for here, there in zip(before, after, strict=True):
+        # On the rows of this pair another key may be stronger: a new reference, and no movement.
+        reference, _ = _replace(here, reference, factor)
+        reference, moved = _replace(there, reference, factor)
+        keys.append(reference)
+        shares.append(_at(there, reference))
+        changed.append(moved)
+    return Path(np.stack(keys), np.stack(shares), np.stack(changed))
+
+
+def _replace(
+    shares: Float[np.ndarray, "*cells keys"], reference: Int[np.ndarray, "*cells"], factor: float
+) -> tuple[Int[np.ndarray, "*cells"], Bool[np.ndarray, "*cells"]]:
+    """Return the new reference, and where it is another one."""
+    strongest = shares.argmax(-1)
+    other = (strongest != reference) & (_at(shares, strongest) >= factor * _at(shares, reference))
+    return np.where(other, strongest, reference), other
+
+
+def _at(
+    shares: Float[np.ndarray, "*cells keys"], key: Int[np.ndarray, "*cells"]
+) -> Float[np.ndarray, "*cells"]:
+    return np.take_along_axis(shares, key[..., None], -1)[..., 0]
+
+
+class MovingLayers(NamedTuple):
+    """How many layers move with the bounds of that number, and the share of examples that move in each."""
+
+    number: Int[np.ndarray, "*draws"]
+    low: Int[np.ndarray, "*draws"]
+    high: Int[np.ndarray, "*draws"]
+    share: Float[np.ndarray, "*draws layers"]
+    share_low: Float[np.ndarray, "*draws layers"]
+    share_high: Float[np.ndarray, "*draws layers"]
+
+
+def moving_layers(
+    moved: Real[np.ndarray, "n *draws layers"],
+    real: Bool[np.ndarray, " layers"] | None = None,
+    *,
+    level: float = 0.95,
+    half: float = HALF,
+) -> MovingLayers:
+    """Count the layers in which more than half of the examples move.
+
+    The layers' intervals are Clopper and Pearson's at a level corrected over the layers (Bonferroni), so
+    that all of them hold together at `level`. `low` counts layers that surely move, `high` those that may.
+
+    Args:
+        moved: 1 where an example's reference key changed in a layer, else 0.
+        real: layers whose anchor is known to exist; others count in `high` alone.
+        level: at which both bounds of the number are right.
+        half: the share of examples that makes a layer a moving one.
+    """
+    layers = moved.shape[-1]
+    each = 1 - (1 - level) / layers
+    value, low, high = share(moved.sum(0).astype(float), float(len(moved)), level=each)
+    known = np.ones(layers, bool) if real is None else real
+    return MovingLayers(
+        number=((value > half) & known).sum(-1),
+        low=((low > half) & known).sum(-1),
+        high=(high > half).sum(-1),
+        share=value,
+        share_low=low,
+        share_high=high,
+    )

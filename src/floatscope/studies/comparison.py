@@ -1,0 +1,194 @@
+"""Several runs side by side: each model or training a unit, and a mean over units where there are enough.
+
+Prompts of one model support a sentence about that model. Five or more units support one about models: then
+each claim has a random-effects mean over the units, with the rule's own δ and level. Fewer are listed, and
+nothing is decided. Nothing is run here; runs are read as `Findings` reads them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ..engine.plan import differences
+from ..errors import UsageError
+from ..stats.intervals import RandomEffects, random_effects_mean
+from .claim import Claim, Number, as_json, short
+from .findings import Findings
+from .registration import rules_of
+from .verdict import ARM, MDM, Rule, outcome
+
+LEAST_UNITS = 5  # of a verdict over units
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one run says of one claim."""
+
+    name: str
+    claim: Claim
+    weights: tuple[str, ...]  # fingerprints of the models that the claim is about
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One claim in every unit, and over all of them."""
+
+    rule: Rule
+    units: tuple[Unit, ...]
+    mean: Number | None  # over units; None where nothing is decided
+    effects: RandomEffects | None
+    verdict: str  # on the mean; "" where nothing is decided
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Convert to plain values."""
+        rule = self.rule
+        return {
+            "number": rule.number,
+            "text": rule.text,
+            "quantity": rule.quantity,
+            "delta": rule.delta,
+            "unit": rule.unit,
+            "level": rule.level,
+            "units": [
+                {
+                    "name": unit.name,
+                    "verdict": unit.claim.verdict,
+                    "scope": unit.claim.scope,
+                    "theta": as_json(unit.claim.theta) if unit.claim.theta else None,
+                }
+                for unit in self.units
+            ],
+            "mean": asdict(self.effects) if self.effects else None,
+            "verdict": self.verdict,
+            "why": self.why,
+        }
+
+
+def compare(directories: Sequence[Path], numbers: Sequence[str] = ()) -> tuple[Compared, ...]:
+    """Put the claims of several runs side by side; `numbers` chooses claims.
+
+    A unit is a run, or a further run in its directory: the first diffusion model and the first causal model
+    of it. Runs that were registered with different rules are refused.
+    """
+    findings = [Findings(directory) for directory in directories]
+    _require_same_rules(findings, numbers)
+    parts = [(one, part) for one in findings for part in (one, *one.also)]
+    names = _names(parts)
+    by_claim: dict[str, list[Unit]] = {}
+    rules: dict[str, Rule] = {}
+    for (_, part), name in zip(parts, names, strict=True):
+        for study in part.studies:
+            known = {rule.number: rule for rule in study.rules}
+            for claim in part.claims[study.name]:
+                if claim.number in known and (not numbers or claim.number in numbers):
+                    rules.setdefault(claim.number, known[claim.number])
+                    unit = Unit(name, claim, _weights(part, known[claim.number]))
+                    by_claim.setdefault(claim.number, []).append(unit)
+    if unknown := [number for number in numbers if number not in rules]:
+        raise UsageError(
+            f"no run has a claim {unknown[0]}", f"There are: {', '.join(rules) or 'none'}."
+        )
+    return tuple(_compared(rules[number], units) for number, units in by_claim.items())
+
+
+def _compared(rule: Rule, units: Iterable[Unit]) -> Compared:
+    units = tuple(units)
+    measured = [unit for unit in units if _error(unit.claim.theta, rule) is not None]
+    deltas = {unit.claim.curve.delta for unit in measured if unit.claim.curve}
+    twice = [w for w, n in Counter(unit.weights for unit in measured).items() if n > 1]
+    why = ""
+    if len(measured) < LEAST_UNITS:
+        why = (
+            f"{len(measured)} of {len(units)} units have θ with an interval: fewer than {LEAST_UNITS} are "
+            "listed side by side without a verdict."
+        )
+    elif len(deltas) > 1:
+        shown = ", ".join(short(delta, rule.unit) for delta in sorted(deltas))
+        why = f"Units have different smallest effects (δ = {shown}): listed without a verdict."
+    elif twice:
+        same = [unit.name for unit in measured if unit.weights == twice[0]]
+        why = f"{' and '.join(same)} have the same weights and are one unit: listed without a verdict."
+    if why:
+        return Compared(rule, units, None, None, "", why)
+    rule = replace(rule, delta=deltas.pop() if deltas else rule.delta)
+    effects = _effects([unit.claim.theta for unit in measured], rule)
+    control = _effects([unit.claim.control for unit in measured], rule)
+    mean = _number(rule, effects)
+    of_mean = replace(rule, count=False)  # the mean of counts is none
+    verdict, why = outcome(of_mean, mean, _number(rule, control), plan=False)
+    return Compared(rule, units, mean, effects, verdict, why)
+
+
+def _effects(several: Sequence[Number | None], rule: Rule) -> RandomEffects | None:
+    """The mean over units; None where one of them has no interval."""
+    known = [(n.value, error) for n in several if n and (error := _error(n, rule)) is not None]
+    if len(known) < len(several):
+        return None
+    values, errors = np.array(known, float).T
+    return random_effects_mean(values, errors, level=rule.level)
+
+
+def _number(rule: Rule, effects: RandomEffects | None) -> Number | None:
+    if effects is None:
+        return None
+    label = f"mean over {effects.units} units"
+    return Number(
+        label, effects.mean, effects.low, effects.high, unit=rule.unit, level=effects.level
+    )
+
+
+def _error(theta: Number | None, rule: Rule) -> float | None:
+    """The standard error that an interval amounts to: its half-width over Student's quantile.
+
+    A count, whose ends may be equal, is known to within half a thing.
+    """
+    if theta is None or theta.low is None or theta.high is None or not theta.n or theta.n < 2:
+        return None
+    half = max((theta.high - theta.low) / 2, 0.5 if rule.count else 0.0)
+    if not np.isfinite(half) or half <= 0:
+        return None
+    return float(half / stdtrit(theta.n - 1, (1 + theta.level) / 2))
+
+
+def _weights(part: Findings, rule: Rule) -> tuple[str, ...]:
+    models = {MDM: part.mdm, ARM: part.arm}
+    named = (models[kind] for kind in rule.models)
+    return tuple(str(part.models[name]["fingerprint"]) for name in named if name)
+
+
+def _names(parts: Sequence[tuple[Findings, Findings]]) -> list[str]:
+    """Models of a unit; with the run's directory, and the part of it, where several have the same."""
+    models = [" and ".join(filter(None, (part.mdm, part.arm))) for _, part in parts]
+    where = [
+        "/".join(filter(None, (one.run.directory.name, part.label))) or str(one.run.directory)
+        for one, part in parts
+    ]
+    names = [
+        f"{place}: {name}" if models.count(name) > 1 else name
+        for name, place in zip(models, where, strict=True)
+    ]
+    return [f"{n} ({i})" if names.count(n) > 1 else n for i, n in enumerate(names, 1)]
+
+
+def _require_same_rules(findings: Sequence[Findings], numbers: Sequence[str]) -> None:
+    """Refuse runs that were registered with rules that differ."""
+    first: dict[str, tuple[Findings, dict[str, Any]]] = {}
+    for one in findings:
+        if one.registered is None:
+            continue
+        for number, rule in rules_of(one.registered.registration).items():
+            if numbers and number not in numbers:
+                continue
+            before, known = first.setdefault(number, (one, rule))
+            if found := list(differences(known, rule, f"claim {number}")):
+                raise UsageError(
+                    f"{before.run.directory} and {one.run.directory} were registered with different "
+                    f"rules: {found[0].replace(' asked now', ' in the second')}",
+                    "Run both with one version of Floatscope, or choose claims that agree with --claim.",
+                )

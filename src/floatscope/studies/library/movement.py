@@ -1,0 +1,174 @@
+"""Movement: while the answer is revealed, does the key that masked rows look at most change?"""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from ...measures import Movement as MovementMeasure
+from ...measures.base import Measure
+from ...stats.existence import real_layers
+from ...stats.intervals import Sample
+from ...stats.intervals.student import Interval
+from ...stats.movement import moving_layers
+from ..claim import Claim, Number, said
+from ..evidence import Evidence
+from ..long_answers import LONG, at_length, content_tokens
+from ..request import Request
+from ..study import Shows, Study
+from ..verdict import LEVEL, MDM, Rule, judge, other_deltas, vary
+from .floating_claims import LEAST, NO_CONTROLS
+
+KEY = "movement-states"
+MOVING = 0.1  # of the layers, at least two, are the smallest number that matters
+
+STEPS = Rule(
+    "3",
+    "A diffusion model's anchors move over denoising steps",
+    "number of layers with a real anchor in which more than half of the texts change the key that masked "
+    f"rows look at most, in answers of {LONG} content tokens or more; δ = 2 layers, or a tenth of them if "
+    "that is more",
+    delta=2,
+    unit="layers",
+    count=True,
+    models=(MDM,),
+    holds="While the answer fills in, some layers of this diffusion model turn to other anchors.",
+    refuted="While the answer fills in, this diffusion model's layers keep their anchors.",
+)
+
+
+class Movement(Study):
+    name = "movement"
+    question = (
+        "While the answer is revealed, do masked positions change the token they look at most?"
+    )
+    rules = (STEPS,)
+    method = """\
+states    the start, ¼, ½ and ¾ of the content, and the last step at which 8 rows are still masked; their
+          canvases are read again, one forward each
+change    neighbouring states are compared on the rows that are masked in both; a reference key is kept until
+          another key has at least twice its share of the attention of those rows, mean over heads
+moving layer: more than half of the texts change the reference key at least once
+controls  the same network with the entries of every matrix permuted, and each head's queries scaled until its
+          mean entropy is that of the trained head; they read the same canvases
+real anchor: a layer whose reference key receives more than in the controls (Student's t on logarithms of the
+          networks' mean shares, k − 1 degrees of freedom, corrected over layers)
+θ         moving layers with a real anchor, bounded by simultaneous intervals (Clopper and Pearson's,
+          corrected over layers) of the share of moving texts: below by layers that surely move and
+          have a real anchor, above by layers that may move
+Untrained networks of equal sharpness move in nearly every layer: movement says nothing without strength."""
+    shows: ClassVar[Shows] = {
+        KEY: (
+            "Where anchors move, and how strong they are",
+            "Layer by head: share of attention on the reference key of masked rows, share of texts in which "
+            "it changes, and its correlation with the frontier of revealed text.",
+        ),
+    }
+
+    def measures(self, request: Request) -> dict[str, Measure]:
+        return {
+            KEY: MovementMeasure(),
+            "movement-1.5-states": MovementMeasure(factor=1.5),
+            "movement-3-states": MovementMeasure(factor=3),
+        }
+
+    def claims(self, evidence: Evidence) -> list[Claim]:
+        return [decide(evidence, self.name)]
+
+    def findings(self, evidence: Evidence) -> list[str]:
+        lines = []
+        for model, result in evidence.results(KEY).items():
+            moved, share = (result.data[name].values for name in ("moved", "share"))
+            if np.isnan(moved).all():
+                continue
+            move, stay = moved > 0.5, moved <= 0.5
+            parts = [
+                f"{some.sum()} layers {does} in most texts (their key has "
+                f"{100 * share[some].mean():.1f} % of the masked rows' attention)"
+                for some, does in ((move, "change their strongest key"), (stay, "keep it"))
+                if some.any()
+            ]
+            lines.append(f"{model}: {'; '.join(parts)}.")
+        return lines
+
+
+def decide(evidence: Evidence, study: str) -> Claim:
+    key = "movement-states"
+    rule, theta, there, bar = _step_moves(evidence, key)
+    result = evidence.result(key, evidence.mdm)
+    variants = [*other_deltas(rule, theta, bar=bar)]
+    for label, other, half, noise in (
+        ("another key must have 1.5 times the share", "movement-1.5-states", 0.5, False),
+        ("another key must have 3 times the share", "movement-3-states", 0.5, False),
+        ("a layer moves if a third of the texts move", key, 1 / 3, False),
+        ("a layer moves if two thirds of the texts move", key, 2 / 3, False),
+        ("every strongest key counts as an anchor", key, 0.5, True),
+    ):
+        own, one, _, barred = _step_moves(evidence, other, half, noise)
+        variants.append(vary(label, own, one, bar=barred))
+    sentence, numbers = "", [there]
+    if theta and result is not None:
+        length = content_tokens(result.examples["content"].values)
+        moved = result.data["moved"].values
+        most = ", ".join(
+            f"{layer} ({100 * moved[layer]:.0f} %)" for layer in np.argsort(-moved)[:4]
+        )
+        sentence = (
+            f"{said(theta)} of {len(moved)} layers with a real anchor move in more than half of the texts. "
+            f"The layers that move most, and in how many texts: {most}. {at_length(length)}"
+        )
+        numbers.append(length)
+    return judge(
+        rule,
+        study,
+        theta,
+        bar=bar,
+        sentence=sentence,
+        numbers=tuple(numbers),
+        variants=tuple(variants),
+    )
+
+
+def _step_moves(
+    evidence: Evidence, key: str, half: float = 0.5, noise: bool = False
+) -> tuple[Rule, Number | None, Number | None, str]:
+    """The rule with δ for this number of layers, θ, the layers with a real anchor, and what bars a test."""
+    result = evidence.result(key, evidence.mdm)
+    if result is None:
+        bar = "No diffusion model whose rows see the whole canvas was in the run: add one with --model."
+        return STEPS, None, None, bar
+    content = result.examples["content"].values
+    moved = result.examples["moved"].transpose("example", "layer").values
+    rule = replace(STEPS, delta=max(2, int(np.ceil(MOVING * moved.shape[1]))))
+    counts = (content >= LONG) & ~np.isnan(moved).any(1)
+    if counts.sum() < 2:
+        return rule, None, None, (
+            f"It takes answers of {LONG} content tokens or more, and the middle one has "
+            f"{np.median(content):.0f}: trace longer ones, with --data long:continuation --length 64."
+        )  # fmt: skip
+    controls = evidence.controls(key, evidence.mdm)
+    if len(controls) < LEAST:
+        return rule, None, None, NO_CONTROLS
+    shares = [
+        one.examples["share"].transpose("example", "layer").values[counts]
+        for one in (result, *controls)
+    ]
+    real = real_layers(shares[0], np.stack(shares[1:]))
+    there = Number("layers with a real anchor", float(real.sum()), unit=f"of {real.size}")
+    known = np.ones_like(real) if noise else real
+
+    def interval(values: np.ndarray) -> Interval:
+        bounds = moving_layers(values, known, level=LEVEL, half=half)
+        number, low, high = (np.asarray(x, float) for x in bounds[:3])
+        return number, low, high
+
+    moved = moved[counts]
+    value, low, high = (float(x) for x in interval(moved))
+    theta = Number(
+        *("layers that move", value, low, high),
+        unit="layers",
+        n=len(moved),
+        level=LEVEL,
+        sample=Sample(moved, interval),
+    )
+    return rule, theta, there, ""

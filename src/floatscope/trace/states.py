@@ -1,0 +1,44 @@
+"""The states of a decoding that are compared with each other: which of its steps they are."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+N_STATES = 5
+REVEALED = (0.0, 0.25, 0.5, 0.75)  # shares of the answer's content; the fifth state is the late one
+ROWS = 8  # that must still be masked in a state
+
+
+def choose_states(trace: "Trace", rows: int = ROWS) -> list[int]:
+    """Choose kept steps: the start, ¼, ½ and ¾ of the content, and the last with `rows` rows masked.
+
+    Fewer where the answer is too short: all but the start have at least `rows` masked rows.
+    """
+    masked = trace.data["masked"].values.sum(1)  # (step,)
+    late = np.flatnonzero(masked >= rows)[-1:].tolist()
+    enough = {step for step in (*_quarters(trace), *late) if masked[step] >= rows}
+    return sorted(enough) or [0]
+
+
+def _quarters(trace: "Trace") -> list[int]:
+    """Find the kept step at which each share of the answer's content is revealed; −1: none."""
+    start, final = int(trace.info["prompt_length"]), trace.canvas.values[-1]
+    masked = trace.data["masked"].values  # (step, key)
+    known: dict[int, str] = {}
+    classes = trace.data["token_class"].values
+    for step, tick in enumerate(trace.data["step"].values):
+        known |= dict(zip(trace.canvas.values[int(tick)].tolist(), classes[step], strict=True))
+    mask = int(trace.info["mask_id"])
+    is_content = np.array(
+        [i >= 0 and i != mask and known.get(int(i), "") != "special" for i in final]
+    )
+    is_content[:start] = False
+    if not is_content.any() or not masked.any():
+        return []
+    done = 1 - masked[:, is_content].mean(1)
+    looking = masked.any(1)
+    steps = [np.flatnonzero((done >= share - 1e-9) & looking) for share in REVEALED]
+    return [int(s[0]) for s in steps if len(s)]

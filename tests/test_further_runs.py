@@ -1,0 +1,52 @@
+"""Claims that a further run in the same directory answers: every place says the same about them."""
+
+import json
+import re
+
+import pytest
+
+from floatscope.models import tiny
+from floatscope.report.build import page_of
+from floatscope.report.page import render
+from floatscope.report.tables import tables_of
+from floatscope.studies import request_of
+from floatscope.studies.run import run
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """A diffusion model alone, which cannot be compared with a causal one, then a pair."""
+    folder = tmp_path_factory.mktemp("both")
+    shape = tiny.Shape(layers=2, width=16, heads=2, kv_heads=2, ffn=16)
+    mdm, arm = (str(tiny.write(name, folder / name, shape)) for name in ("LLaDA", "Llama"))
+    fields = {"studies": ["structure"], "data": "world:one", "limit": 6, "length": 4, "steps": 4}
+    fields |= {"view": 0, "shard": 6, "controls": 0, "models": [mdm]}
+    return run(
+        request_of(fields | {"also": [{"models": [mdm, arm], "controls": 2}]}), folder / "run"
+    )[1]
+
+
+def test_a_claim_is_answered_by_the_run_that_can_test_it(both):
+    own, part, shown = (
+        {claim.number: claim for claim in claims}
+        for claims in (both.claims["structure"], both.also[0].claims["structure"], both.verdicts)
+    )
+    assert own["6b"].verdict == "not testable" and part["6b"].verdict != "not testable"
+    assert shown["6b"] == part["6b"] and shown["6b"].study == "structure also-1"
+    assert own["6b"].scope == "for LLaDA, on world:one"  # nothing was measured
+    assert part["6b"].scope.startswith("for LLaDA and Llama, ")
+
+
+def test_page_summary_and_table_give_the_same_verdicts(both):
+    summary = json.loads((both.run.directory / "summary.json").read_text())
+    page = page_of(both)
+    assert page.claims == both.verdicts
+    given = [(c["number"], c["verdict"], c["scope"], c["study"]) for c in summary["claims"]]
+    assert given == [(c.number, c.verdict, c.scope, c.study) for c in both.verdicts]
+    table = tables_of(both)[0].frame
+    columns = [table[name] for name in ("claim", "verdict", "scope", "study")]
+    assert {*zip(*columns, strict=True)} == {*given}
+    html = render(page)
+    for number, verdict, scope, _ in given:
+        article = re.search(rf'<span class="which">{number}</span>.*?</article>', html, re.S)[0]
+        assert f"is-{verdict.replace(' ', '-')}" in article and scope in article

@@ -1,0 +1,48 @@
+"""Controls as sharp as their models: each head's entropy, family by family, and nothing left behind."""
+
+import pytest
+import torch
+from tiny_models import FAMILIES
+
+import floatscope as fs
+from floatscope.models import seam
+from floatscope.models.sharpened import _Entropies, _forward, match_sharpness, sharpened
+
+
+def entropies(model, texts):
+    found = {}
+    with seam.attached(model.net, _Entropies(found), innermost=True):
+        _forward(model, texts)
+    return torch.stack([found[layer] for layer in sorted(found)])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_head_has_the_trained_heads_entropy(models, checkpoints, family):
+    trained = models[family]
+    control = fs.load(checkpoints[family], weights="permuted", seed=1)
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.randint(5, 200, (3, 20), generator=generator)
+    with torch.no_grad():  # as a trained model is: sharper than random weights
+        for module in seam.attention_modules(trained.net):
+            module.q_proj.weight *= 3
+    before = entropies(control, texts)
+    scale = match_sharpness(control, trained, texts)
+    with sharpened(control, scale):
+        inside = entropies(control, texts)
+    target = entropies(trained, texts)
+    with torch.no_grad():
+        for module in seam.attention_modules(trained.net):
+            module.q_proj.weight /= 3
+    torch.testing.assert_close(inside, target, atol=3e-4, rtol=0)
+    assert torch.equal(entropies(control, texts), before)
+    assert scale.shape == (trained.n_layers, trained.n_heads)
+
+
+def test_entropy_is_that_of_the_trace(models):
+    """Against what a trace keeps, computed by other code."""
+    model = models["LLaDA"]
+    trace = model.read("One two three four five")
+    ids = torch.tensor(trace.canvas.values[:1])
+    here = entropies(model, ids)
+    there = trace.entropy.isel(step=0).mean("query").transpose("layer", "head").values
+    torch.testing.assert_close(here, torch.tensor(there, dtype=here.dtype), atol=1e-5, rtol=0)

@@ -1,11 +1,11 @@
 """What a study costs in GPU time and bytes: forwards counted from its plan, times the seconds measured.
 
 Nothing is timed here. The plan that `floatscope study` would run is made, and every decoding in it is
-counted by what it does: `traced` (all statistics captured), `plain`, `anchors` (column sums computed
-in every layer to find the anchors, then columns hidden) and `tokens` (columns hidden in a third of
-the layers). Seconds are those of one example's decoding of the usual number of steps.
+counted by what it does: `traced` (all statistics captured), `plain` and `anchors` (column sums computed
+in every layer to find the anchors, then their attention lowered). Seconds are those of one example's
+decoding of the usual number of steps.
 
-    python bench/cost.py --plain 1.1 --traced 1.4 --anchors 2.0 --tokens 1.2 [--causal-plain 0.4 ...]
+    python bench/cost.py --plain 1.1 --traced 1.4 --anchors 2.0 [--causal-plain 0.4 ...]
 """
 
 import argparse

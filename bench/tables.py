@@ -187,13 +187,11 @@ def seconds() -> dict[str, dict[str, float]]:
             "plain": plain,
             "traced": 32 * alone["plain_ms"] * alone["all"] / 1000,
             "anchors": plain + 32 * 32 * blocked / 1000,
-            "tokens": 1.1 * plain,
         },
         "causal": {
             "plain": causal,
             "traced": cached["all"],
             "anchors": causal * cached["mass"] / cached["plain"],
-            "tokens": 1.1 * causal,
         },
     }
 
@@ -208,7 +206,7 @@ def cost() -> str:
     from cost import example, report
 
     found = report(example(1000, 1000), seconds(), [1, 8, 64], 60.0, 0.1, 340.0)
-    ways = ("plain", "anchors", "tokens", "traced")
+    ways = ("plain", "anchors", "traced")
     rows = []
     for name, kind in zip(list(found)[:2], ("diffusion", "causal"), strict=True):
         one, each = found[name], seconds()[kind]

@@ -88,7 +88,7 @@ def test_a_study_from_outside_runs_like_any_other(folder):
     assert claim["verdict"] in ("holds", "refuted", "undecided")
     assert [n["label"] for n in claim["numbers"]] == ["mdm", "untrained"]
     assert set(summary["right"]) == {"only-near"}
-    assert (folder / "run-1" / "results" / "end-of-prompt.parquet").exists()
+    assert (folder / "run-1" / "results" / "end-of-prompt-same.parquet").exists()
     page = (folder / "run-1" / "report.html").read_text()
     assert "The end of the prompt gets twice" in page
     assert page.count("<svg") > 2  # its measure's figure among them, drawn by the base class

@@ -9,7 +9,7 @@ from floatscope.studies import Request, request_of
 from floatscope.studies.planning import measures_of, plan, settings_of
 from floatscope.studies.study import Setting, by_default
 
-WAYS = ("plain", "traced", "anchors", "tokens")
+WAYS = ("plain", "traced", "anchors")
 # Samplers that choose their own number of steps: at most one a token, and fewer when they are sure.
 ADAPTIVE = ("threshold", "factor", "entropy-bound")
 
@@ -40,9 +40,7 @@ class Cost:
 
 
 def way_of(setting: Setting) -> str:
-    if setting.intervention.startswith("mask-columns"):
-        return "anchors"
-    return "tokens" if setting.intervention else "plain"
+    return "anchors" if setting.intervention else "plain"
 
 
 def steps_of(setting: Setting, request: Request) -> int:
@@ -83,7 +81,7 @@ def count(request: Request, kind: Kind, number: int = 0) -> Cost:
     return Cost(decodings, forwards, stored, shards)
 
 
-ASSUMED = {"plain": 1.0, "traced": 1.3, "anchors": 1.5, "tokens": 1.1}  # until measured
+ASSUMED = {"plain": 1.0, "traced": 1.3, "anchors": 1.5}  # until measured
 
 
 def planned(request: Request, seconds: dict[str, dict[str, float]]) -> list[tuple[Shard, float]]:

@@ -79,8 +79,8 @@ def gap_bounds(
 
 def with_variance(
     values: Float[np.ndarray, "n c"],
-    variance: Cells,
-    free: Cells,
+    variance: Float[np.ndarray, "#c"],
+    free: Float[np.ndarray, "#c"],
     *,
     level: float = 0.95,
     bounds: Bounds | None = None,

@@ -54,7 +54,7 @@ def verdicts(truth: Truth, n: int, draws: int, seed: int = 0) -> Counter[str]:
     """How often each verdict was reached."""
     rule, rng = Knowledge.rules[0], np.random.default_rng(seed)
     every = (drawn(truth, n, rng) for _ in range(draws))
-    return Counter(outcome(rule, one.theta(), bar=one.bar())[0] for one in every)
+    return Counter(outcome(rule, one.theta(), bar=one.bar(), plan=False)[0] for one in every)
 
 
 def main() -> None:

@@ -5,20 +5,18 @@ from collections.abc import Sequence
 from typing import SupportsFloat
 
 from ..stats.digits import ABSENT, digits
-from ..studies.claim import SHARES, Number
+from ..studies import claim
+from ..studies.claim import Number
 
 
 def value(x: SupportsFloat | None, unit: str = "") -> str:
     """With its unit: a share as "7.31 %", a lift as "7.31×", any other word after a space."""
-    shown = digits(_scaled(x, unit))
-    if shown == ABSENT or not unit:
-        return shown
-    return shown + (unit if unit == "×" else f" {unit}")
+    return ABSENT if x is None else claim.short(float(x), unit)
 
 
 def interval(low: SupportsFloat | None, high: SupportsFloat | None, unit: str = "") -> str:
     """ "[5.02, 9.38]" in the value's unit; nothing where there is no interval."""
-    ends = [digits(_scaled(x, unit)) for x in (low, high)]
+    ends = [ABSENT if x is None else claim.short(float(x), unit, bare=True) for x in (low, high)]
     return "" if ABSENT in ends else f"[{ends[0]}, {ends[1]}]"
 
 
@@ -75,13 +73,9 @@ def _missing(x: object) -> bool:
 
 def short(x: SupportsFloat, unit: str = "", *, bare: bool = False) -> str:
     """The end of a scale, with no digit that says nothing: "0", "100 %", "2.5×"; bare: without its unit."""
-    shown = digits(_scaled(x, unit))
+    shown = claim.short(float(x), unit, bare=True)
     if "." in shown and "·" not in shown:
         shown = shown.rstrip("0").rstrip(".")
     return (
         shown if bare or shown == "0" or not unit else shown + (unit if unit == "×" else f" {unit}")
     )
-
-
-def _scaled(x: SupportsFloat | None, unit: str) -> float | None:
-    return None if x is None else float(x) * (100 if unit in SHARES else 1)

@@ -54,6 +54,8 @@ def _scale(several: Iterable[Number], unit: str) -> Scale:
         values = [v for v in values if v > 0] + [1.0]
         low, high = _floor(min(values)), _ceiling(max(values))
         return Scale(low, high, unit) if high > low else Scale(0.5, 2.0, unit)
+    if unit.startswith("of "):  # a count out of so many
+        return Scale(0.0, float(unit.removeprefix("of ")), unit)
     low, high = min([0.0, *values]), max([0.0, *values])
     # An end too near to zero to be seen is zero, and its label is no longer than the drawing.
     low, high = (0.0 if abs(x) < _UNSEEN * (high - low) else x for x in (low, high))

@@ -137,9 +137,9 @@ def curve_said(curve: Curve) -> str:
 
 
 def short(value: float, unit: str = "", *, bare: bool = False) -> str:
-    """Three significant digits with their unit."""
+    """Three significant digits with their unit; counts ("layers", "of 12") as whole numbers."""
     shown = digits(100 * value if unit in SHARES else value)
-    if unit == "layers" and float(value).is_integer():  # a number of them
+    if (unit == "layers" or unit.startswith("of ")) and float(value).is_integer():
         shown = f"{value:.0f}"
     if bare or shown == ABSENT or not unit:
         return shown

@@ -95,6 +95,30 @@ def test_counts_with_equal_ends_have_a_mean():
     )
 
 
+@pytest.mark.parametrize(
+    ("number", "unit_name", "values", "ends"),
+    [
+        ("3", "layers", (0, 1, 2, 3, 6), (0, np.inf)),
+        ("10a", "%", (0.6, 0.7, 0.85, 0.95, 0.99), (0, 1)),
+        ("1", "points", (-0.9, -0.5, 0.2, 0.9, 0.95), (-1, 1)),
+        ("7", "points", (2.2, 1.4, -0.8, -1.0, 2.4), (-2.5, 2.5)),
+        ("10b", "×", (0.1, 0.2, 0.1, 0.9, 0.3), (0, np.inf)),
+    ],
+)
+def test_the_mean_over_units_stays_in_the_range_of_its_quantity(number, unit_name, values, ends):
+    def compared(name):
+        rule = replace(RULE, number=name, unit=unit_name if name == number else "nats")
+        thetas = [Number("θ", v, v - 0.05, v + 0.05, None, "", 24, rule.level) for v in values]
+        claims = [judge(rule, "s", theta) for theta in thetas]
+        return _compared(rule, [Unit(str(i), one, (str(i),)) for i, one in enumerate(claims)])
+
+    free, found = compared("no range"), compared(number)
+    assert free.mean.low < ends[0] or free.mean.high > ends[1]
+    assert found.mean.low == max(free.mean.low, ends[0])
+    assert found.mean.high == min(free.mean.high, ends[1])
+    assert (found.effects.low, found.effects.high) == (found.mean.low, found.mean.high)
+
+
 # Runs
 
 
@@ -147,13 +171,14 @@ def test_a_run_twice_has_names_of_its_own_and_is_no_second_unit(runs):
 
 def test_runs_registered_with_different_rules_are_refused(runs, tmp_path):
     other = shutil.copytree(runs / "seed-2", tmp_path / "other")
+    before = hashlib.sha256((other / NAME).read_bytes()).hexdigest()
     fields = json.loads((other / NAME).read_text())
     ((number, claim), *_) = fields["runs"]["run"]["claims"].items()
     claim["delta"] = -9.0
     (other / NAME).write_text(json.dumps(fields))
-    about = json.loads((other / "run.json").read_text())
-    about["sources"][NAME] = hashlib.sha256((other / NAME).read_bytes()).hexdigest()
-    (other / "run.json").write_text(json.dumps(about))
+    digest = hashlib.sha256((other / NAME).read_bytes()).hexdigest()
+    for file in ("run.json", "log.jsonl"):  # as if the run had been begun with it
+        (other / file).write_text((other / file).read_text().replace(before, digest))
     with pytest.raises(
         UsageError, match=rf"claim {number}.delta is .* there, -9.0 in the second.*--claim"
     ):

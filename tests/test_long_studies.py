@@ -146,7 +146,8 @@ def test_a_control_reads_the_canvases_that_its_model_decoded(both):
     (spec,) = [shard.spec for shard in part.plan.shards]
     trained = worker.model(spec)
     traces = [trace for _, _, trace in worker._traces(trained, spec, None, [])]
-    with worker._untrained(spec["model"], 1) as control:
+    control = worker.model({**spec, "control": 1})
+    with worker._untrained(spec["model"], 1, masked=True):
         here = part.measures["movement-states"]([control.read_states(one) for one in traces])
     there = part.result("movement-states", "deep", control=1)
     np.testing.assert_array_equal(here.examples["moved"], there.examples["moved"])
@@ -158,6 +159,7 @@ def test_a_claim_is_answered_by_the_run_that_can_test_it(both):
         {c.number: c for c in claims} for claims in (both.claims["movement"], both.verdicts)
     )
     assert own["3"].verdict == "not testable" and shown["3"].verdict != "not testable"
+    assert both.answer.startswith("Does attention float? In deep ")  # and not LLaDA, the first run's
     assert shown["3"].scope == "for deep, 2 prompts of long:continuation"
     assert own["3"].scope == "for LLaDA, on world:one"  # nothing was measured
     assert [c.number for c in both.verdicts] == ["1", "2", "3", "4"]

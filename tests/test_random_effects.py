@@ -98,3 +98,13 @@ def test_coverage(k, between):
 def test_what_has_no_error_is_refused(values, errors):
     with pytest.raises(UsageError, match="errors above zero"):
         random_effects_mean(np.array(values), np.array(errors))
+
+
+def test_ends_are_clipped_to_the_bounds_but_not_past_the_mean():
+    values, errors = np.array([0.6, 0.9, 0.99]), np.full(3, 0.05)
+    free, found = (random_effects_mean(values, errors, bounds=b) for b in (None, (0, 1)))
+    assert free.high > 1 and found.high == 1 and found.low == free.low and found.mean == free.mean
+    beyond = random_effects_mean(
+        values + 0.3, errors, bounds=(0, 1)
+    )  # a ratio may exceed its range
+    assert beyond.low < beyond.mean == beyond.high

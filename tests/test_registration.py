@@ -13,7 +13,14 @@ from floatscope.errors import RunError, UsageError
 from floatscope.report.build import page_of
 from floatscope.report.page import render
 from floatscope.studies import STUDIES, Findings, request_of
-from floatscope.studies.registration import NAME, STOPPING, Registration, registration_of
+from floatscope.studies.registration import (
+    NAME,
+    STOPPING,
+    Registration,
+    code_digest,
+    digest_sources,
+    registration_of,
+)
 from floatscope.studies.request import as_stored
 from floatscope.studies.run import run
 from floatscope.studies.verdict import FAMILIES
@@ -45,11 +52,29 @@ def rewritten(path, change):
     path.write_text(json.dumps(fields))
 
 
+def registered_anew(directory, change):
+    """Change the registration as if the run had been begun with the changed one."""
+    rewritten(directory / NAME, change)
+    digest = hashlib.sha256((directory / NAME).read_bytes()).hexdigest()
+    rewritten(directory / "run.json", lambda f: f["sources"].update({NAME: digest}))
+    events = [json.loads(line) for line in (directory / "log.jsonl").read_text().splitlines()]
+    for event in events:
+        if event["event"] == "wrote":
+            event["sha256"] = digest
+    (directory / "log.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
+
+
+def without_wrote_event(directory):
+    lines = (directory / "log.jsonl").read_text().splitlines(keepends=True)
+    (directory / "log.jsonl").write_text("".join(x for x in lines if '"wrote"' not in x))
+
+
 def test_it_holds_rules_n_stopping_rule_controls_and_settings():
     everything = request_of({"studies": [*STUDIES.own], "models": ["pair/mdm"], "controls": 5})
     found = registration_of(everything)
     claims = found.runs["run"].claims
     rules = {r.number: r for name in STUDIES.own for r in STUDIES[name].rules}
+    methods = {n: STUDIES[name].method for name in STUDIES.own for n in STUDIES[name].decides}
     assert claims.keys() == rules.keys()
     for number, claim in claims.items():
         rule = rules[number]
@@ -57,6 +82,9 @@ def test_it_holds_rules_n_stopping_rule_controls_and_settings():
         assert claim.direction == ("above" if rule.more else "below")
         assert claim.level == rule.level and claim.claims_in_family == FAMILIES[rule.family]
         assert claim.n and claim.rule == rule.words()
+        assert claim.method == methods[number] and claim.of_layers == rule.of_layers
+    assert (claims["3"].delta, claims["3"].of_layers) == (2, 0.1)
+    assert "δ = 2 layers, or 10 % of the layers if that is more." in claims["3"].rule
     assert claims["1"].n == {"prompts traced": everything.limit}
     assert claims["7"].n == {"questions asked": everything.questions}
     assert found.stopping == STOPPING and found.runs["run"].controls.number == 5
@@ -100,17 +128,93 @@ def test_a_registration_that_was_changed_afterwards_is_refused(copy, asked, how)
 
 def test_a_rule_that_differs_from_the_registered_one_is_marked(copy):
     """As after an upgrade: the file is whole, and this version judges otherwise."""
-    rewritten(copy / NAME, lambda f: f["runs"]["run"]["claims"]["1"].update(delta=0.01))
-    digest = hashlib.sha256((copy / NAME).read_bytes()).hexdigest()
-    rewritten(copy / "run.json", lambda f: f["sources"].update({NAME: digest}))
+    registered_anew(copy, lambda f: f["runs"]["run"]["claims"]["1"].update(delta=0.01))
     (note,) = Findings(copy).notes
     assert "claim 1.delta is 0.01 there" in note and "Read the run with Floatscope" in note
+
+
+def test_a_method_that_differs_from_the_registered_one_is_marked(copy):
+    def change(fields):
+        claims = fields["runs"]["run"]["claims"]
+        first, *rest = claims["1"]["method"].split("\n")
+        claims["1"]["method"] = "\n".join([first, "at the start alone", *rest])
+        del claims["2"]["method"], claims["2"]["of_layers"]  # as an earlier version wrote it
+
+    registered_anew(copy, change)
+    (note,) = Findings(copy).notes
+    assert "claim 1.method differs from line 2 on; claim 2.method was not registered." in note
+
+
+def test_other_code_than_the_registered_is_marked_in_one_sentence(copy, asked):
+    registered_anew(copy, lambda f: f.update(code="f" * 64))
+    run(asked, copy)  # it is not refused
+    (note,) = Findings(copy).notes
+    assert note.startswith("Verdicts here are computed by other code than was registered (sha256 ")
+    assert "ffffffffffff… then" in note and code_digest()[:12] in note and note.count(". ") == 0
+    registered_anew(copy, lambda f: f.pop("code"))  # as an earlier version wrote it
+    assert not Findings(copy).notes
+
+
+def test_the_checksum_of_the_code_changes_with_paths_and_bytes_of_its_files(tmp_path, asked):
+    assert json.loads(registration_of(asked).encode())["code"] == code_digest()
+    for folder in ("one", "two"):
+        (tmp_path / folder / "deep").mkdir(parents=True)
+    (tmp_path / "one" / "deep" / "a.py").write_text("x = 1")
+    first = digest_sources(tmp_path, ("two", "one"))
+    (tmp_path / "one" / "notes.txt").write_text("no code")
+    assert digest_sources(tmp_path, ("one", "two")) == first
+    (tmp_path / "one" / "deep" / "a.py").rename(tmp_path / "two" / "deep" / "a.py")
+    moved = digest_sources(tmp_path, ("one", "two"))
+    (tmp_path / "two" / "deep" / "a.py").write_text("x = 2")
+    assert len({first, moved, digest_sources(tmp_path, ("one", "two"))}) == 3
+
+
+@pytest.mark.parametrize("damage", ["broken", "removed", "rehashed"])
+def test_a_registration_that_differs_from_the_log_is_refused(copy, asked, damage):
+    """Whatever is done to run.json, the log says what the run was begun with."""
+    before = (copy / NAME).read_bytes()
+    rewritten(copy / NAME, lambda f: f["runs"]["run"]["claims"]["1"].update(delta=0.01))
+    digest = hashlib.sha256((copy / NAME).read_bytes()).hexdigest()
+    if damage == "broken":
+        (copy / "run.json").write_text("{broken")
+    elif damage == "removed":
+        (copy / "run.json").unlink()
+    else:
+        rewritten(copy / "run.json", lambda f: f["sources"].update({NAME: digest}))
+    with pytest.raises(RunError, match=r"log.jsonl says .*Put back the registration.json"):
+        run(asked, copy)
+    if damage != "rehashed":  # run.json can be written anew
+        (copy / NAME).write_bytes(before)
+        run(asked, copy)
+        assert Findings(copy).registered.data == before
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_run_whose_log_names_no_registration_is_unregistered(copy, asked, tmp_path, broken):
+    earlier = tmp_path / "plan.json"
+    earlier.write_bytes((copy / NAME).read_bytes())
+    without_wrote_event(copy)
+    if broken:
+        (copy / "run.json").write_text("{broken")
+    with pytest.raises(RunError, match="begun without a registration"):
+        run(asked, copy, registration=earlier)
+    run(asked, copy)
+    assert Findings(copy).registered is None
+    assert "not registered" in render(page_of(Findings(copy)))
+
+
+def test_a_kill_between_the_file_and_its_event_leaves_the_run_registered(asked, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / NAME).write_bytes(registration_of(asked).encode())
+    run(asked, tmp_path / "run")
+    assert Findings(tmp_path / "run").registered is not None
 
 
 def test_an_earlier_registration_is_used_as_it_stands(asked, tmp_path):
     earlier = tmp_path / "plan.json"
     fields = json.loads(registration_of(asked).encode())
-    earlier.write_text(json.dumps({**fields, "floatscope": "0.0.1"}))  # by another version
+    other = {"floatscope": "0.0.1", "code": "f" * 64}  # by another version
+    earlier.write_text(json.dumps({**fields, **other}))
     run(asked, tmp_path / "run", registration=earlier)
     assert (tmp_path / "run" / NAME).read_bytes() == earlier.read_bytes()
     run(asked, tmp_path / "run", registration=earlier)  # goes on
@@ -125,6 +229,14 @@ def test_an_earlier_registration_is_used_as_it_stands(asked, tmp_path):
             "claims.1.delta is 9.0 there",
         ),
         (lambda f: f["runs"]["run"]["claims"]["1"].update(n={"prompts traced": 99}), "99 there, 2"),
+        (
+            lambda f: f["runs"]["run"]["claims"]["1"].update(method="at the start"),
+            "claims.1.method differs from line 1 on",
+        ),
+        (
+            lambda f: f["runs"]["run"]["claims"]["1"].update(of_layers=0.5),
+            "claims.1.of_layers is 0.5 there, 0.0",
+        ),
         (lambda f: f["runs"]["run"]["controls"].update(number=5), "controls.number is 5 there, 0"),
         (lambda f: f["runs"]["run"]["settings"].update(steps=64), "settings.steps is 64 there, 4"),
         (lambda f: f.update(stopping="when it holds"), 'stopping is "when it holds" there'),
@@ -151,6 +263,7 @@ def test_a_file_that_is_no_registration_is_refused(asked, tmp_path, text):
 def test_a_run_that_was_begun_without_cannot_be_registered_afterwards(copy, asked, tmp_path):
     rewritten(copy / "run.json", lambda f: f["sources"].pop(NAME))
     (copy / NAME).unlink()
+    without_wrote_event(copy)
     run(asked, copy)
     assert not (copy / NAME).exists() and Findings(copy).registered is None
     assert "not registered" in render(page_of(Findings(copy)))

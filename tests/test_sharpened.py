@@ -9,9 +9,9 @@ from floatscope.models import seam
 from floatscope.models.sharpened import _Entropies, _forward, match_sharpness, sharpened
 
 
-def entropies(model, texts):
+def entropies(model, texts, rows=None):
     found = {}
-    with seam.attached(model.net, _Entropies(found), innermost=True):
+    with seam.attached(model.net, _Entropies(found, rows), innermost=True):
         _forward(model, texts)
     return torch.stack([found[layer] for layer in sorted(found)])
 
@@ -36,6 +36,20 @@ def test_each_head_has_the_trained_heads_entropy(models, checkpoints, family):
     torch.testing.assert_close(inside, target, atol=3e-4, rtol=0)
     assert torch.equal(entropies(control, texts), before)
     assert scale.shape == (trained.n_layers, trained.n_heads)
+
+
+def test_counted_rows_alone_are_matched(models, checkpoints):
+    """Masked rows of a canvas: their entropy is the trained head's, that of all rows is another."""
+    trained = models["LLaDA"]
+    control = fs.load(checkpoints["LLaDA"], weights="permuted", seed=1)
+    texts = torch.randint(5, 200, (3, 20), generator=torch.Generator().manual_seed(0))
+    texts[0, 12:] = texts[1, 15:] = texts[2, 17:] = trained.mask_id
+    rows = texts == trained.mask_id
+    target = entropies(trained, texts, rows)
+    with sharpened(control, match_sharpness(control, trained, texts, rows)):
+        inside, whole = entropies(control, texts, rows), entropies(control, texts)
+    torch.testing.assert_close(inside, target, atol=3e-4, rtol=0)
+    assert not torch.allclose(whole, entropies(trained, texts), atol=3e-4)
 
 
 def test_entropy_is_that_of_the_trace(models):

@@ -11,35 +11,61 @@ import xarray as xr
 from floatscope.measures import Foresight, LogitLens
 from floatscope.studies.claim import Claim
 from floatscope.studies.experiments.answer_tracing import ANSWER, GROUPS, SPAN, AnswerTracing
-from floatscope.studies.experiments.head_ablation import COPY, EVIDENCE, MEAN, NORMS, HeadAblation
+from floatscope.studies.experiments.head_ablation import (
+    COPY,
+    EVIDENCE,
+    MEAN,
+    NORMS,
+    HeadAblation,
+    Heads,
+    matched_sets,
+)
+from floatscope.studies.experiments.head_ablation import (
+    HEADS as TAKEN,
+)
 from floatscope.studies.library import STUDIES
 from verdict_parts.evidence import ARM, CONTROLS, MDM, Planted, untrained
 
 LAYERS, HEADS, STEPS, PLACES = 12, 8, 8, 8  # the pair's
 CHOSEN = ((8, 1), (8, 5), (9, 0))
 DRAWS = HeadAblation().draws
+SETS = (LAYERS * HEADS - TAKEN) // TAKEN  # as many disjoint sets as the pair has heads for
 
 
 def ablation(true: bool | str, rng: np.random.Generator, n: int) -> Claim:
     """True: the chosen heads cost about a nat, skewed over questions, matched sets of heads a tenth of that,
     each set a share of its own. False: matched sets cost three times as much as the chosen heads. "equal":
-    the chosen heads are one more such set, and sets differ, as those with large outputs do."""
+    heads have skewed costs in proportion to their output norms, the chosen heads are drawn at random, and
+    matched sets as the experiment draws them."""
     evidence = Planted("ablation")
     for model in (MDM, ARM):
         ease = rng.lognormal(-0.5, 0.8, n)
-        share = rng.lognormal(0, 0.5 if true == "equal" else 0.2, DRAWS + 1)  # of the loss, by set
-        if true != "equal":
+        if true == "equal":
+            share = _shares_of_sets(rng)
+        else:
+            share = rng.lognormal(0, 0.2, SETS + 1)  # of the loss, by set
             share[0] = 1.0 if true else 0.3
             share[1:] *= 0.1 if true else 1.0
-        lost = ease * share[:, None] * rng.lognormal(0, 0.1, (DRAWS + 1, n))
+        lost = ease * share[:, None] * rng.lognormal(0, 0.1, (len(share), n))
         evidence.planted["head-ablation", model, "questions"] = HeadAblation().of(
             _ablated(rng, lost), model
         )
     for seed in range(CONTROLS):  # permuted weights: nats up and down, far below any guess
-        noise = rng.normal(0, 2, (DRAWS + 1, n))
+        noise = rng.normal(0, 2, (SETS + 1, n))
         control = HeadAblation().of(_ablated(rng, noise, trained=False), MDM)
         evidence.planted["head-ablation", untrained(MDM, seed), "questions"] = control
     return STUDIES["ablation"].claims(evidence)[0]
+
+
+def _shares_of_sets(rng: np.random.Generator) -> np.ndarray:
+    """Draw heads with skewed costs, choose some at random, and add up the costs of every set."""
+    norm = rng.lognormal(0, 0.5, (LAYERS, HEADS))
+    cost = norm * rng.lognormal(0, 1, norm.shape)
+    order = rng.permutation(norm.size)[:TAKEN]
+    chosen: Heads = tuple(divmod(int(place), HEADS) for place in order)
+    sets = [chosen, *matched_sets(chosen, norm, chosen, DRAWS, rng)]
+    share = np.array([sum(cost[place] for place in heads) for heads in sets])
+    return share / (TAKEN * cost.mean())
 
 
 def _ablated(rng: np.random.Generator, lost: np.ndarray, trained: bool = True) -> list[xr.Dataset]:
@@ -52,7 +78,7 @@ def _ablated(rng: np.random.Generator, lost: np.ndarray, trained: bool = True) -
             "matched": (("choice", "draw"), np.tile(others, (3, 1))),
             "log_p": ((), -0.3 * rng.uniform() - (0 if trained else 13)),
         }
-        coords: dict[str, Any] = {"choice": list(choices), "draw": range(DRAWS)}
+        coords: dict[str, Any] = {"choice": list(choices), "draw": range(len(lost) - 1)}
         if trained:
             loss = rng.normal(0, 0.01, (LAYERS, HEADS))
             for place in CHOSEN:
@@ -60,7 +86,7 @@ def _ablated(rng: np.random.Generator, lost: np.ndarray, trained: bool = True) -
             values["loss"] = (("layer", "head"), loss)
             coords |= {"layer": range(LAYERS), "head": range(HEADS)}
         heads = {EVIDENCE: json.dumps(CHOSEN), COPY: json.dumps(CHOSEN)}
-        norms = {NORMS: json.dumps(dict.fromkeys((EVIDENCE, COPY), [1.0] * (DRAWS + 1)))}
+        norms = {NORMS: json.dumps(dict.fromkeys((EVIDENCE, COPY), [1.0] * len(lost)))}
         made.append(xr.Dataset(values, coords, {**heads, **norms, "id": f"q{number}"}))
     return made
 

@@ -6,9 +6,13 @@ are. Untrained networks look at keys of their own, as sharply, and no two rows a
 
 from __future__ import annotations
 
+import sys
 from functools import cache
+from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from planted import MASK, softmax, trace_of  # type: ignore[import-not-found]
 
 from floatscope.measures import Movement

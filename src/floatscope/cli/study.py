@@ -138,6 +138,12 @@ def study(
     ] = None,
     trace_batch: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything drawn.")] = None,
+    skip: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Pass over the first records, such as those that settings were chosen on."
+        ),
+    ] = None,
     template: Annotated[str | None, typer.Option(help="auto, plain, or world.")] = None,
     chat: Annotated[bool | None, typer.Option(help="Use chat templates.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda …")] = None,

@@ -121,7 +121,10 @@ class Run:
             atomic.write_json(self.directory / "run.json", run)
 
     def write_pinned(self, name: str, data: bytes) -> None:
-        """Write a file of the run's own and pin its checksum, so that it can no longer be another."""
+        """Write a file of the run's own, pin its checksum and note it in the log.
+
+        Where an earlier attempt was killed after the file was written, the log gets the event it lacks.
+        """
         digest = hashlib.sha256(data).hexdigest()
         self.pin({name: digest})
         path = self.directory / name
@@ -131,6 +134,12 @@ class Run:
             same = False
         if not same:
             atomic.write(path, data)
+        wrote = [
+            e.get("sha256")
+            for e in self.events()
+            if (e.get("event"), e.get("file")) == ("wrote", name)
+        ]
+        if not same or wrote[-1:] != [digest]:
             self.note("wrote", file=name, sha256=digest)
 
     def events(self) -> Iterator[Event]:

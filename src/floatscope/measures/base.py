@@ -32,6 +32,9 @@ class Measure:
     needs: ClassVar[tuple[str, ...]] = ()  # statistics that a trace keeps only where they are named
 
     windows: ClassVar[bool] = False  # follows local layers, whose levels of chance are their own
+    # About tokens that the network itself reveals: a control decodes by itself instead of reading the
+    # trained network's canvases.
+    own_tokens: ClassVar[bool] = False
 
     def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
         several = [traces] if isinstance(traces, Trace) else list(traces)

@@ -2,9 +2,10 @@
 
 Permuted weights keep a network's norms and lose its knowledge, and their attention is nearly uniform: against
 such a control any sharp network seems to have learnt something. Here the queries of every head are
-multiplied by a number of its own, chosen so that the head's mean entropy over some texts equals that of the
-trained head. Layers are matched in the order of the forward, each on what the ones before now give. Scaling
-queries works in every family, also where they are normalised first.
+multiplied by a number of its own, chosen so that the head's mean entropy over some rows of some texts equals
+that of the trained head. The rows should be those that are measured: a head that is as sharp as the trained
+one over all rows may be flatter on masked ones. Layers are matched in the order of the forward, each on what
+the ones before now give. Scaling queries works in every family, also where they are normalised first.
 """
 
 from collections.abc import Iterator
@@ -12,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from . import seam
 from .model import Model
 
-ROWS = 64  # of a text, spread evenly, by which a head is matched
+ROWS = 64  # positions of a text, spread evenly, by which a head is matched
 LOG_RANGE = 8.0  # scales between e^−8 and e^8
 _TOLERANCE = 1e-4  # of the mean entropy, as a share of the maximum
 _STEPS = 40
@@ -29,9 +30,10 @@ class _Entropies:
     """Note each head's mean entropy over its maximum; change nothing."""
 
     found: dict[int, Float[Tensor, " h"]]
+    rows: Bool[Tensor, "n size"] | None = None
 
     def __call__(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
-        scores, counts = _scores(call)
+        scores, counts = _scores(call, self.rows)
         self.found[call.layer] = _mean_entropy(scores, counts, scores.new_zeros(scores.shape[1]))[0]
         return proceed(call)
 
@@ -42,9 +44,10 @@ class _Matching:
 
     targets: Float[Tensor, "layer h"]
     found: dict[int, Float[Tensor, " h"]]
+    rows: Bool[Tensor, "n size"] | None = None
 
     def __call__(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
-        scores, counts = _scores(call)
+        scores, counts = _scores(call, self.rows)
         target = self.targets[call.layer].to(scores)
         self.found[call.layer] = log_scale = _solve(scores, counts, target)
         return proceed(_scaled(call, log_scale))
@@ -59,15 +62,25 @@ class _Scaling:
 
 
 def match_sharpness(
-    control: Model, trained: Model, texts: Int[Tensor, "n size"]
+    control: Model,
+    trained: Model,
+    texts: Int[Tensor, "n size"],
+    rows: Bool[Tensor, "n size"] | None = None,
 ) -> Float[Tensor, "layer h"]:
-    """Find the logarithms of the scales that give each head the trained head's entropy on these texts."""
+    """Find the logarithms of the scales that give each head the trained head's entropy on these texts.
+
+    Args:
+        control: the network that is scaled.
+        trained: the network whose entropies are matched.
+        texts: token ids, all of one length.
+        rows: queries whose entropies count; all of them if None.
+    """
     targets: dict[int, Tensor] = {}
-    with seam.attached(trained.net, _Entropies(targets)):
+    with seam.attached(trained.net, _Entropies(targets, rows)):
         _forward(trained, texts)
     every = torch.stack([targets[layer] for layer in sorted(targets)])
     found: dict[int, Tensor] = {}
-    with seam.attached(control.net, _Matching(every, found)):
+    with seam.attached(control.net, _Matching(every, found, rows)):
         _forward(control, texts)
     return torch.stack([found[layer] for layer in sorted(found)])
 
@@ -93,16 +106,28 @@ def _scaled(call: seam.Call, log_scale: Float[Tensor, " h"]) -> seam.Call:
     return replace(call, query=call.query * scale[None, :, None, None])
 
 
-def _scores(call: seam.Call) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
-    """Scaled scores of some rows, −inf where a row may not look; and how many keys each sees."""
-    queries = call.query.shape[2]
-    rows = torch.linspace(0, queries - 1, min(ROWS, queries), device=call.query.device).long()
+def _scores(
+    call: seam.Call, counted: Bool[Tensor, "b q"] | None
+) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
+    """Scaled scores of some rows, −inf where a row may not look; and how many keys each sees.
+
+    Rows that are not counted see none.
+    """
+    device = call.query.device
+    every = torch.arange(call.query.shape[2], device=device)
+    if counted is not None:
+        counted = counted.to(device)
+        every = every[counted.any(0)]
+    rows = every[torch.linspace(0, len(every) - 1, min(ROWS, len(every)), device=device).long()]
     key = seam.each_head(call.key, call.query.shape[1]).float()
     scores = call.query[:, :, rows].float() @ key.transpose(-1, -2) * call.scale
     may = seam.allowed(call)
     may = may[:, :, rows] if may.shape[2] > 1 else may
     may = may.expand_as(scores)
-    return scores.masked_fill(~may, -torch.inf), may.sum(-1).float()
+    counts = may.sum(-1).float()
+    if counted is not None:
+        counts = counts * counted[:, None, rows]
+    return scores.masked_fill(~may, -torch.inf), counts
 
 
 def _mean_entropy(
@@ -115,7 +140,9 @@ def _mean_entropy(
     mean = (weight * known).sum(-1)
     variance = (weight * known**2).sum(-1) - mean**2
     entropy = torch.logsumexp(scores * scale, -1) - scale[..., 0] * mean
-    several = counts > 1  # a row that sees one key has no entropy
+    several = (
+        counts > 1
+    )  # a row that sees one key has no entropy, and one that is not counted sees none
     most = counts.clamp(min=2).log()
     number = several.sum((0, 2)).clamp(min=1)
     value = (entropy / most * several).sum((0, 2)) / number

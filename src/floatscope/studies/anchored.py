@@ -1,6 +1,7 @@
 """Examples that belong together, anchors that move along an axis, and what leaving one prompt out gives."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,10 +47,25 @@ def jackknife(
     label: str,
     unit: str,
     level: float,
+    *,
+    bounds: tuple[float, float] | None = None,
 ) -> Number | None:
-    """A statistic of examples (their indices) with an interval from leaving one prompt out at a time."""
+    """A statistic of examples (their indices) with an interval from leaving one prompt out at a time.
+
+    Pseudo-values can lie beyond the statistic's bounds; value and interval are clipped to them. Where no
+    prompt changes the statistic, the pseudo-values are equal, and the interval is that of a variable
+    between the bounds.
+    """
     each = pseudo_values(statistic, names)
-    return None if each is None else number(each, label, unit, level=level)
+    if each is None:
+        return None
+    if bounds is None or np.ptp(each) < 1e-9:
+        return number(each, label, unit, level=level, bounds=bounds)
+    found = number(each, label, unit, level=level)
+    if found is None or found.low is None or found.high is None:
+        return found
+    value, low, high = (float(np.clip(x, *bounds)) for x in (found.value, found.low, found.high))
+    return replace(found, value=value, low=low, high=high)
 
 
 def pseudo_values(

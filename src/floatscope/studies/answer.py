@@ -1,49 +1,85 @@
 """The answer in one sentence: does attention float, in these models? Written from verdicts alone."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from .claim import Claim, said
 from .verdict import HOLDS, REFUTED, UNDECIDED
 
-# What claims 2, 3 and 4 say of a diffusion model's anchors.
-_OVER = {"3": "over denoising steps", "4": "over layers", "2": "from prompt to prompt"}
+STEPS, SINK = "3", "1"
+# Claims that compare a diffusion model with a causal one: they say where it moves more, not that it moves.
+_COMPARED = {"4": "over layers", "2": "from prompt to prompt"}
 
 
-def answer(claims: Iterable[Claim], mdm: str | None, arm: str | None) -> str:
+@dataclass(frozen=True)
+class ModelClaim:
+    """A claim with the models of the run that it comes from."""
+
+    claim: Claim
+    mdm: str | None
+    arm: str | None
+
+
+def answer(tested: Iterable[ModelClaim]) -> str:
     """Say where attention floats and where it rests; "" if no claim of this kind was tested."""
-    by_number = {claim.number: claim for claim in claims}
+    by_number = {one.claim.number: one for one in tested}
+    moving = [by_number[n] for n in (STEPS, *_COMPARED) if n in by_number]
     parts = []
-    moves = {verdict: _over(by_number, verdict) for verdict in (HOLDS, REFUTED, UNDECIDED)}
-    if mdm and any(moves.values()):
-        told = []
-        if moves[HOLDS]:
-            told.append(f"attention moves {moves[HOLDS]}")
-        if moves[REFUTED]:
-            told.append(
-                f"it does not {moves[REFUTED]}" if told else f"attention stays {moves[REFUTED]}"
-            )
-        if moves[UNDECIDED]:
-            told.append(f"this run cannot tell whether it moves {moves[UNDECIDED]}")
-        parts.append(f"in {mdm} {'; '.join(told)}")
-    sink = by_number.get("1")
-    if arm and sink and sink.verdict in (HOLDS, REFUTED):
-        parts.append(
-            f"{arm} {'rests' if sink.verdict == HOLDS else 'does not rest'} on its first token"
-        )
-    return f"Does attention float? {_capital('; '.join(parts))}." if parts else ""
+    for mdm in dict.fromkeys(one.mdm for one in moving if one.mdm):
+        if clauses := _clauses([one for one in moving if one.mdm == mdm]):
+            parts.append(f"in {mdm} {'; '.join(clauses)}")
+    parts += _sink(by_number.get(SINK))
+    if not parts:
+        return ""
+    text = "; ".join(parts)
+    # A model's name at the beginning keeps its case.
+    return f"Does attention float? {'I' + text[1:] if text.startswith('in ') else text}."
 
 
-def _over(claims: Mapping[str, Claim], verdict: str) -> str:
-    """List what has this verdict: "over denoising steps (4 layers [3, 6]) and over layers"."""
-    found = []
-    for number, words in _OVER.items():
-        claim = claims.get(number)
-        if claim is None or claim.verdict != verdict:
-            continue
-        counted = number == "3" and claim.theta is not None
-        found.append(f"{words} ({said(claim.theta)})" if counted and claim.theta else words)
-    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
+def _clauses(tested: Iterable[ModelClaim]) -> list[str]:
+    """Say of one diffusion model where attention moves, where it does not, and where that is open."""
+    steps: dict[str, str] = {}
+    compared: dict[str, dict[str, list[str]]] = {HOLDS: {}, REFUTED: {}, UNDECIDED: {}}
+    for one in tested:
+        verdict, number = one.claim.verdict, one.claim.number
+        if number == STEPS:
+            steps[verdict] = _layers(one.claim)
+        elif verdict in compared:
+            arm = one.arm or "a causal model"
+            compared[verdict].setdefault(arm, []).append(_COMPARED[number])
+    moves = [f"over denoising steps{steps[HOLDS]}"] if HOLDS in steps else []
+    moves += _more(compared[HOLDS])
+    clauses = [f"it moves {', and '.join(moves)}"] if moves else []
+    if REFUTED in steps:
+        clauses.append(f"it stays over denoising steps{steps[REFUTED]}")
+    for arm, where in compared[REFUTED].items():
+        clauses.append(f"it moves {' and '.join(where)} no more than in {arm}")
+    unknown = [f"over denoising steps{steps[UNDECIDED]}"] if UNDECIDED in steps else []
+    unknown += _more(compared[UNDECIDED])
+    if unknown:
+        clauses.append(f"this run cannot tell whether it moves {', or '.join(unknown)}")
+    return clauses
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:] if not text.startswith(("pair/", "twin/")) else text
+def _more(compared: Mapping[str, list[str]]) -> list[str]:
+    return [f"more than in {arm} {' and '.join(where)}" for arm, where in compared.items()]
+
+
+def _layers(claim: Claim) -> str:
+    """Give the number of moving layers: " (4 of 12 layers [3, 6])"; "" where it was not measured."""
+    theta = claim.theta
+    if theta is None:
+        return ""
+    whole = next((n.unit for n in claim.numbers if n.unit.startswith("of ")), "")
+    if whole and theta.unit == "layers":
+        theta = replace(theta, unit=f"{whole} layers")
+    return f" ({said(theta)})"
+
+
+def _sink(one: ModelClaim | None) -> list[str]:
+    """Say whether the causal model rests on its first token: claim 1 compares it with the other model."""
+    if one is None or one.arm is None:
+        return []
+    rests = f"{one.arm} rests on its first token"
+    other = one.mdm or "a diffusion model"
+    return {HOLDS: [rests], REFUTED: [f"{rests} no more than {other}"]}.get(one.claim.verdict, [])

@@ -16,13 +16,17 @@ from scipy.special import stdtrit
 
 from ..engine.plan import differences
 from ..errors import UsageError
-from ..stats.intervals import RandomEffects, random_effects_mean
+from ..stats.intervals import COUNTS, DIFFERENCES, SHARES, RandomEffects, random_effects_mean
+from ..stats.intervals.means import Bounds
 from .claim import Claim, Number, as_json, short
 from .findings import Findings
+from .gains import TWICE
 from .registration import rules_of
 from .verdict import ARM, MDM, Rule, outcome
 
 LEAST_UNITS = 5  # of a verdict over units
+_RANGES: dict[str, Bounds] = {"%": SHARES, "points": DIFFERENCES, "layers": COUNTS, "×": COUNTS}
+_OTHER_RANGES: dict[str, Bounds] = {"7": (-1 - TWICE, 1 + TWICE)}  # claims, by number
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,12 @@ def _effects(several: Sequence[Number | None], rule: Rule) -> RandomEffects | No
     if len(known) < len(several):
         return None
     values, errors = np.array(known, float).T
-    return random_effects_mean(values, errors, level=rule.level)
+    return random_effects_mean(values, errors, level=rule.level, bounds=_range(rule))
+
+
+def _range(rule: Rule) -> Bounds | None:
+    """Return the range of the rule's quantity; None where its unit does not say one."""
+    return _OTHER_RANGES.get(rule.number, _RANGES.get(rule.unit))
 
 
 def _number(rule: Rule, effects: RandomEffects | None) -> Number | None:

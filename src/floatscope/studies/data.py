@@ -21,17 +21,20 @@ def read_data(request: Request, folder: Path = Path()) -> Read:
     most = [questions_of(setting, request) for setting in settings_of(request).values()]
     wanted = max(request.limit, request.questions + held_out(request), *most)
     if is_named(request.data):
-        return named_records(request.data, wanted, request.seed), []
+        records = named_records(request.data, wanted + request.skip, request.seed)
+        return records[request.skip :], []
     # Distractors are drawn from all records, so all are read.
     path = located(request.data, folder)
     read = read_records(
         path, skip_bad=request.skip_bad, split_alternatives=request.split_alternatives
     )
     if path == request.data:
-        return read.records, [str(bad) for bad in read.bad]
+        return read.records[request.skip :], [str(bad) for bad in read.bad]
     # Records name their file as the request does, wherever it was found.
     records = (replace(r, where=r.where.replace(path, request.data, 1)) for r in read.records)
-    return tuple(records), [str(bad).replace(path, request.data, 1) for bad in read.bad]
+    return tuple(records)[request.skip :], [
+        str(bad).replace(path, request.data, 1) for bad in read.bad
+    ]
 
 
 def too_few(

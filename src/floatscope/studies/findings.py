@@ -14,12 +14,12 @@ from ..measures.base import Measure
 from ..tasks import alternatives
 from ..tasks.cut import REMEDY
 from ..tasks.named import is_named
-from .answer import answer
+from .answer import ModelClaim, answer
 from .claim import Claim, as_json
 from .evidence import BETWEEN, Evidence
 from .library import STUDIES
 from .planning import experiments_of, measures_of, part_of, plan, settings_of, studies_of
-from .registration import Registered, changed_rules, registered
+from .registration import Registered, changed_code, changed_rules, registered
 from .request import Request, as_stored, request_of
 from .scope import scope_of
 from .setting import PROSE, QUESTIONS
@@ -107,7 +107,14 @@ class Findings(Evidence):
     @cached_property
     def answer(self) -> str:
         """Whether attention floats in these models, in one sentence."""
-        return answer(self.verdicts, self.mdm, self.arm)
+        sources = ((claim, self._source(claim)) for claim in self.verdicts)
+        return answer(ModelClaim(claim, source.mdm, source.arm) for claim, source in sources)
+
+    def _source(self, claim: Claim) -> "Findings":
+        """Return the run that a claim comes from: this one, or a further one."""
+        return next(
+            (part for part in self.also if any(claim is own for own in part.verdicts)), self
+        )
 
     @cached_property
     def sentences(self) -> dict[str, tuple[str, ...]]:
@@ -164,12 +171,12 @@ class Findings(Evidence):
 
     @cached_property
     def _changed_rules(self) -> str:
-        """Where this version judges by other rules than were registered before the run."""
+        """Where this version judges by other rules, or by other code, than were registered."""
         if self.registered is None:
             return ""
         lines = changed_rules(self.registered.registration, self.request)
         if not lines:
-            return ""
+            return changed_code(self.registered.registration)
         wrote = self.registered.registration.floatscope
         return (
             f"Verdicts here are not by the rules that were registered: {'; '.join(lines[:_NAMED])}"

@@ -51,20 +51,33 @@ def overall_controls(
     *,
     level: float = 0.95,
 ) -> Number | None:
-    """The same of several untrained networks on the same prompts: the variance between them counts too."""
+    """The same of several untrained networks on the same prompts, as `of_networks`."""
     every = [each for one in networks if (each := _each(one, name, layers)) is not None]
-    return of_networks(np.stack(every), label, unit, level=level) if every else None
+    if not every:
+        return None
+    bounds = bounds_of(xr.DataArray(np.stack(every)), networks[0].data[name].attrs)
+    return of_networks(np.stack(every), label, unit, level=level, bounds=bounds)
 
 
 def of_networks(
-    values: Float[np.ndarray, "k n"], label: str, unit: str = "", *, level: float = 0.95
+    values: Float[np.ndarray, "k n"],
+    label: str,
+    unit: str = "",
+    *,
+    level: float = 0.95,
+    bounds: tuple[float, float] | None = None,
 ) -> Number | None:
-    """The mean over networks and prompts; None for fewer than two networks."""
+    """The mean over networks and prompts, with an interval for one more network of the kind.
+
+    A trained network is beyond untrained ones only if it is beyond what one more of them could give, so
+    the interval holds the variance between networks, and not that of their mean alone. It stays inside
+    `bounds`. None for fewer than two networks.
+    """
     if len(values) < 2:
         return None
     nothing = np.where(np.isnan(values).all(0), np.nan, 0.0)
-    found = beyond_controls(nothing, -values, level=level, fixed=True)
-    value, low, high = (float(x) for x in found)
+    found = np.array(beyond_controls(nothing, -values, level=level), float)
+    value, low, high = (float(x) for x in (found if bounds is None else found.clip(*bounds)))
     return Number(label, value, low, high, None, unit, int((~np.isnan(nothing)).sum()), level)
 
 
@@ -121,11 +134,13 @@ def beyond_networks(
     level: float = 0.95,
     bounds: tuple[float, float] | None = None,
     fixed: bool = False,
+    most_free: float = np.inf,
 ) -> Number | None:
     """The mean of trained − controls by prompt, with the variance between controls in the interval.
 
-    Values by prompt; `bounds` and `fixed` are those of `stats.intervals.beyond_controls`. None where no
-    prompt has a value, and without any control.
+    Values by prompt; `bounds` and `fixed` are those of `stats.intervals.beyond_controls`. `most_free` limits
+    the degrees of freedom of the variance between controls, for controls that follow a skewed distribution.
+    None where no prompt has a value, and without any control.
     """
     names = [name for name, value in trained.items() if not np.isnan(value)]
     several = np.array([[own.get(name, np.nan) for name in names] for own in controls])
@@ -136,7 +151,7 @@ def beyond_networks(
     interval = partial(
         with_variance,
         variance=variance,
-        free=free,
+        free=np.minimum(free, most_free),
         level=level,
         bounds=gap_bounds(one, gaps, bounds),
     )

@@ -1,17 +1,19 @@
 """The registration of a run: rules, n, stopping rule, controls and settings, as they stood before the run.
 
-It is written as `registration.json` into the run's directory before the first shard is computed, and its
-sha256 is stored in `run.json` among the run's sources. The same request and the same version of Floatscope
-give the same bytes: no time stands in it. It can be written earlier (`study --register-only FILE`), kept
-where a third party can date it, and given to the run (`--registration FILE`), which must agree with it.
+It is written as `registration.json` into the run's directory before the first shard is computed. Its sha256
+is stored in `run.json` among the run's sources, and in the event of `log.jsonl` that says when it was
+written. The same request and the same code of Floatscope give the same bytes: no time stands in it. It can
+be written earlier (`study --register-only FILE`), kept where a third party can date it, and given to the run
+(`--registration FILE`), which must agree with it.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,10 +35,11 @@ STOPPING = "n is fixed before the run; nothing is looked at in between"
 CONTROL = "the same model with permuted weights, each head as sharp as the trained one"
 _LIMIT = 4 << 20  # bytes of a registration
 _SHOWN = 5  # differences named in an error
+_JUDGING = ("measures", "stats", "studies")  # packages whose code decides
 # What is chosen beside n and controls; how a run is computed (device, shards, batches) is none of it.
 _SETTINGS = (
     "asked_as traced_as length steps sampler frequencies heads template chat seed "
-    "split_alternatives"
+    "split_alternatives skip"
 ).split()
 
 
@@ -51,6 +54,7 @@ class RegisteredClaim(_Part):
     text: str
     quantity: str
     delta: float
+    of_layers: float = 0.0  # δ is this share of the model's layers, if that is more than `delta`
     unit: str
     direction: Literal["above", "below"]  # θ lies there, says the claim
     untrained: bool  # θ must also be beyond what the controls earn
@@ -58,7 +62,8 @@ class RegisteredClaim(_Part):
     family: str
     claims_in_family: int
     level: float
-    rule: str  # all of it in words
+    rule: str  # θ, δ and the verdicts in words
+    method: str = ""  # the study's: states, rows, controls; "" in files of earlier versions
     n: dict[str, int]
 
 
@@ -86,6 +91,7 @@ class Registration(_Part):
     """All of it."""
 
     floatscope: str
+    code: str = ""  # sha256 of the source files that decide; "" in files of earlier versions
     stopping: str
     runs: dict[str, RegisteredRun]  # "run", then "also-1" …
 
@@ -97,11 +103,19 @@ class Registration(_Part):
         )
 
     def differences(self, other: "Registration") -> list[str]:
-        """Name every field that differs, the version apart."""
+        """Name every field that differs, except the version and the code."""
+        methods = {"__all__": {"claims": {"__all__": {"method"}}}}
         mine, others = (
-            one.model_dump(mode="json", exclude={"floatscope"}) for one in (self, other)
+            one.model_dump(mode="json", exclude={"floatscope": True, "code": True, "runs": methods})
+            for one in (self, other)
         )
-        return list(differences(mine, others, "registration"))
+        lines = [*differences(mine, others, "registration")]
+        for name in (n for n in self.runs if n in other.runs):
+            before, now = self.runs[name].claims, other.runs[name].claims
+            for number in (n for n in before if n in now):
+                where = f"registration.runs.{name}.claims.{number}"
+                lines += _method_differences(before[number], now[number], where)
+        return lines
 
 
 @dataclass(frozen=True)
@@ -118,7 +132,29 @@ def registration_of(request: Request) -> Registration:
     """Write down what a request asks, before anything is run."""
     parts = {"run": request} | {f"also-{i}": part for i, part in enumerate(request.also, 1)}
     runs = {name: _run(part) for name, part in parts.items()}
-    return Registration(floatscope=version("floatscope"), stopping=STOPPING, runs=runs)
+    return Registration(
+        floatscope=version("floatscope"), code=code_digest(), stopping=STOPPING, runs=runs
+    )
+
+
+@cache
+def code_digest() -> str:
+    """Return the sha256 over paths and bytes of the source files that measure and decide."""
+    return digest_sources(Path(__file__).parents[1], _JUDGING)
+
+
+def digest_sources(package: Path, folders: Sequence[str]) -> str:
+    """Return the sha256 over every .py file below these folders, in the order of their paths."""
+    files = {
+        path.relative_to(package).as_posix(): path
+        for folder in folders
+        for path in (package / folder).rglob("*.py")
+    }
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        data = path.read_bytes()
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
 
 
 def read_registration(path: Path, request: Request) -> bytes:
@@ -150,12 +186,7 @@ def registration_for(
     run = Run(directory)
     if overwrite or not run.shards.ids():
         return earlier or registration_of(request).encode()
-    try:
-        there = registered(run)
-    except Unreadable:  # run.json is written anew; the registration beside it is kept
-        with suppress(FileNotFoundError, Malformed):
-            return read_bytes(run.directory / NAME, _LIMIT)
-        return None
+    there = registered(run)
     if earlier is not None and (there is None or there.data != earlier):
         begun = (
             "without a registration" if there is None else f"with another registration than {given}"
@@ -169,10 +200,15 @@ def registration_for(
 
 
 def registered(run: Run) -> Registered | None:
-    """Read a run's registration; None where it was begun without one. Refuse one that was changed."""
-    digest = run.sources.get(NAME)
-    if digest is None:
+    """Read a run's registration; None where it was begun without one. Refuse one that was changed.
+
+    The log says with which registration the run was begun. Where run.json names a checksum too, the file
+    must have both; a damaged run.json is written anew and is not asked.
+    """
+    noted = _noted(run)
+    if noted is None:
         return None
+    digest, written = noted
     path = run.directory / NAME
     remedy = (
         f"Put back the {NAME} that was written before the run (sha256 {digest[:12]}…), or run it again "
@@ -183,14 +219,13 @@ def registered(run: Run) -> Registered | None:
     except (FileNotFoundError, Malformed) as error:
         raise RunError(f"{path}, which the run was begun with, cannot be read", remedy) from error
     found = hashlib.sha256(data).hexdigest()
-    if found != digest:
-        raise RunError(
-            f"{path} was changed after the run was begun: its sha256 is {found[:12]}…, and run.json says "
-            f"{digest[:12]}…",
-            remedy,
-        )
-    noted = (e for e in run.events() if e.get("event") == "wrote" and e.get("file") == NAME)
-    written = str(next(noted, {}).get("time", ""))
+    for file, expected in (("log.jsonl", digest), ("run.json", _pinned(run) or digest)):
+        if found != expected:
+            raise RunError(
+                f"{path} was changed after the run was begun: its sha256 is {found[:12]}…, and {file} says "
+                f"{expected[:12]}…",
+                remedy,
+            )
     return Registered(_decode(data, path, RunError), data, digest, written)
 
 
@@ -204,19 +239,66 @@ def changed_rules(earlier: Registration, request: Request) -> list[str]:
             if number not in before:
                 lines.append(f"claim {number} was not registered")
                 continue
-            lines += differences(_rule(before[number]), _rule(claim), f"claim {number}")
+            where = f"claim {number}"
+            lines += differences(_fields(before[number]), _fields(claim), where)
+            lines += _method_differences(before[number], claim, where)
     return lines
+
+
+def changed_code(earlier: Registration) -> str:
+    """Say that other code decides here than was registered; "" if it is the same, or none was registered."""
+    now = code_digest()
+    if earlier.code in ("", now):
+        return ""
+    return (
+        "Verdicts here are computed by other code than was registered "
+        f"(sha256 {earlier.code[:12]}… then, {now[:12]}… now)."
+    )
 
 
 def rules_of(registration: Registration) -> dict[str, dict[str, Any]]:
     """Return what decides each claim, by number."""
-    return {n: _rule(c) for run in registration.runs.values() for n, c in run.claims.items()}
+    return {
+        number: {**_fields(claim), "method": claim.method}
+        for run in registration.runs.values()
+        for number, claim in run.claims.items()
+    }
 
 
-def _rule(claim: RegisteredClaim) -> dict[str, Any]:
-    """What decides: not the wording of the claim, nor the n that was planned."""
-    fields = {"quantity", "delta", "unit", "direction", "untrained", "level"}
+def _fields(claim: RegisteredClaim) -> dict[str, Any]:
+    """Return what decides beside the method: not the wording of the claim, nor the n that was planned."""
+    fields = {"quantity", "delta", "of_layers", "unit", "direction", "untrained", "level"}
     return claim.model_dump(mode="json", include=fields)
+
+
+def _method_differences(before: RegisteredClaim, now: RegisteredClaim, where: str) -> list[str]:
+    """Name the first line in which two methods differ; they are too long to be quoted."""
+    if before.method == now.method:
+        return []
+    if not before.method:
+        return [f"{where}.method was not registered"]
+    pairs = zip_longest(before.method.split("\n"), now.method.split("\n"))
+    line = next(i for i, (old, new) in enumerate(pairs, 1) if old != new)
+    return [f"{where}.method differs from line {line} on"]
+
+
+def _noted(run: Run) -> tuple[str, str] | None:
+    """Return the checksum and the time of the last registration that the log says was written."""
+    found = None
+    for event in run.events():
+        if event.get("event") == "wrote" and event.get("file") == NAME:
+            digest = event.get("sha256")
+            if isinstance(digest, str):
+                found = digest, str(event.get("time", ""))
+    return found
+
+
+def _pinned(run: Run) -> str | None:
+    """Return the registration's checksum in run.json; None if there is none, or run.json is damaged."""
+    try:
+        return run.sources.get(NAME)
+    except Unreadable:
+        return None
 
 
 def _run(request: Request) -> RegisteredRun:
@@ -245,6 +327,7 @@ def _claim(rule: Rule, study: Study, request: Request) -> RegisteredClaim:
         text=rule.text,
         quantity=rule.quantity,
         delta=rule.delta,
+        of_layers=rule.of_layers,
         unit=rule.unit,
         direction="above" if rule.more else "below",
         untrained=rule.untrained,
@@ -253,6 +336,7 @@ def _claim(rule: Rule, study: Study, request: Request) -> RegisteredClaim:
         claims_in_family=FAMILIES[rule.family],
         level=rule.level,
         rule=rule.words(),
+        method=study.method,
         n=_planned(study, request),
     )
 

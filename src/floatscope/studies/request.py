@@ -37,6 +37,7 @@ _NEWER = (
     "heads",
     "batch",
     "chosen_on",
+    "skip",
 )  # since there are further runs, which write down all of the above
 
 
@@ -70,6 +71,9 @@ class Request(BaseModel):
     batch: Count | None = None  # examples traced together; None, or "auto": see `together`
     trace_batch: Count = 1  # what `batch` was called before; 1 says nothing
     seed: int = Field(0, ge=-(2**62), le=2**62)
+    skip: int = Field(
+        0, ge=0, le=_MOST
+    )  # records of the data that are passed over at the beginning
     device: str | None = None
     dtype: str = "auto"
     threads: int = Field(

@@ -52,24 +52,35 @@ class Rule:
     family: str = LITERATURE  # the claims that it is judged together with
     count: bool = False  # θ is a number of things: it lies beyond δ if it is δ or more
     models: tuple[str, ...] = (MDM, ARM)  # whose prompts θ is computed from
+    of_layers: float = 0.0  # δ is this share of the model's layers, if that is more than `delta`
 
     @property
     def level(self) -> float:
         """Of the interval that decides."""
         return level_of(self.family)
 
+    def for_layers(self, n: int) -> "Rule":
+        """Return the rule with δ set for a model of n layers."""
+        if not self.of_layers:
+            return self
+        share = math.ceil(round(self.of_layers * n, 9))  # rounding errors must not add a layer
+        return replace(self, delta=max(self.delta, share), of_layers=0.0)
+
     def words(self) -> str:
         """The rule as a reader checks it."""
         way, other = ("above", "below") if self.more else ("below", "above")
-        level = short(self.delta, self.unit)
+        theta, level = f"θ = {self.quantity}.", short(self.delta, self.unit)
+        if self.of_layers:
+            share = f"{100 * self.of_layers:.3g} % of the layers"
+            theta, level = f"{theta} δ = {level}, or {share} if that is more.", "δ"
         if self.count:
             return (
-                f"θ = {self.quantity}. Holds: the lower end of the {self.level:.1%} interval of θ is {level} "
+                f"{theta} Holds: the lower end of the {self.level:.1%} interval of θ is {level} "
                 f"or more; refuted: the upper end is less; else undecided."
             )
         beyond = ", and beyond that of untrained weights" if self.untrained else ""
         return (
-            f"θ = {self.quantity}. Holds: the {self.level:.1%} interval of θ lies {way} {level}{beyond}; "
+            f"{theta} Holds: the {self.level:.1%} interval of θ lies {way} {level}{beyond}; "
             f"refuted: it lies {other} {level}; else undecided."
         )
 
@@ -85,6 +96,7 @@ def judge(
     numbers: tuple[Number | None, ...] = (),
     checks: tuple[Check, ...] = (),
     variants: tuple[Variant, ...] = (),
+    remedy: str = "",
 ) -> Claim:
     """The claim with its verdict.
 
@@ -98,8 +110,9 @@ def judge(
         numbers: further quantities for the page.
         checks: secondary tests, which never decide.
         variants: the verdict under other choices (`vary`).
+        remedy: what would decide, where more examples would not.
     """
-    verdict, why = outcome(rule, primary, control, bar)
+    verdict, why = outcome(rule, primary, control, bar, remedy=remedy)
     plain = {HOLDS: rule.holds, REFUTED: rule.refuted}.get(verdict, "")
     if not plain:
         lead = "This run cannot tell" if verdict == UNDECIDED else "Not tested:"
@@ -130,8 +143,12 @@ def outcome(
     bar: str = "",
     *,
     plan: bool = True,
+    remedy: str = "",
 ) -> tuple[str, str]:
-    """Verdict and reason. `plan`: the reason says how many examples would decide (takes a moment)."""
+    """Verdict and reason.
+
+    `plan`: the reason says how many examples would decide (takes a moment), or the `remedy` given.
+    """
     if bar:
         return NOT_TESTABLE, bar
     if primary is None:
@@ -171,7 +188,8 @@ def outcome(
             UNDECIDED,
             f"{theta} lies beyond {level}, but untrained weights earn as much: {against}.",
         )
-    return UNDECIDED, f"{theta} straddles {level}.{' ' + power(primary, delta) if plan else ''}"
+    more = (remedy or power(primary, delta)) if plan else ""
+    return UNDECIDED, f"{theta} straddles {level}. {more}".rstrip()
 
 
 def power(primary: Number, delta: float) -> str:
@@ -181,7 +199,9 @@ def power(primary: Number, delta: float) -> str:
     n = needed(primary.sample, delta)
     if n is None:
         return f"More than {MANY:,} examples would be needed to decide: θ is about as large as δ."
-    return f"About {max(n, primary.n + 1):,} examples would decide (power 80 %)."
+    if n <= primary.n:
+        return f"{primary.n:,} examples decide in four of five such runs, but not in this one: take more."
+    return f"About {n:,} examples would decide (power 80 %)."
 
 
 def vary(

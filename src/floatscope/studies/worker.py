@@ -1,7 +1,7 @@
 """The worker: one shard in, arrays out. The only file of the studies that runs a model."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from functools import cache
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..decode import AnySampler, check_fits
@@ -36,6 +36,7 @@ from ..tasks.record import Asks, Record
 from ..tasks.templates import template_of
 from ..tasks.world_questions import world_records
 from ..trace import Trace
+from ..trace.states import REVEALED
 from .batching import Batching
 from .data import Read, gold_is_missing, read_data, too_few
 from .experiments.base import Desk, Unusable
@@ -52,6 +53,7 @@ _LET_GO = (
     *("key_norm", "query_norm", "value_norm", "residual_norm", "massive", "massive_channel"),
     *("lens_token", "lens_probability", "lens_entropy", "key_drift", "value_drift"),
 )
+_OWN = "own decoding"  # state of a control for measures about tokens that a network reveals itself
 _CALIBRATION = 4  # texts on which controls are made as sharp as their models
 Tick = Callable[[float, float], None]
 
@@ -118,13 +120,15 @@ class ShardWorker:
         self.settings = settings_of(request)
         self.experiments = experiments_of(request)
         self._batchings: dict[tuple[str, str], Batching] = {}
-        self._sharpness: dict[tuple[str, int], Tensor] = {}  # log scales by model and seed
+        # Log scales by model, seed, and whether masked rows are matched or all.
+        self._sharpness: dict[tuple[str, int, bool], Tensor] = {}
         self._prepared: dict[tuple[str, str, int | None], Any] = {}  # by experiment and model
         before = data_digests([request], folder)
         self.records, self.bad = read or read_data(request, folder)
         self.sources = data_digests([request], folder)
         if before != self.sources:
             raise RunError(f"{request.data} changed while it was read", "Run it again.")
+        self.repeats = _repeats(self.records)
         self.pool = Pool(self.records)
         self.template = template_of(request.template, request.chat) or default_template(
             self.records
@@ -149,7 +153,7 @@ class ShardWorker:
             spec["kind"]
         ]
         control = spec.get("control")
-        with nullcontext() if control is None else self._untrained(spec["model"], control):
+        with nullcontext() if control is None else self._untrained(spec["model"], control, True):
             arrays, meta = work(model, spec, tick)
         if spec.get("first"):
             meta["left_out"] += [{"what": "a record", "why": why} for why in self.bad]
@@ -187,17 +191,17 @@ class ShardWorker:
             meta["controls"] = {}
         keep = keep_for(self.controlled.values())
         for number, seed in enumerate(seeds):
-            with self._untrained(spec["model"], seed) as control:
-                lines: list[dict[str, Any]] = []
-                meta["controls"][str(seed)] = lines
-                for own, trace in decoded:
-                    tick(len(chosen) * (1 + number) + len(lines), total)
-                    said = {"id": own["id"], "at": f"{own['index']}/control-{seed}"}
-                    said["index"] = own["index"]
-                    said["values"] = self._measure(
-                        control, trace, spec, said, self.controlled, keep, arrays, replay=True
-                    )
-                    lines.append(said)
+            control = self.model({"model": spec["model"], "control": seed})
+            lines: list[dict[str, Any]] = []
+            meta["controls"][str(seed)] = lines
+            for own, trace in decoded:
+                tick(len(chosen) * (1 + number) + len(lines), total)
+                said = {"id": own["id"], "at": f"{own['index']}/control-{seed}"}
+                said["index"] = own["index"]
+                said["values"] = self._measure(
+                    control, trace, spec, said, self.controlled, keep, arrays, seed=seed
+                )
+                lines.append(said)
         if batching.memory is not None:  # free memory decided: which, no one could say afterwards
             meta["batches"] = batching.sizes[batches:]
         return arrays, meta
@@ -212,48 +216,74 @@ class ShardWorker:
         keep: Collection[str] | None,
         arrays: Arrays,
         *,
-        replay: bool = False,
+        seed: int | None = None,
     ) -> dict[str, Any]:
         """Put the measures' values among the arrays, and describe them.
 
-        `replay`: the decoding is another model's, and this one reads its canvases.
+        `seed`: of the untrained control that reads the canvases of the trained model's decoding.
         """
         values: dict[str, Any] = {}
-        traces = (
-            {} if replay else {"": trace}
-        )  # what measures look at: the decoding, or given texts
+        # What measures look at: the decoding, or given texts.
+        traces = {"": trace} if seed is None else {}
         for key, measure in measures.items():
             state = next((s for s in (FINISHED, SAME, STATES) if key.endswith(s)), "")
             if state == STATES and (not model.is_diffusion or model.block is not None):
                 continue  # no two states have masked rows that see the same canvas
+            if seed is not None and state == "" and measure.own_tokens:
+                state = _OWN
             if state not in traces:
-                traces[state] = self._read(model, trace, state, spec["domain"], said["index"], keep)
+                masked = state not in (SAME, FINISHED)
+                name = spec["model"]
+                with nullcontext() if seed is None else self._untrained(name, seed, masked):
+                    traces[state] = self._read(
+                        model, trace, state, spec["domain"], said["index"], keep
+                    )
             values[key] = flatten(measure.example(traces[state]), f"{said['at']}/{key}", arrays)
         return values
 
     @contextmanager
-    def _untrained(self, name: str, seed: int) -> Iterator[Model]:
-        """The model with permuted weights, inside as sharp as the trained one."""
-        control = self.model({"model": name, "control": seed})
-        if (name, seed) not in self._sharpness:
-            trained = self.model({"model": name})
-            texts = self._calibration(trained)
-            self._sharpness[name, seed] = match_sharpness(control, trained, texts)
-        with sharpened(control, self._sharpness[name, seed]):
-            yield control
+    def _untrained(self, name: str, seed: int, masked: bool) -> Iterator[None]:
+        """Inside, the model with permuted weights is as sharp as the trained one.
 
-    def _calibration(self, model: Model) -> Int[Tensor, "n size"]:
-        """The first texts of the run, cut to one length; a diffusion model finds half of them unfinished."""
-        texts = []
+        `masked`: on the masked rows of unfinished texts, where the model has any; else on all rows of whole
+        texts.
+        """
+        trained, control = (self.model({"model": name, "control": s}) for s in (None, seed))
+        masked = masked and trained.mask_id is not None
+        if (name, seed, masked) not in self._sharpness:
+            calibrate = self._unfinished_texts if masked else self._whole_texts
+            scale = match_sharpness(control, trained, *calibrate(trained))
+            self._sharpness[name, seed, masked] = scale
+        with sharpened(control, self._sharpness[name, seed, masked]):
+            yield
+
+    def _whole_texts(self, model: Model) -> tuple[Int[Tensor, "n size"], None]:
+        """Return the first prompts of the run with their gold answers, cut to one length."""
+        texts = [[*prompt, *gold] for prompt, gold in self._calibration(model)]
+        size = min(map(len, texts))
+        return torch.tensor([text[-size:] for text in texts]), None
+
+    def _unfinished_texts(
+        self, model: Model
+    ) -> tuple[Int[Tensor, "n size"], Bool[Tensor, "n size"]]:
+        """Return the same with 0, ¼, ½ and ¾ of the answer revealed, and the rows that predict its masks."""
+        length, texts = self.request.length, []
+        for prompt, gold in self._calibration(model):
+            for share in REVEALED:
+                known = gold[: round(share * length)]
+                texts.append([*prompt, *known, *[model.mask_id] * (length - len(known))])
+        size = min(map(len, texts))
+        ids = torch.tensor([text[-size:] for text in texts])
+        rows = (ids == model.mask_id).roll(-model.shift, 1)
+        rows[:, size - model.shift :] = False
+        return ids, rows
+
+    def _calibration(self, model: Model) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        """Yield the ids of the first prompts of the run, and of their gold answers."""
         for index in range(min(_CALIBRATION, len(self.records))):
             _, prompt = self._prompt(QUESTIONS, index, model)
             answer = model.encode(Prompt.plain(self._gold(QUESTIONS, index), chat=False)).ids
-            texts.append([*model.encode(prompt).ids, *answer])
-        size = min(map(len, texts))
-        ids = torch.tensor([text[-size:] for text in texts])
-        if model.mask_id is not None:
-            ids[::2, -min(self.request.length, size // 2) :] = model.mask_id
-        return ids
+            yield model.encode(prompt).ids, answer
 
     def _read(
         self,
@@ -265,14 +295,14 @@ class ShardWorker:
         keep: Collection[str] | None,
     ) -> Trace:
         """Forwards over given texts: the finished one, states of the decoding, one that all models read,
-        or all canvases of another model's decoding."""
+        all canvases of another model's decoding, or those of the model's own decoding."""
         if state == FINISHED:
             return model.read(trace, keep=keep)
         if state == STATES:
             return model.read_states(trace)
         if state == "" and model.is_diffusion and model.block is None:
             return replaying(model, trace, TraceOptions(keep=keep))
-        if state == "":  # its rows do not see a whole canvas: it decodes by itself
+        if state in ("", _OWN):  # "": rows of a block model do not see a whole canvas
             return model.trace(
                 self._prompt(domain, index, model)[1], self.sampler(model), keep=keep
             )
@@ -298,6 +328,9 @@ class ShardWorker:
         """Index, name and trace of each example that can be traced; a batch at a time in memory."""
         prompts: dict[int, tuple[str, Encoded]] = {}
         for index in range(spec["start"], spec["stop"]):
+            if spec["domain"] == QUESTIONS and index in self.repeats:
+                left_out.append({"what": f"example {index}", "why": self.repeats[index]})
+                continue
             try:
                 name, prompt = self._prompt(spec["domain"], index, model)
                 prompts[index] = name, self._fitting(model, prompt)
@@ -372,6 +405,8 @@ class ShardWorker:
             desk.tick()
             record = self.records[index]
             try:
+                if index in self.repeats:
+                    raise Unusable(self.repeats[index])
                 found = experiment.ask(desk, index, self._prepared[place])
             except Unusable as error:
                 left_out.append({"what": f"{name} on {model.name}: {record.id}", "why": error.what})
@@ -522,3 +557,19 @@ def _prose(record: Record, index: int) -> Prompt:
     """Running English of about the length of the record's own prompt: another domain, no question."""
     wanted = len(record.question) + sum(len(p.text) for p in record.passages)
     return Prompt.plain(prose(index, wanted), chat=False)
+
+
+def _repeats(records: Sequence[Record]) -> dict[int, str]:
+    """Find records that are about the same paragraph or person as an earlier one, and say so.
+
+    They are asked (intervals of answers know of clusters), but neither traced nor experimented on.
+    """
+    first: dict[str, str] = {}
+    repeats = {}
+    for index, record in enumerate(records):
+        if record.cluster and first.setdefault(record.cluster, record.id) != record.id:
+            repeats[index] = (
+                f"{record.id} is about the same paragraph or person as {first[record.cluster]}: "
+                "examples must be independent"
+            )
+    return repeats

@@ -41,6 +41,7 @@ class Foresight(Measure):
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
     windows: ClassVar[bool] = True
+    own_tokens: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("known", "before", "early", "elsewhere"), "share"),
         "waits": "positions × steps",

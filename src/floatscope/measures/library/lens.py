@@ -35,6 +35,7 @@ class LogitLens(Measure):
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
     windows: ClassVar[bool] = True
+    own_tokens: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "agree": "share",
         "committed": "share",

@@ -26,7 +26,7 @@ Dims = tuple[str, ...]
 _LAYER: Dims = ("layer",)
 _HEADS: Dims = ("layer", "head")
 _VALUES: dict[Dims, Dims] = {
-    _LAYER: ("moved", "share", "frontier"),
+    _LAYER: ("moved", "moved_late", "share", "frontier"),
     _HEADS: ("moved_heads", "share_heads", "frontier_heads"),
 }
 
@@ -41,6 +41,7 @@ class Movement(Measure):
     `factor` times its share, so that near-ties do not count.
 
     - `moved`: by layer (mean over heads), 1 where the reference key changed at least once
+    - `moved_late`: by layer, 1 where it changes from the start to the last state, on the rows masked in both
     - `share`: by layer, of the masked rows' attention on the reference key, mean over states
     - `frontier`: by layer, correlation of the reference key's place with the first position still masked
     - `moved_heads`, `share_heads`, `frontier_heads`: the same by layer and head
@@ -51,7 +52,7 @@ class Movement(Measure):
 
     factor: float = FACTOR
     units: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(("moved", "share", "moved_heads", "share_heads"), "share"),
+        **dict.fromkeys(("moved", "moved_late", "share", "moved_heads", "share_heads"), "share"),
         **dict.fromkeys(("frontier", "frontier_heads"), "correlation"),
         "content": "tokens",
     }
@@ -78,9 +79,11 @@ class Movement(Measure):
         before, after = _pairs(trace)  # (pair, layer, head, key)
         mean = follow(before.mean(2), after.mean(2), self.factor)
         head = follow(before, after, self.factor)
+        ends = (share.mean(1)[None] for share in _ends(trace))  # (1, layer, key)
         frontier = np.array([np.flatnonzero(last >= state).min() for state in range(N_STATES)])
         values = {
             "moved": (("layer",), mean.moved.astype(float)),
+            "moved_late": (("layer",), follow(*ends, self.factor).moved.astype(float)),
             "share": (("layer",), mean.share.mean(0)),
             "frontier": (("layer",), _correlate(mean.key, frontier)),
             "moved_heads": (("layer", "head"), head.moved.astype(float)),
@@ -128,6 +131,13 @@ def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
         before.append(share[state])
         after.append(share[state + 1])
     return np.stack(before), np.stack(after)
+
+
+def _ends(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Shares by key (layer, head, key) at the first and the last state, on the rows masked in both."""
+    rows = trace.mass_from(f"{UNTIL} {N_STATES - 1}")
+    share = rows.transpose("step", "layer", "head", "key").values
+    return share[0], share[-1]
 
 
 def _correlate(

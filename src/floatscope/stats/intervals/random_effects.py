@@ -14,6 +14,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from ...errors import UsageError
+from .means import Bounds
 
 _ROUNDS = 10_000
 _CLOSE = 1e-12  # relative change of τ² that ends the search
@@ -33,7 +34,11 @@ class RandomEffects:
 
 
 def random_effects_mean(
-    values: Float[np.ndarray, " k"], errors: Float[np.ndarray, " k"], *, level: float = 0.95
+    values: Float[np.ndarray, " k"],
+    errors: Float[np.ndarray, " k"],
+    *,
+    level: float = 0.95,
+    bounds: Bounds | None = None,
 ) -> RandomEffects:
     """Compute the random-effects mean of two or more units.
 
@@ -41,6 +46,7 @@ def random_effects_mean(
         values: one estimate per unit.
         errors: its standard error, greater than zero.
         level: nominal coverage of the interval.
+        bounds: range of the quantity. Ends are clipped to it, but never past the mean.
     """
     values, errors = np.asarray(values, np.float64), np.asarray(errors, np.float64)
     usable = np.isfinite(values).all() and np.isfinite(errors).all() and (errors > 0).all()
@@ -57,12 +63,13 @@ def random_effects_mean(
     mean = float((weights * values).sum() / total)
     scatter = (weights * (values - mean) ** 2).sum() / (k - 1)
     half = float(stdtrit(k - 1, (1 + level) / 2) * np.sqrt(max(scatter, 1.0) / total))
+    least, most = bounds or (-np.inf, np.inf)
     fixed = 1 / variances
     typical = (k - 1) * fixed.sum() / (fixed.sum() ** 2 - (fixed**2).sum())
     return RandomEffects(
         mean=mean,
-        low=mean - half,
-        high=mean + half,
+        low=min(max(mean - half, least), mean),
+        high=max(min(mean + half, most), mean),
         tau=float(np.sqrt(between)),
         i2=float(between / (between + typical)),
         units=k,

@@ -31,7 +31,7 @@ EVIDENCE, COPY, MEAN = (
 )  # how they are chosen, and taken away
 NORMS = "output norms"  # by choice: of the chosen heads, and of each set beside them
 Heads = tuple[tuple[int, int], ...]
-_NEAREST = 3  # heads by output norm, of which one is drawn for each retrieval head
+_LEAST_SETS = 2  # of other heads, without which nothing says how much sets differ
 _TOGETHER = 64  # heads of a forward, and between two signs of life
 
 
@@ -42,7 +42,8 @@ class HeadAblation(Experiment):
     - `loss` (layer, head): nats a token lost with this head's output set to zero; of a trained model, on
       the first `ranked` questions (all by default): it takes most of the time, and decides no claim
     - `chosen` (choice): lost without the strongest retrieval heads together; `matched` (choice, draw):
-      without as many other heads that put out as much, `draws` sets of them
+      without as many other heads that put out as much. There are up to `draws` sets, no two of which
+      share a head: 8 for 10 of 96 heads
     - `log_p`: of the gold answer with all heads, per token
     """
 
@@ -76,7 +77,7 @@ class HeadAblation(Experiment):
         retrieval = {head for heads in chosen.values() for head in heads}
         rng = np.random.default_rng([desk.seed, 17])
         sets = {
-            name: [heads, *(matched(heads, norm, retrieval, rng) for _ in range(self.draws))]
+            name: [heads, *matched_sets(heads, norm, retrieval, self.draws, rng)]
             for name, heads in chosen.items()
         }
         norms = {name: [_mean(norm, heads) for heads in several] for name, several in sets.items()}
@@ -86,7 +87,8 @@ class HeadAblation(Experiment):
         sets = prepared.sets
         if EVIDENCE not in sets:
             raise Unusable("no question marks a gold passage by which heads could be chosen")
-        if len(sets[EVIDENCE][-1]) < len(sets[EVIDENCE][0]):
+        n_sets = len(sets[EVIDENCE]) - 1  # the same for every choice
+        if n_sets < _LEAST_SETS:
             raise Unusable("the model has too few other heads to compare the retrieval heads with")
         model = desk.model
         asked = desk.masked(index)
@@ -97,14 +99,14 @@ class HeadAblation(Experiment):
         lost, clean = self._lost(desk, asked, [*together, *(every if ranks else [])])
         choices: dict[str, np.ndarray] = {}
         for place, name in enumerate(sets):
-            choices[name] = lost[place * (1 + self.draws) :][: 1 + self.draws]
+            choices[name] = lost[place * (1 + n_sets) :][: 1 + n_sets]
         choices[MEAN], _ = self._lost(desk, asked, sets[EVIDENCE], prepared.means)
         values = {
             "chosen": ("choice", [one[0] for one in choices.values()]),
             "matched": (("choice", "draw"), [one[1:] for one in choices.values()]),
             "log_p": ((), clean),
         }
-        coords: dict[str, Any] = {"choice": list(choices), "draw": range(self.draws)}
+        coords: dict[str, Any] = {"choice": list(choices), "draw": range(n_sets)}
         if desk.trained:
             shape = (model.n_layers, model.n_heads)
             each = lost[len(together) :] if ranks else np.full(len(every), np.nan)
@@ -182,24 +184,37 @@ def strongest(score: Float[np.ndarray, "l h"], size: int) -> Heads:
     return tuple((int(layer), int(head)) for layer, head in places)
 
 
-def matched(
+def matched_sets(
     chosen: Heads,
     norm: Float[np.ndarray, "l h"],
     retrieval: Collection[tuple[int, int]],
+    most: int,
     rng: np.random.Generator,
-) -> Heads:
-    """As many heads that are no retrieval heads, each of nearly the output norm of a chosen one.
+) -> list[Heads]:
+    """Draw sets of other heads whose output norms are near those of the chosen heads.
 
-    One of the nearest that are free, chosen heads in random order, without replacement; so draws differ.
+    In each round every chosen head, in random order, takes the free head with the nearest norm. Each chosen
+    head then deals its heads to the sets at random. No head is in two sets: sets that share heads differ
+    less from each other than the chosen heads would differ from them.
+
+    Args:
+        chosen: the heads to match.
+        norm: output norm of every head.
+        retrieval: heads that no set may have.
+        most: number of sets, if there are enough heads; else as many as there are.
     """
     places = ((int(layer), int(head)) for layer, head in np.ndindex(*norm.shape))
     free = [place for place in places if place not in retrieval]
-    drawn: list[tuple[int, int]] = []
-    for one in rng.permutation(len(chosen))[: len(free)]:
-        size = norm[chosen[one]]
-        free.sort(key=lambda place: abs(norm[place] - size))
-        drawn.append(free.pop(int(rng.integers(min(_NEAREST, len(free))))))
-    return tuple(drawn)
+    n_sets = min(most, len(free) // len(chosen))
+    near: list[Heads] = [() for _ in chosen]
+    for _ in range(n_sets):
+        for one in rng.permutation(len(chosen)):
+            size = norm[chosen[one]]
+            nearest = min(free, key=lambda place: abs(norm[place] - size))
+            free.remove(nearest)
+            near[one] += (nearest,)
+    dealt = [[heads[i] for i in rng.permutation(n_sets)] for heads in near]
+    return [tuple(heads) for heads in zip(*dealt, strict=True)]
 
 
 def _mean(norm: Float[np.ndarray, "l h"], heads: Heads) -> float:

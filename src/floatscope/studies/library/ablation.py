@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ...measures.result import Result
-from ...stats.intervals import DIFFERENCES
+from ...stats.intervals import DIFFERENCES, SHARES
 from ..anchored import names_of
 from ..claim import Check, Claim, Number, above, said, short
 from ..evidence import Evidence
@@ -22,6 +22,9 @@ from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas, vary
 
 KEY, RANKING = "head-ablation", "head-ranking"
 NATS = 0.1  # the smallest effect that matters, where it is told in log-probability
+# Degrees of freedom of the variance between sets of heads, at most. Costs of heads are skewed: with those of
+# 20 sets the interval leaves out 0 too often.
+FREE = 7
 FLOOR = 0.1  # probability of a token of the answer, below which there is nothing to lose
 LISTED = 0.05  # share of errors among the heads that are listed
 
@@ -53,11 +56,11 @@ loss of a head = ln p of the gold answer per token, with all heads − with this
 p: Wilcoxon's signed-rank test of the losses over questions; q: Benjamini and Hochberg over a model's heads
 retrieval heads: those with most attention on the gold passage while eight other questions are answered
         (evidence attention, RetrievalHeads), 10 or an eighth of a small model's heads (--heads)
-matched heads: for each of them a head that is no retrieval head, one of the three nearest in output norm
-        (mean of ‖W_O o‖ over all rows of those questions), in any layer; twenty draws
-θ     = p without the matched heads (mean over draws) − p without the retrieval heads, question by question;
-        p = exp(mean of ln p over the answer's tokens). The interval has the spread
-        between draws in it: retrieval heads must cost more than one set differs from another
+matched heads: for each of them a head that is no retrieval head, near in output norm (mean of ‖W_O o‖ over
+        all rows of those questions), in any layer; up to twenty sets, of which no two share a head
+θ     = p without the matched heads (mean over sets) − p without the retrieval heads, question by question;
+        p = exp(mean of ln p over the answer's tokens). The interval has the variance between sets in it, with
+        7 degrees of freedom or fewer: retrieval heads must cost more than one set differs from another
 control: the same with permuted weights, heads chosen by their own attention, several networks
 not testable: no diffusion model; no gold passages; the right answer has less than 10 % a token to begin with
 other choices: heads by strict copy score; outputs set to their mean over the other questions, not to zero;
@@ -178,7 +181,8 @@ def _losses(
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
     """What is lost by question: without the chosen heads, and without each set of matched ones.
 
-    In points: the probability of a token of the answer; in nats: its logarithm.
+    In points: 1 − the probability of a token of the answer without these heads; in nats: its loss in
+    logarithm.
     """
     if result is None or choice not in result.examples["choice"].values:
         return {}, []
@@ -186,7 +190,7 @@ def _losses(
     log_p = result.examples["log_p"].values
     sets = [of["chosen"].values, *of["matched"].transpose("draw", "example").values]
     if unit == "points":
-        sets = [np.exp(log_p) - np.exp(log_p - lost) for lost in sets]
+        sets = [1 - np.exp(np.minimum(log_p - lost, 0.0)) for lost in sets]
     chosen, *others = (dict(zip(names_of(result), lost.tolist(), strict=True)) for lost in sets)
     return chosen, others
 
@@ -194,8 +198,10 @@ def _losses(
 def _beyond(result: Result | None, choice: str, label: str, unit: str = "points") -> Number | None:
     """What is lost beyond what matched heads cost; the chosen heads count as one more set of their kind."""
     chosen, others = _losses(result, choice, unit)
-    bounds = DIFFERENCES if unit == "points" else None
-    return beyond_networks(chosen, others, label, unit, level=NEEDED.level, bounds=bounds)
+    bounds = SHARES if unit == "points" else None
+    return beyond_networks(
+        chosen, others, label, unit, level=NEEDED.level, bounds=bounds, most_free=FREE
+    )
 
 
 def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") -> Number | None:
@@ -205,7 +211,11 @@ def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") ->
         chosen, others = _losses(result, choice, unit)
         negative.append({n: float(np.mean([o[n] for o in others])) - x for n, x in chosen.items()})
     nothing = dict.fromkeys((name for one in negative for name in one), 0.0)
-    return beyond_networks(nothing, negative, "untrained MDM", unit, level=NEEDED.level)
+    found = beyond_networks(nothing, negative, "untrained MDM", unit, level=NEEDED.level)
+    if found is None or unit != "points" or found.low is None or found.high is None:
+        return found
+    low, high = np.clip((found.low, found.high), *DIFFERENCES)
+    return replace(found, low=float(low), high=float(high))
 
 
 def _lost(result: Result | None, name: str, label: str) -> Number | None:

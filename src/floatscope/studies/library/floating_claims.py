@@ -135,12 +135,13 @@ def _points(values: np.ndarray | None, label: str) -> Number | None:
 
 
 def _of_controls(evidence: Evidence, key: str) -> Number | None:
-    """The same of untrained weights: mean over networks, whose variance is in the interval."""
+    """The same of untrained weights, with an interval for one more network."""
     found = (_first_apart(evidence, key, seed) for seed in evidence.request.control_seeds)
     every = [one for one in found if one is not None]
     if len(every) < 2 or len({len(one) for one in every}) > 1:
         return None
-    return of_networks(np.stack(every), "position 0, ARM − MDM, untrained", "points", level=LEVEL)
+    label = "position 0, ARM − MDM, untrained"
+    return of_networks(np.stack(every), label, "points", level=LEVEL, bounds=DIFFERENCES)
 
 
 def _at_first(result: Result, rule: str = "") -> np.ndarray:
@@ -281,8 +282,18 @@ def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) 
 def _layer_moves(
     mdm: Anchors, arm: Anchors, rule: str
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
-    every = np.arange(len(mdm.place))
-    of_mdm, of_arm = (moves(one.place[:, one.real(every, rule)], 1) for one in (mdm, arm))
+    """Layers with a real anchor are chosen on one half of the prompts and looked at in the other."""
+    first = np.arange(len(mdm.place)) % 2 == 0
+
+    def of(side: Anchors) -> Float[np.ndarray, " n"]:
+        each = np.full(len(side.place), np.nan)
+        for half in (first, ~first):
+            real = side.real(np.flatnonzero(~half), rule)
+            if half.any() and real.sum() > 1:
+                each[half] = moves(side.place[half][:, real], 1)
+        return each
+
+    of_mdm, of_arm = of(mdm), of(arm)
     label = "moves over layers, MDM − ARM"
     return (
         number(of_mdm - of_arm, label, "points", level=LEVEL, bounds=DIFFERENCES),
@@ -306,21 +317,16 @@ def _dispersion(
         return float(np.mean([differ(one) for one in where[chosen][:, real].astype(int).T]))
 
     prompts = [str(i) for i in range(len(mdm.place))]
-
-    def made(statistic: Callable[[np.ndarray], float], label: str, unit: str, level: float):  # type: ignore[no-untyped-def]
-        found = jackknife(statistic, prompts, label, unit, level)
-        if found is None or found.low is None or found.high is None:
-            return found
-        least = -1.0 if unit == "points" else 0.0
-        low, high = max(found.low, least), min(found.high, 1.0)
-        return replace(found, value=min(max(found.value, least), 1.0), low=low, high=high)
-
-    apart = made(
-        lambda c: of(mdm, c) - of(arm, c), "dispersion over prompts, MDM − ARM", "points", LEVEL
-    )
-    return apart, (
-        made(lambda c: of(mdm, c), "MDM: dispersion over prompts", "%", 0.95),
-        made(lambda c: of(arm, c), "ARM: dispersion over prompts", "%", 0.95),
+    label = "dispersion over prompts"
+    return (
+        jackknife(
+            *(lambda c: of(mdm, c) - of(arm, c), prompts, f"{label}, MDM − ARM", "points", LEVEL),
+            bounds=DIFFERENCES,
+        ),
+        (
+            jackknife(lambda c: of(mdm, c), prompts, f"MDM: {label}", "%", 0.95, bounds=SHARES),
+            jackknife(lambda c: of(arm, c), prompts, f"ARM: {label}", "%", 0.95, bounds=SHARES),
+        ),
     )
 
 

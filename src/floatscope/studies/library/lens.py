@@ -48,7 +48,8 @@ known = share of masked content positions and steps before the reveal whose arg-
 θ     = known, in the last layer, decoding by decoding − its null − the same of untrained networks
 null: the tokens that other prompts' answers have at the same place, where those are content. A model that
         says the same whatever the prompt is at its null
-control: the same with permuted weights, which keep to what they say, and the prompt decides that in part.
+control: the same with permuted weights, which decode by themselves: what counts is how often a network knows
+        the token that it reveals itself. They keep to what they say, and the prompt decides that in part.
         Several networks, whose variance is in the interval: one network differs from another
 other choices: a null of the tokens at other places of the same answer, at which one word everywhere is,
         whatever decides it (answers of two content tokens or more)
@@ -73,7 +74,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         return {FORESIGHT: Foresight(), LENS: LogitLens()}
 
     def controlled(self, request: Request) -> tuple[str, ...]:
-        return (FORESIGHT,)  # controls read every canvas of the decoding
+        return (FORESIGHT,)  # controls decode by themselves
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         result = evidence.result(FORESIGHT, evidence.mdm)

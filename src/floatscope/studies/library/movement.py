@@ -1,6 +1,5 @@
 """Movement: while the answer is revealed, does the key that masked rows look at most change?"""
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ from ...stats.existence import real_layers
 from ...stats.intervals import Sample
 from ...stats.intervals.student import Interval
 from ...stats.movement import moving_layers
+from ..anchored import together
 from ..claim import Claim, Number, said
 from ..evidence import Evidence
 from ..long_answers import LONG, at_length, content_tokens
@@ -20,15 +20,14 @@ from ..verdict import LEVEL, MDM, Rule, judge, other_deltas, vary
 from .floating_claims import LEAST, NO_CONTROLS
 
 KEY = "movement-states"
-MOVING = 0.1  # of the layers, at least two, are the smallest number that matters
 
 STEPS = Rule(
     "3",
     "A diffusion model's anchors move over denoising steps",
     "number of layers with a real anchor in which more than half of the texts change the key that masked "
-    f"rows look at most, in answers of {LONG} content tokens or more; δ = 2 layers, or a tenth of them if "
-    "that is more",
+    f"rows look at most, in answers of {LONG} content tokens or more",
     delta=2,
+    of_layers=0.1,
     unit="layers",
     count=True,
     models=(MDM,),
@@ -100,6 +99,7 @@ def decide(evidence: Evidence, study: str) -> Claim:
     for label, other, half, noise in (
         ("another key must have 1.5 times the share", "movement-1.5-states", 0.5, False),
         ("another key must have 3 times the share", "movement-3-states", 0.5, False),
+        ("the start against the late state alone", "late", 0.5, False),
         ("a layer moves if a third of the texts move", key, 1 / 3, False),
         ("a layer moves if two thirds of the texts move", key, 2 / 3, False),
         ("every strongest key counts as an anchor", key, 0.5, True),
@@ -114,8 +114,9 @@ def decide(evidence: Evidence, study: str) -> Claim:
             f"{layer} ({100 * moved[layer]:.0f} %)" for layer in np.argsort(-moved)[:4]
         )
         sentence = (
-            f"{said(theta)} of {len(moved)} layers with a real anchor move in more than half of the texts. "
-            f"The layers that move most, and in how many texts: {most}. {at_length(length)}"
+            f"Of {len(moved)} layers, {said(there) if there else 'none'} have a real anchor, and "
+            f"{said(theta)} change it in more than half of the texts. The layers that move most, real "
+            f"anchor or not, and in how many texts: {most}. {at_length(length)}"
         )
         numbers.append(length)
     return judge(
@@ -126,32 +127,48 @@ def decide(evidence: Evidence, study: str) -> Claim:
         sentence=sentence,
         numbers=tuple(numbers),
         variants=tuple(variants),
+        remedy=_remedy(there, rule),
+    )
+
+
+def _remedy(there: Number | None, rule: Rule) -> str:
+    """Say what would decide where too few layers have a real anchor for the number of texts to matter."""
+    if there is None or there.value >= rule.delta:
+        return ""
+    return (
+        f"{said(there)} layers have an anchor that is stronger than in untrained networks, and it takes "
+        f"{rule.delta:.0f}: more texts would not decide, more controls may (--controls 12)."
     )
 
 
 def _step_moves(
     evidence: Evidence, key: str, half: float = 0.5, noise: bool = False
 ) -> tuple[Rule, Number | None, Number | None, str]:
-    """The rule with δ for this number of layers, θ, the layers with a real anchor, and what bars a test."""
+    """The rule with δ for this number of layers, θ, the layers with a real anchor, and what bars a test.
+
+    `key`: the measure whose changes count, or "late" for those between the start and the late state.
+    """
+    value, key = ("moved_late", KEY) if key == "late" else ("moved", key)
     result = evidence.result(key, evidence.mdm)
     if result is None:
         bar = "No diffusion model whose rows see the whole canvas was in the run: add one with --model."
         return STEPS, None, None, bar
-    content = result.examples["content"].values
-    moved = result.examples["moved"].transpose("example", "layer").values
-    rule = replace(STEPS, delta=max(2, int(np.ceil(MOVING * moved.shape[1]))))
+    controls = evidence.controls(key, evidence.mdm)
+    _, places = together(result, *controls)
+    content = result.examples["content"].values[places[0]]
+    moved = result.examples[value].transpose("example", "layer").values[places[0]]
+    rule = STEPS.for_layers(moved.shape[1])
     counts = (content >= LONG) & ~np.isnan(moved).any(1)
     if counts.sum() < 2:
         return rule, None, None, (
             f"It takes answers of {LONG} content tokens or more, and the middle one has "
             f"{np.median(content):.0f}: trace longer ones, with --data long:continuation --length 64."
         )  # fmt: skip
-    controls = evidence.controls(key, evidence.mdm)
     if len(controls) < LEAST:
         return rule, None, None, NO_CONTROLS
     shares = [
-        one.examples["share"].transpose("example", "layer").values[counts]
-        for one in (result, *controls)
+        one.examples["share"].transpose("example", "layer").values[at][counts]
+        for one, at in zip((result, *controls), places, strict=True)
     ]
     real = real_layers(shares[0], np.stack(shares[1:]))
     there = Number("layers with a real anchor", float(real.sum()), unit=f"of {real.size}")
@@ -163,9 +180,8 @@ def _step_moves(
         return number, low, high
 
     moved = moved[counts]
-    value, low, high = (float(x) for x in interval(moved))
     theta = Number(
-        *("layers that move", value, low, high),
+        *("layers that move", *(float(x) for x in interval(moved))),
         unit="layers",
         n=len(moved),
         level=LEVEL,

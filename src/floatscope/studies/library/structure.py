@@ -6,13 +6,12 @@ import numpy as np
 
 from ...measures import AttentionEntropy
 from ...measures import Structure as Measured
-from ...measures.align import by_example
 from ...measures.base import Measure
 from ...measures.result import Result
-from ..anchored import names_of, together
+from ..anchored import together
 from ..claim import Check, Claim, Number, below, said
 from ..evidence import Evidence
-from ..numbers import number, thirds
+from ..numbers import number, of_networks, overall_controls, thirds
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import MDM, Rule, judge, other_deltas, vary
@@ -82,17 +81,6 @@ structure. Token classes know English function words."""
         variants = [*other_deltas(OWN, theta, control, bar)]
         for choice, key in OTHER_STATES.items():
             variants.append(vary(choice, OWN, *_own_trends(evidence, key), bar))
-        needs = [_markup(evidence, hidden) for hidden in ("random", "matched")]
-        checks = [
-            Check(
-                f"hiding markup in the MDM's first layers hurts more than hiding {beside}", passed
-            )
-            for passed, beside in zip(
-                (below(need, 0.0) for need in needs),
-                ("random columns", "columns beside it"),
-                strict=True,
-            )
-        ]
         sentence = ""
         if theta:
             sentence = (
@@ -106,19 +94,17 @@ structure. Token classes know English function words."""
             control=control,
             bar=bar,
             sentence=sentence,
-            numbers=tuple(needs),
-            checks=tuple(checks),
             variants=tuple(variants),
         )
 
     def _apart(self, evidence: Evidence) -> Claim:
         """Decide claim 6b: the MDM's slope minus the ARM's, prompt by prompt."""
         theta, sides, bar = _difference(evidence, STATE)
-        control, _, _ = _difference(evidence, STATE, untrained=True)
+        control = _untrained_difference(evidence, STATE)
         variants = [*other_deltas(APART, theta, control, bar)]
         for choice, key in OTHER_STATES.items():
             one, _, barred = _difference(evidence, key)
-            untrained, _, _ = _difference(evidence, key, untrained=True)
+            untrained = _untrained_difference(evidence, key)
             variants.append(vary(choice, APART, one, untrained, barred))
         mdm, arm = sides
         sentence = ""
@@ -149,51 +135,44 @@ structure. Token classes know English function words."""
 
 def _own_trends(evidence: Evidence, key: str) -> tuple[Number | None, Number | None]:
     """The MDM's slope, and that of untrained weights."""
-    if evidence.mdm is None:
-        return None, None
-    return (
-        _trend(evidence.result(key, evidence.mdm), "MDM: slope of ln(index)"),
-        _trend(evidence.control(key, evidence.mdm), "untrained: slope of ln(index)"),
-    )
-
-
-def _trend(result: Result | None, label: str) -> Number | None:
+    result = None if evidence.mdm is None else evidence.result(key, evidence.mdm)
     if result is None:
-        return None
-    each = result.examples["trend"].values
-    return number(each, label, level=OWN.level, null=0.0, clusters=names_of(result))
+        return None, None
+    label, level = "MDM: slope of ln(index)", OWN.level
+    theta = number(result.examples["trend"].values, label, level=level, null=0.0)
+    networks = evidence.controls(key, evidence.mdm)
+    untrained = "untrained: slope of ln(index)"
+    return theta, overall_controls(networks, "trend", untrained, level=level)
 
 
 def _difference(
-    evidence: Evidence, key: str, *, untrained: bool = False
+    evidence: Evidence, key: str
 ) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
     """The difference of slopes prompt by prompt, both slopes, and what bars a test."""
-    models = (evidence.mdm, evidence.arm)
-    read = evidence.control if untrained else evidence.result
-    results = [None if model is None else read(key, model) for model in models]
+    results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
     if results[0] is None or results[1] is None:
         return None, (None, None), NO_PAIR
-    if not untrained:  # several controls trace a prompt several times, a model does so once
-        together(results[0], results[1])
-    both = by_example(*(result.examples["trend"] for result in results if result is not None))
-    if both is None:
-        bar = "The two models were traced on different prompts: trace the same."
-        return None, (None, None), bar
-    mdm, arm = both
-    of = "untrained: " if untrained else ""
-    theta = number(mdm - arm, f"{of}slope of ln(index), MDM − ARM", level=APART.level, null=0.0)
-    sides = (
-        number(mdm, f"{of}MDM: slope of ln(index)"),
-        number(arm, f"{of}ARM: slope of ln(index)"),
-    )
-    return theta, sides, ""
+    mdm, arm = _slopes(results[0], results[1])
+    label = "slope of ln(index)"
+    theta = number(mdm - arm, f"{label}, MDM − ARM", level=APART.level, null=0.0)
+    return theta, (number(mdm, f"MDM: {label}"), number(arm, f"ARM: {label}")), ""
 
 
-def _markup(evidence: Evidence, control: str) -> Number | None:
-    """What hiding markup costs beyond hiding other columns, where the run asked (`robustness`)."""
-    return evidence.apart(
-        "structure-first-chosen",
-        f"structure-first-{control}",
-        evidence.mdm,
-        f"MDM, first layers: markup hidden − {control} columns hidden",
-    )
+def _untrained_difference(evidence: Evidence, key: str) -> Number | None:
+    """The same of untrained weights, with an interval for one more pair of networks."""
+    apart = []
+    for seed in evidence.request.control_seeds:
+        results = [evidence.result(key, m, control=seed) for m in (evidence.mdm, evidence.arm)]
+        if results[0] is not None and results[1] is not None:
+            mdm, arm = _slopes(results[0], results[1])
+            apart.append(mdm - arm)
+    if len({len(each) for each in apart}) != 1:
+        return None
+    label = "untrained: slope of ln(index), MDM − ARM"
+    return of_networks(np.stack(apart), label, level=APART.level)
+
+
+def _slopes(mdm: Result, arm: Result) -> tuple[np.ndarray, np.ndarray]:
+    """Both models' slopes, on the prompts that both have."""
+    _, places = together(mdm, arm)
+    return mdm.examples["trend"].values[places[0]], arm.examples["trend"].values[places[1]]

@@ -1,0 +1,83 @@
+"""The first line of a run's output: true of the verdicts, and of the models that each claim is about."""
+
+import pytest
+
+from floatscope.studies.answer import ModelClaim, answer
+from floatscope.studies.claim import THETA, Claim, Number
+
+MDM, ARM = "pair/mdm", "pair/arm"
+
+
+def claimed(number, verdict, mdm=MDM, arm=ARM):
+    numbers = ()
+    if number == "3":
+        theta = Number("layers that move", 4.0, 3.0, 6.0, unit="layers", n=24, role=THETA)
+        numbers = (theta, Number("layers with a real anchor", 9.0, unit="of 12"))
+    claim = Claim(number, "text", verdict, "", numbers, "floating")
+    return ModelClaim(claim, mdm, arm)
+
+
+def said(**verdicts):
+    return answer([claimed(number.strip("c"), verdict) for number, verdict in verdicts.items()])
+
+
+def test_all_claims_hold():
+    assert said(c1="holds", c2="holds", c3="holds", c4="holds") == (
+        "Does attention float? In pair/mdm it moves over denoising steps (4 of 12 layers [3, 6]), and more "
+        "than in pair/arm over layers and from prompt to prompt; pair/arm rests on its first token."
+    )
+
+
+def test_refuted_comparisons_do_not_say_that_attention_stays():
+    assert said(c2="refuted", c3="holds", c4="refuted") == (
+        "Does attention float? In pair/mdm it moves over denoising steps (4 of 12 layers [3, 6]); it moves "
+        "over layers and from prompt to prompt no more than in pair/arm."
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ({"c4": "holds"}, "In pair/mdm it moves more than in pair/arm over layers."),
+        ({"c4": "refuted"}, "In pair/mdm it moves over layers no more than in pair/arm."),
+        (
+            {"c4": "undecided"},
+            "In pair/mdm this run cannot tell whether it moves more than in pair/arm over layers.",
+        ),
+        (
+            {"c3": "refuted", "c4": "holds"},
+            "In pair/mdm it moves more than in pair/arm over layers; it stays over denoising steps "
+            "(4 of 12 layers [3, 6]).",
+        ),
+        (
+            {"c3": "undecided", "c2": "undecided"},
+            "In pair/mdm this run cannot tell whether it moves over denoising steps "
+            "(4 of 12 layers [3, 6]), or more than in pair/arm from prompt to prompt.",
+        ),
+        ({"c1": "holds"}, "pair/arm rests on its first token."),
+        ({"c1": "refuted"}, "pair/arm rests on its first token no more than pair/mdm."),
+    ],
+)
+def test_one_short_clause_per_fact(verdicts, expected):
+    assert said(**verdicts) == f"Does attention float? {expected}"
+
+
+def test_claims_of_a_further_run_name_its_models():
+    found = answer([
+        claimed("1", "holds"), claimed("3", "holds", "twin/mdm", None), claimed("4", "holds"),
+        claimed("2", "refuted", "twin/mdm", "twin/arm"),
+    ])  # fmt: skip
+    assert found == (
+        "Does attention float? In twin/mdm it moves over denoising steps (4 of 12 layers [3, 6]); it moves "
+        "from prompt to prompt no more than in twin/arm; in pair/mdm it moves more than in pair/arm over "
+        "layers; pair/arm rests on its first token."
+    )
+
+
+def test_nothing_tested_gives_no_answer():
+    assert answer([]) == said(c1="undecided", c3="not testable", c7="holds") == ""
+
+
+def test_a_comparison_without_a_named_causal_model_is_still_a_comparison():
+    found = answer([claimed("4", "holds", arm=None)])
+    assert found.endswith("In pair/mdm it moves more than in a causal model over layers.")

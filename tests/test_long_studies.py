@@ -159,7 +159,7 @@ def test_a_claim_is_answered_by_the_run_that_can_test_it(both):
         {c.number: c for c in claims} for claims in (both.claims["movement"], both.verdicts)
     )
     assert own["3"].verdict == "not testable" and shown["3"].verdict != "not testable"
-    assert both.answer.startswith("Does attention float? In deep ")  # and not LLaDA, the first run's
+    assert both.answer.startswith("Does attention float? In deep ")  # not LLaDA
     assert shown["3"].scope == "for deep, 2 prompts of long:continuation"
     assert own["3"].scope == "for LLaDA, on world:one"  # nothing was measured
     assert [c.number for c in both.verdicts] == ["1", "2", "3", "4"]

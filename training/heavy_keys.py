@@ -62,7 +62,7 @@ class Settings:
     copied: float = 0.4  # of a row: a span of its first half that is repeated in its second half
     causal_steps: int = 2000
     diffusion_steps: int = 2500
-    long: int = 4  # times these steps, for conditions with "-long"
+    long: int = 3  # times these steps, for conditions with "-long"
     checkpoints: tuple[float, ...] = (0.0, 0.1, 0.4, 1.0)  # of the diffusion steps
     lr: float = 5e-3
     warmup: int = 100

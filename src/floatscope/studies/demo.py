@@ -40,6 +40,7 @@ MOVEMENT: dict[str, Any] = {
     "sampler": "confidence,block_length=8,temperature=0.7",  # without, long texts circle
     "length": 64,  # more than claim 3 asks for: an end token now and then is no content
     "steps": 32,
+    "controls": 12,  # five tell anchors of a few percent from noise in one run of three
     "frequencies": None,
     "view": 2,
     "shard": 2,

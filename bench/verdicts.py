@@ -18,7 +18,7 @@ from verdict_parts.attention import attention_claim
 from verdict_parts.causal import ablation, lens, tracing
 from verdict_parts.dormancy import draining, switching
 from verdict_parts.knowledge import knowledge
-from verdict_parts.movement import movement
+from verdict_parts.movement import KINDS, movement
 from verdict_parts.order import order_claim
 from verdict_parts.robustness import robustness
 
@@ -49,6 +49,13 @@ EQUAL = "equal"  # no effect: it must not hold
 NO_EFFECT = ("8", "9a", "9b", "9c", "10b", "11", "13")  # claims of which that is planted too
 
 
+def truths_of(number: str) -> list[Truth]:
+    """What is planted for a claim."""
+    if number == "3":
+        return list(KINDS)
+    return [True, False, *([EQUAL] if number in NO_EFFECT else [])]
+
+
 def planted(number: str, true: Truth, rng: np.random.Generator, n: int | None = None) -> str:
     """The verdict on one draw."""
     plant, examples = PLANTED[number]
@@ -57,7 +64,7 @@ def planted(number: str, true: Truth, rng: np.random.Generator, n: int | None = 
 
 def counted(number: str, true: Truth, draws: int, seed: int = 0) -> Counter[str]:
     """How often each verdict came out."""
-    rng = np.random.default_rng([seed, *number.encode(), 2 if true == EQUAL else int(true)])
+    rng = np.random.default_rng([seed, *number.encode(), *str(true).encode()])
     return Counter(planted(number, true, rng) for _ in range(draws))
 
 
@@ -69,8 +76,7 @@ def main() -> None:
     print("| claim | truth | n | " + " | ".join(VERDICTS) + " |")
     print("|---" * (3 + len(VERDICTS)) + "|")
     for number in given.claim or PLANTED:
-        truths: list[Truth] = [True, False, *([EQUAL] if number in NO_EFFECT else [])]
-        for true in truths:
+        for true in truths_of(number):
             found = counted(number, true, given.draws)
             shares = " | ".join(f"{found[v] / given.draws:.0%}" for v in VERDICTS)
             print(f"| {number} | {true} | {PLANTED[number][1]} | {shares} |", flush=True)

@@ -149,7 +149,8 @@ def coverage() -> Iterator[tuple[str, ...]]:
             else "–"
             for level, what in ((0.95, "covers"), (0.995, "covers"), (0.95, "bootstrap"))
         ]
-        yield kind, name + (" †" if rows[0.95, 8]["failed"] else ""), *shown
+        marks = (" †" if rows[0.95, 8]["failed"] else "") + (" ‡" if rows[0.95, 8]["short"] else "")
+        yield kind, name + marks, *shown
 
 
 def studies() -> Iterator[tuple[str, str, str]]:

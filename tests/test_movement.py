@@ -135,7 +135,7 @@ def test_a_short_answer_has_no_movement(models, family):
 )
 def test_planted_layers_move(kind, moving, tmp_path):
     rng = np.random.default_rng(3)
-    found = Movement()([states(kind, rng, 12) for _ in range(8)])
+    found = Movement()([states(kind, rng, 12, 3.2) for _ in range(8)])
     assert ((found.moved > 0.5).values == (np.arange(12) < moving)).all()
     if kind == FRONTIER:
         assert (found.frontier.values[:2] > 0.9).all()
@@ -145,7 +145,7 @@ def test_planted_layers_move(kind, moving, tmp_path):
 def test_attention_that_moves_with_the_row_set_alone_is_still():
     """Each row keeps its key; the rows that are masked change. A strongest key over all masked rows moves."""
     rng = np.random.default_rng(0)
-    trace = states(ROWS, rng, 2)
+    trace = states(ROWS, rng, 2, 3.2)
     assert not Movement()(trace).moved.any()
     strongest = [
         trace.mass_from(*[f"{UNTIL} {i}" for i in range(state, N_STATES)])
@@ -161,13 +161,13 @@ def test_attention_that_moves_with_the_row_set_alone_is_still():
     [(FRONTIER, "holds"), (LATE, "holds"), (STILL, "refuted"), (NOISE, "undecided")],
 )
 def test_claim_three_by_its_planted_truth(kind, verdict):
-    claim = draw(kind, np.random.default_rng(5), n=24, size=24)
+    claim = draw(kind, np.random.default_rng(5), n=24, layers=6, networks=1, controls=6)
     assert claim.verdict == verdict, claim.why
     assert claim.theta.n == 24 and "layers" in claim.rule
 
 
 def test_fewer_than_twenty_texts_decide_nothing():
-    claim = draw(LATE, np.random.default_rng(5), n=19, size=24)
+    claim = draw(LATE, np.random.default_rng(5), n=19, layers=6, networks=1, controls=3)
     assert claim.verdict == "undecided" and "20 examples" in claim.why
 
 

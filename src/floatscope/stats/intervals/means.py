@@ -21,7 +21,7 @@ SHARES: Bounds = (0, 1)
 DIFFERENCES: Bounds = (-1, 1)  # of shares
 COUNTS: Bounds = (0, np.inf)
 _EDGE = 1e-6  # of the range: how near a bound is on it
-_BAND = 0.02  # of the range: values so near to each other are bunched
+_BAND = 0.1  # of the range: values so near to each other are bunched
 _FEW = 5  # so many values must lie off the others before their spread is believed
 _LARGE = 200  # examples, from where on bets are hardly ever nearer than Student's ends
 
@@ -42,7 +42,7 @@ def mean(
 
     `bounds` says between which ends values must lie: (0, 1) for shares, (−1, 1) for differences of
     shares, (0, inf) for counts. Then the interval stays inside. Between finite bounds, values that
-    are bunched (most of them, and all but four or fewer, within 2 % of the range) have a betting
+    are bunched (most of them, and all but four or fewer, within 10 % of the range) have a betting
     interval (`bounded`), which covers for any variable between these ends: bunched values do not
     tell how far off the next one could be. Other values have the nearer of its ends and Student's.
     Without finite bounds, values that are all alike have no interval.

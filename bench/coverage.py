@@ -4,9 +4,9 @@
     python bench/coverage.py --trials 400       # a look, without writing
 
 Asked for: at 95 %, at least 93 % with 20 and 40 examples and 90 % with 8; at 99.5 %, at least 99 %
-with 20 and 40. A case marked `short` is known to fall below that. An interval that is not there (NaN) decides nothing: it is counted apart, and what is
-asked for is asked of the others. The percentile bootstrap that these intervals replaced is measured
-beside them.
+with 20 and 40. A case marked `short` is known to fall below that. An interval that is not there (NaN)
+decides nothing: it is counted apart, and what is asked for is asked of the others. The percentile
+bootstrap that these intervals replaced is measured beside them.
 """
 
 import argparse

@@ -135,7 +135,7 @@ def test_a_short_answer_has_no_movement(models, family):
 )
 def test_planted_layers_move(kind, moving, tmp_path):
     rng = np.random.default_rng(3)
-    found = Movement()([states(kind, rng, 12, 3.2) for _ in range(8)])
+    found = Movement()([states(kind, rng, 12, 3.2) for _ in range(24)])
     assert ((found.moved > 0.5).values == (np.arange(12) < moving)).all()
     if kind == FRONTIER:
         assert (found.frontier.values[:2] > 0.9).all()

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.stats
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -43,6 +44,7 @@ CONDITIONS = ("nothing", "no-sink", "sink")
 LONG = "-long"  # ending of a condition that is trained for several times the steps
 CAUSAL = {"no-sink": "causal-plain", "sink": "causal-start"}  # what the condition begins with
 USED_AS: Any = {"direction": "bidirectional", "mask_id": MASK, "shift": 1, "check": False}
+ENOUGH = 5  # seeds for an interval over seeds
 SEEDS = range(100)  # that are looked for in a folder
 PROPORTIONS = ("moved", "is_first", "is_mask")
 ROWS = ("start", "plain")  # rows of the diffusion training: with a start token, or without
@@ -559,9 +561,14 @@ def measure_run(run: Run, rows: str, condition: str, seed: int) -> dict[str, Any
         checkpoints.append({**point, **summarise(found)})
     final: dict[str, Any] = {"tokens": favourites(found["token"], model)}
     final |= count_moving(found, read_controls(model, traces, s.controls))
-    # The same canvases for all conditions: those that `nothing` decoded.
-    reference = instrument(run.load(f"{rows}-nothing", seed, s.saved("nothing")[-1]), words)
-    final["same_canvases"] = summarise(read_masked(model, decode(reference, run, rows)))
+    # The same canvases for all conditions: decoded by `nothing`, of this seed or else of seed 0.
+    last = s.saved("nothing")[-1]
+    for other in (seed, 0):
+        if run.path(f"{rows}-nothing", other, last).exists():
+            reference = instrument(run.load(f"{rows}-nothing", other, last), words)
+            read = read_masked(model, decode(reference, run, rows))
+            final["same_canvases"] = summarise(read)
+            break
     final["moved_start"] = move_start(weights, run)
     print(f"measured {name}-{seed}: {time.monotonic() - began:.0f} s", flush=True)
     stored.parent.mkdir(exist_ok=True)
@@ -587,6 +594,49 @@ def percent(values: Sequence[Sequence[float]]) -> str:
 def bounded(value: Sequence[float]) -> str:
     mean, low, high = (100 * v for v in value)
     return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def peak(layers: Sequence[Sequence[float]]) -> float:
+    """The mean share in the layer where it is largest."""
+    return max(value[0] for value in layers)
+
+
+def over_seeds(values: Sequence[float]) -> str:
+    """Mean over seeds; with five seeds or more, Student's 95 % interval."""
+    mean = 100 * float(np.mean(values))
+    if len(values) < ENOUGH:
+        return f"{mean:.1f}"
+    low, high = scipy.stats.t.interval(0.95, len(values) - 1, mean, 100 * scipy.stats.sem(values))
+    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def headline_table(made: dict[str, Any]) -> str:
+    """Position 0's share in the layer where it is largest: seeds side by side."""
+    runs, steps = made["start"], [p["step"] for p in made["start"]["sink"]["0"]["checkpoints"]]
+    found: dict[str, dict[str, float]] = {
+        "causal model with start token": {
+            seed: peak(one["first"]) for seed, one in made["causal"]["causal-start"].items()
+        }
+    }
+    for condition in CONDITIONS:
+        for index, step in enumerate(steps):
+            found[f"`{condition}`, step {step:,}"] = {
+                seed: peak(one["checkpoints"][index]["first"])
+                for seed, one in runs[condition].items()
+            }
+    last = f"step {steps[-1]:,}"
+    for other in ("no-sink", "nothing"):
+        sink, rest = found[f"`sink`, {last}"], found[f"`{other}`, {last}"]
+        found[f"`sink` − `{other}`, {last}"] = {seed: sink[seed] - rest[seed] for seed in rest}
+    seeds = list(made["causal"]["causal-start"])
+    lines = [
+        f"| | {' | '.join(f'seed {seed}' for seed in seeds)} | mean |",
+        "|---" * (len(seeds) + 2) + "|",
+    ]
+    for name, values in found.items():
+        cells = [f"{100 * values[seed]:.1f}" if seed in values else "" for seed in seeds]
+        lines.append(f"| {name} | {' | '.join(cells)} | {over_seeds(list(values.values()))} |")
+    return "\n".join(lines).replace("-0.", "−0.").replace("| -", "| −").replace("[-", "[−")
 
 
 def causal_table(made: dict[str, Any]) -> str:
@@ -663,6 +713,7 @@ def place_table(made: dict[str, Any]) -> str:
 def tables(made: dict[str, Any]) -> dict[str, str]:
     """All tables of the page by name."""
     return {
+        "headline": headline_table(made),
         "causal": causal_table(made),
         **{f"{rows} summary": summary_table(made, rows) for rows in ROWS},
         "place": place_table(made),
@@ -706,16 +757,17 @@ def draw(made: dict[str, Any], path: Path) -> None:
                     for number, one in enumerate(made["start"][condition].values()):
                         x = [point["step"] for point in one["checkpoints"]]
                         value = np.array([point[name][layer] for point in one["checkpoints"]]) * 100
-                        axis.fill_between(
-                            x, value[:, 1], value[:, 2], color=colour, alpha=0.12, lw=0
-                        )
+                        if name != "moved":
+                            axis.fill_between(
+                                x, value[:, 1], value[:, 2], color=colour, alpha=0.12, lw=0
+                            )
                         label = None if number else condition
                         axis.plot(x, value[:, 0], ".-", color=colour, lw=1, ms=3, label=label)
-                axis.set_ylim(bottom=0)
                 axis.spines[["top", "right"]].set_visible(False)
                 axis.yaxis.set_major_formatter(lambda v, _: f"{v:.0f} %")
                 if row == 0:
                     axis.set_title(f"layer {layer}", fontsize=8)
+            axes[row, 0].set_ylim(bottom=0)  # of the whole row, once all of it is drawn
             axes[row, 0].set_ylabel(title.replace(": ", ":\n"))
         for axis in axes[-1]:
             axis.set_xlabel("denoising steps")

@@ -31,8 +31,8 @@ def read_data(request: Request, folder: Path = Path()) -> Read:
     if path == request.data:
         return read.records[request.skip :], [str(bad) for bad in read.bad]
     # Records name their file as the request does, wherever it was found.
-    records = (replace(r, where=r.where.replace(path, request.data, 1)) for r in read.records)
-    return tuple(records)[request.skip :], [
+    renamed = (replace(r, where=r.where.replace(path, request.data, 1)) for r in read.records)
+    return tuple(renamed)[request.skip :], [
         str(bad).replace(path, request.data, 1) for bad in read.bad
     ]
 

@@ -274,7 +274,7 @@ class ShardWorker:
                 texts.append([*prompt, *known, *[model.mask_id] * (length - len(known))])
         size = min(map(len, texts))
         ids = torch.tensor([text[-size:] for text in texts])
-        rows = (ids == model.mask_id).roll(-model.shift, 1)
+        rows = torch.eq(ids, model.mask_id or 0).roll(-model.shift, 1)
         rows[:, size - model.shift :] = False
         return ids, rows
 

@@ -79,11 +79,11 @@ class Movement(Measure):
         before, after = _pairs(trace)  # (pair, layer, head, key)
         mean = follow(before.mean(2), after.mean(2), self.factor)
         head = follow(before, after, self.factor)
-        ends = (share.mean(1)[None] for share in _ends(trace))  # (1, layer, key)
+        start, late = (share.mean(1)[None] for share in _ends(trace))  # (1, layer, key)
         frontier = np.array([np.flatnonzero(last >= state).min() for state in range(N_STATES)])
         values = {
             "moved": (("layer",), mean.moved.astype(float)),
-            "moved_late": (("layer",), follow(*ends, self.factor).moved.astype(float)),
+            "moved_late": (("layer",), follow(start, late, self.factor).moved.astype(float)),
             "share": (("layer",), mean.share.mean(0)),
             "frontier": (("layer",), _correlate(mean.key, frontier)),
             "moved_heads": (("layer", "head"), head.moved.astype(float)),

@@ -180,8 +180,9 @@ def _step_moves(
         return number, low, high
 
     moved = moved[counts]
+    number, low, high = (float(x) for x in interval(moved))
     theta = Number(
-        *("layers that move", *(float(x) for x in interval(moved))),
+        *("layers that move", number, low, high),
         unit="layers",
         n=len(moved),
         level=LEVEL,

@@ -49,7 +49,8 @@ change    neighbouring states are compared on the rows that are masked in both; 
           another key has at least twice its share of the attention of those rows, mean over heads
 moving layer: more than half of the texts change the reference key at least once
 controls  the same network with the entries of every matrix permuted, and each head's queries scaled until its
-          mean entropy is that of the trained head; they read the same canvases
+          mean entropy over masked rows of unfinished texts is that of the trained head; they read the
+          same canvases
 real anchor: a layer whose reference key receives more than in the controls (Student's t on logarithms of the
           networks' mean shares, k − 1 degrees of freedom, corrected over layers)
 θ         moving layers with a real anchor, bounded by simultaneous intervals (Clopper and Pearson's,

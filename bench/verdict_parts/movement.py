@@ -32,7 +32,7 @@ PROMPT, ANSWER = 36, 64
 SIZE = PROMPT + ANSWER
 REVEALED = (0, 16, 32, 48, 56)  # rows that are no longer masked in each state
 # Anchors follow the frontier in a sixth of the layers; a third of them jumps in the last state alone, as in
-# the published figure; all stay; two keys swap at random, of which one has 1.75 times the other's share; rows
+# the published figure; all stay; two keys swap at random, of which one has 1.5 times the other's share; rows
 # that are revealed later look elsewhere, so that only the set of rows changes; the network is as untrained as
 # its controls.
 FRONTIER, LATE, STILL, SWAP, ROWS, NOISE = "frontier late still swap rows noise".split()
@@ -42,7 +42,7 @@ KINDS = {FRONTIER: "holds", DEEP: "holds", LATE: "holds", STILL: "refuted"} | di
 )
 STRENGTHS = (1.4, 3.2)  # of an anchor's score, by network: about 4 % and 20 % of attention
 AGREE = 0.03  # standard deviation over networks and layers of the rows that agree in noise
-SWAPPED = 0.56  # ln 1.75: two keys that swap differ by so much
+SWAPPED = 0.405  # ln 1.5: two keys that swap differ by so much
 NETWORKS = 6  # networks, each with controls of its own, among which draws are divided
 
 

@@ -628,6 +628,13 @@ def headline_table(made: dict[str, Any]) -> str:
     for other in ("no-sink", "nothing"):
         sink, rest = found[f"`sink`, {last}"], found[f"`{other}`, {last}"]
         found[f"`sink` − `{other}`, {last}"] = {seed: sink[seed] - rest[seed] for seed in rest}
+    same = {
+        c: {n: peak(one["final"]["same_canvases"]["first"]) for n, one in runs[c].items()}
+        for c in CONDITIONS
+    }
+    found["`sink` − `no-sink`, on the same canvases"] = {
+        seed: same["sink"][seed] - same["no-sink"][seed] for seed in same["no-sink"]
+    }
     seeds = list(made["causal"]["causal-start"])
     lines = [
         f"| | {' | '.join(f'seed {seed}' for seed in seeds)} | mean |",
@@ -711,13 +718,14 @@ def place_table(made: dict[str, Any]) -> str:
 
 
 def tables(made: dict[str, Any]) -> dict[str, str]:
-    """All tables of the page by name."""
+    """All tables of the page by name; of the two kinds of rows, those that were trained."""
+    trained = [rows for rows in ROWS if made[rows]]
     return {
         "headline": headline_table(made),
         "causal": causal_table(made),
-        **{f"{rows} summary": summary_table(made, rows) for rows in ROWS},
         "place": place_table(made),
-        **{f"{rows} layers": layer_table(made, rows) for rows in ROWS},
+        **{f"{rows} summary": summary_table(made, rows) for rows in trained},
+        **{f"{rows} layers": layer_table(made, rows) for rows in trained},
     }
 
 

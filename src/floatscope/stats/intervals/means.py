@@ -21,7 +21,9 @@ SHARES: Bounds = (0, 1)
 DIFFERENCES: Bounds = (-1, 1)  # of shares
 COUNTS: Bounds = (0, np.inf)
 _EDGE = 1e-6  # of the range: how near a bound is on it
-_BAND = 0.1  # of the range: values so near to each other are bunched
+# Values so near to each other are bunched: 10 % of the range, but not more than 0.1 (ten points of a share),
+# and never less than 2 % of the range.
+_BAND, _MOST_BAND, _LEAST_BAND = 0.1, 0.1, 0.02
 _FEW = 5  # so many values must lie off the others before their spread is believed
 _LARGE = 200  # examples, from where on bets are hardly ever nearer than Student's ends
 
@@ -42,7 +44,8 @@ def mean(
 
     `bounds` says between which ends values must lie: (0, 1) for shares, (−1, 1) for differences of
     shares, (0, inf) for counts. Then the interval stays inside. Between finite bounds, values that
-    are bunched (most of them, and all but four or fewer, within 10 % of the range) have a betting
+    are bunched (most of them, and all but four or fewer, within 0.1 for shares and their differences;
+    10 % of a smaller range, 2 % of one wider than 5) have a betting
     interval (`bounded`), which covers for any variable between these ends: bunched values do not
     tell how far off the next one could be. Other values have the nearer of its ends and Student's.
     Without finite bounds, values that are all alike have no interval.
@@ -124,7 +127,9 @@ def _bet(flat: Flat, low: Cells, high: Cells, bounds: Bounds, level: float, smoo
     Elsewhere each end moves to the nearer of the two. That costs next to no coverage, because the
     betting interval leaves out the truth far less often than its level allows.
     """
-    bunched = _bunched(flat, (_EDGE if smooth else _BAND) * (bounds[1] - bounds[0]))
+    extent = bounds[1] - bounds[0]
+    band = max(min(_BAND * extent, _MOST_BAND), _LEAST_BAND * extent)
+    bunched = _bunched(flat, _EDGE * extent if smooth else band)
     several = (~np.isnan(flat)).sum(0) > 1
     which = bunched if smooth or len(flat) > _LARGE else several
     if which.any():

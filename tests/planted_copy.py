@@ -164,10 +164,14 @@ def records(count, seed=0):
         return int(torch.randint(most, (), generator=generator))
 
     names = ("ada", "bo", "cy", "dee", "eva", "finn", "gus", "hal", "ivy", "jo")
-    made = []
+    made, known = [], set()
     for number in range(count):
-        letter, name = LETTERS[below(len(LETTERS))], names[below(len(names))]
-        gold = Passage(f"the letter of {name} is {letter}" + ", we hear." * below(3), gold=True)
+        text = None
+        while text is None or text in known:  # two questions about one passage are not independent
+            letter, name = LETTERS[below(len(LETTERS))], names[below(len(names))]
+            text = f"the letter of {name} is {letter}" + ", we hear." * below(3)
+        known.add(text)
+        gold = Passage(text, gold=True)
         others = [Passage(f"no letter is known of {names[below(len(names))]}.") for _ in range(2)]
         others.insert(below(3), gold)
         made.append(

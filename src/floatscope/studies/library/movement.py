@@ -115,8 +115,8 @@ def decide(evidence: Evidence, study: str) -> Claim:
             f"{layer} ({100 * moved[layer]:.0f} %)" for layer in np.argsort(-moved)[:4]
         )
         sentence = (
-            f"Of {len(moved)} layers, {said(there) if there else 'none'} have a real anchor, and "
-            f"{said(theta)} change it in more than half of the texts. The layers that move most, real "
+            f"{said(there) if there else 'None'} layers have a real anchor, and {said(theta)} change it "
+            f"in more than half of the texts. The layers that move most, real "
             f"anchor or not, and in how many texts: {most}. {at_length(length)}"
         )
         numbers.append(length)

@@ -12,7 +12,12 @@ three=(--model twin/mdm --model twin/arm --model twin/parent)
 long=(--plugin examples/twin_table.py --length 64 --steps 64 --view 0 --dtype bfloat16 --batch 6
     --sampler confidence,block_length=8,temperature=0.7)
 
-# Claims 1 to 6 and 9, and the table of continuations.
+# Claim 3, as registered; on CPU cores half an hour.
+floatscope study movement --model twin/mdm --data long:continuation --skip 48 --limit 32 --controls 8 \
+    --length 64 --steps 32 --sampler confidence,block_length=8,temperature=0.7 --view 0 --shard 1 --device cpu \
+    --chosen-on "$(python -c 'import json; print(json.load(open("docs/registrations/twin_movement.json"))["runs"]["run"]["settings_chosen_on"])')" \
+    --registration docs/registrations/twin_movement.json --out "$dir/movement"
+# Claims 1, 2, 4 to 6 and 9, and the table of continuations.
 floatscope study floating structure geometry decoding changes "${three[@]}" "${long[@]}" \
     --data long:continuation --limit 96 --questions 48 --out "$dir/continuation" "$@"
 for kind in answer summary; do

@@ -624,15 +624,15 @@ def headline_table(made: dict[str, Any]) -> str:
                 seed: peak(one["checkpoints"][index]["first"])
                 for seed, one in runs[condition].items()
             }
-    last = f"step {steps[-1]:,}"
-    for other in ("no-sink", "nothing"):
-        sink, rest = found[f"`sink`, {last}"], found[f"`{other}`, {last}"]
-        found[f"`sink` − `{other}`, {last}"] = {seed: sink[seed] - rest[seed] for seed in rest}
+    for step in steps:
+        sink, rest = (found[f"`{name}`, step {step:,}"] for name in ("sink", "no-sink"))
+        difference = {seed: sink[seed] - rest[seed] for seed in rest}
+        found[f"`sink` − `no-sink`, step {step:,}"] = difference
     same = {
         c: {n: peak(one["final"]["same_canvases"]["first"]) for n, one in runs[c].items()}
         for c in CONDITIONS
     }
-    found["`sink` − `no-sink`, on the same canvases"] = {
+    found[f"the same, step {steps[-1]:,}, on canvases decoded by `nothing`"] = {
         seed: same["sink"][seed] - same["no-sink"][seed] for seed in same["no-sink"]
     }
     seeds = list(made["causal"]["causal-start"])

@@ -72,6 +72,9 @@ Untrained networks of equal sharpness move in nearly every layer: movement says 
             "movement-3-states": MovementMeasure(factor=3),
         }
 
+    def controlled(self, request: Request) -> tuple[str, ...]:
+        return (KEY,)  # how strong an anchor is does not depend on the factor
+
     def claims(self, evidence: Evidence) -> list[Claim]:
         return [decide(evidence, self.name)]
 
@@ -150,12 +153,12 @@ def _step_moves(
     `key`: the measure whose changes count, or "late" for those between the start and the late state.
     """
     value, key = ("moved_late", KEY) if key == "late" else ("moved", key)
-    result = evidence.result(key, evidence.mdm)
-    if result is None:
+    result, strength = (evidence.result(name, evidence.mdm) for name in (key, KEY))
+    if result is None or strength is None:
         bar = "No diffusion model whose rows see the whole canvas was in the run: add one with --model."
         return STEPS, None, None, bar
-    controls = evidence.controls(key, evidence.mdm)
-    _, places = together(result, *controls)
+    controls = evidence.controls(KEY, evidence.mdm)
+    _, places = together(result, strength, *controls)
     content = result.examples["content"].values[places[0]]
     moved = result.examples[value].transpose("example", "layer").values[places[0]]
     rule = STEPS.for_layers(moved.shape[1])
@@ -169,7 +172,7 @@ def _step_moves(
         return rule, None, None, NO_CONTROLS
     shares = [
         one.examples["share"].transpose("example", "layer").values[at][counts]
-        for one, at in zip((result, *controls), places, strict=True)
+        for one, at in zip((strength, *controls), places[1:], strict=True)
     ]
     real = real_layers(shares[0], np.stack(shares[1:]))
     there = Number("layers with a real anchor", float(real.sum()), unit=f"of {real.size}")

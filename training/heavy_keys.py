@@ -21,7 +21,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ SHAPES = {
         heads=2,
         hidden=32,
         vocab=300,
-        length=72,
+        length=56,
         rows=2,
         causal_steps=3,
         diffusion_steps=3,
@@ -122,7 +122,7 @@ SHAPES = {
         checkpoints=(0.0, 1.0),
         characters=5000,
         prompt=8,
-        texts=3,
+        texts=2,
         controls=3,
     ),
 }
@@ -522,6 +522,24 @@ def held_loss(model: Model, run: Run, rows: str) -> float:
     return round(float(diffusion_loss(model, ids, 0)), 3)
 
 
+@torch.no_grad()
+def copy_accuracy(model: Model, run: Run, rows: str) -> float:
+    """Share of masked tokens restored where a visible span of the same row holds them.
+
+    Half of the second occurrence of a span is masked, in 128 held-out rows.
+    """
+    s = replace(run.settings, copied=0.0)
+    ids = batch(run.tokens("held"), s, 128, (4, 5, 6), rows)
+    span, half = int(run.settings.copied * s.length), s.length // 2
+    ids[:, half : half + span] = ids[:, 1 : 1 + span]
+    masked = torch.zeros_like(ids, dtype=torch.bool)
+    chance = torch.rand(len(ids), span, generator=torch.Generator().manual_seed(0))
+    masked[:, half : half + span] = chance < 0.5
+    guess = model.logits(ids.masked_fill(masked, MASK).to(run.device)).argmax(-1).cpu()
+    right = guess[:, :-1] == ids[:, 1:]  # the output at i − 1 predicts token i
+    return round(float(right[masked[:, 1:]].float().mean()), 3)
+
+
 def measure(run: Run) -> dict[str, Any]:
     """Measure every finished run in the folder; everything the page says comes from this."""
     s = run.settings
@@ -541,6 +559,10 @@ def measure(run: Run) -> dict[str, Any]:
             seeds = [n for n in SEEDS if run.path(f"{rows}-{condition}", n, last).exists()]
             if seeds:
                 found = {str(n): measure_run(run, rows, condition, n) for n in seeds}
+                for seed in seeds:
+                    for point in found[str(seed)]["checkpoints"]:
+                        model = run.load(f"{rows}-{condition}", seed, point["step"])
+                        point["copied"] = copy_accuracy(model, run, rows)
                 made[rows][condition] = found
     return made
 
@@ -624,6 +646,11 @@ def headline_table(made: dict[str, Any]) -> str:
                 seed: peak(one["checkpoints"][index]["first"])
                 for seed, one in runs[condition].items()
             }
+    for condition in (name for name in runs if name.endswith(LONG)):
+        for seed, one in runs[condition].items():
+            for point in one["checkpoints"][1:]:
+                row = found.setdefault(f"`{condition}`, step {point['step']:,}", {})
+                row[seed] = peak(point["first"])
     for step in steps:
         sink, rest = (found[f"`{name}`, step {step:,}"] for name in ("sink", "no-sink"))
         difference = {seed: sink[seed] - rest[seed] for seed in rest}
@@ -664,15 +691,18 @@ def causal_table(made: dict[str, Any]) -> str:
 
 def summary_table(made: dict[str, Any], rows: str) -> str:
     lines = [
-        "| begins with | seed | loss | position 0 | strongest key | it is position 0 | texts that move |",
-        "|---" * 7 + "|",
+        "| begins with | seed | loss | copied | position 0 | strongest key | it is position 0 "
+        "| texts that move |",
+        "|---" * 8 + "|",
     ]
     for condition, runs in made[rows].items():
         for seed, one in runs.items():
             end = one["checkpoints"][-1]
             cells = [percent(end[k]) for k in ("first", "strongest", "is_first", "moved")]
             lines.append(
-                f"| `{condition}` | {seed} | {end['loss']:.2f} | " + " | ".join(cells) + " |"
+                f"| `{condition}` | {seed} | {end['loss']:.2f} | {100 * end['copied']:.1f} | "
+                + " | ".join(cells)
+                + " |"
             )
     return "\n".join(lines)
 
@@ -748,6 +778,10 @@ def draw(made: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     layers = made["settings"]["layers"]
+    steps = sorted({p["step"] for p in made["start"]["nothing"]["0"]["checkpoints"]})
+    for runs in (made["start"].get(name + LONG, {}) for name in CONDITIONS):
+        steps += [one["checkpoints"][-1]["step"] for one in runs.values()]
+    steps, first = sorted(set(steps)), min(step for step in steps if step)
     style: Any = {"font.size": 8, "svg.fonttype": "none", "svg.hashsalt": "floatscope"}
     with plt.rc_context(style):
         figure, axes = plt.subplots(
@@ -761,8 +795,10 @@ def draw(made: dict[str, Any], path: Path) -> None:
         for row, (name, title) in enumerate(PANELS):
             for layer in range(layers):
                 axis = axes[row, layer]
-                for condition, colour in COLOURS.items():
-                    for number, one in enumerate(made["start"][condition].values()):
+                for condition, runs in made["start"].items():
+                    colour = COLOURS[condition.removesuffix(LONG)]
+                    line = ".--" if condition.endswith(LONG) else ".-"
+                    for number, one in enumerate(runs.values()):
                         x = [point["step"] for point in one["checkpoints"]]
                         value = np.array([point[name][layer] for point in one["checkpoints"]]) * 100
                         if name != "moved":
@@ -770,7 +806,10 @@ def draw(made: dict[str, Any], path: Path) -> None:
                                 x, value[:, 1], value[:, 2], color=colour, alpha=0.12, lw=0
                             )
                         label = None if number else condition
-                        axis.plot(x, value[:, 0], ".-", color=colour, lw=1, ms=3, label=label)
+                        axis.plot(x, value[:, 0], line, color=colour, lw=1, ms=3, label=label)
+                axis.set_xscale("symlog", linthresh=first, linscale=0.5)
+                axis.set_xticks(steps, [f"{step:,}" for step in steps])
+                axis.minorticks_off()
                 axis.spines[["top", "right"]].set_visible(False)
                 axis.yaxis.set_major_formatter(lambda v, _: f"{v:.0f} %")
                 if row == 0:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ...measures.library.strongest import NAMES
 from ...measures.result import Result
 from ...stats.existence import LEAST, real_layers
 from ...stats.intervals import DIFFERENCES, SHARES
-from ..anchored import jackknife, moves, names_of, together
+from ..anchored import by_halves, moves, names_of, together
 from ..claim import Check, Claim, Number, above, said
 from ..evidence import Evidence
 from ..numbers import number, of_networks
@@ -307,34 +307,39 @@ def _layer_moves(
 def _dispersion(
     mdm: Anchors, arm: Anchors, rule: str, bins: int | None = BINS
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
-    """Real anchors are chosen again in every sample of the jackknife."""
+    """Layers with a real anchor are chosen again in every half of the prompts."""
 
-    def of(side: Anchors, chosen: np.ndarray) -> float:
-        real = side.real(chosen, rule)
-        if not real.any():
-            return float("nan")
+    def of(side: Anchors) -> Callable[[np.ndarray], float]:
         where = side.place if bins is None else np.minimum(side.position * bins, bins - 1)
-        return float(np.mean([differ(one) for one in where[chosen][:, real].astype(int).T]))
+        labels = where.astype(int)
 
-    prompts = [str(i) for i in range(len(mdm.place))]
+        def statistic(chosen: np.ndarray) -> float:
+            real = side.real(chosen, rule)
+            return float(differ(labels[chosen][:, real]).mean()) if real.any() else float("nan")
+
+        return statistic
+
+    of_mdm, of_arm, n = of(mdm), of(arm), len(mdm.place)
     label = "dispersion over prompts"
     return (
-        jackknife(
-            *(lambda c: of(mdm, c) - of(arm, c), prompts, f"{label}, MDM − ARM", "points", LEVEL),
+        by_halves(
+            *(lambda c: of_mdm(c) - of_arm(c), n, f"{label}, MDM − ARM", "points", LEVEL),
             bounds=DIFFERENCES,
         ),
         (
-            jackknife(lambda c: of(mdm, c), prompts, f"MDM: {label}", "%", 0.95, bounds=SHARES),
-            jackknife(lambda c: of(arm, c), prompts, f"ARM: {label}", "%", 0.95, bounds=SHARES),
+            by_halves(of_mdm, n, f"MDM: {label}", "%", 0.95, bounds=SHARES),
+            by_halves(of_arm, n, f"ARM: {label}", "%", 0.95, bounds=SHARES),
         ),
     )
 
 
-def differ(labels: np.ndarray) -> float:
-    """The share of pairs of examples with different labels: 1 − Σp² without bias."""
-    n = len(labels)
-    _, counts = np.unique(labels, return_counts=True)
-    return float(1 - (counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else float("nan")
+def differ(labels: Int[np.ndarray, "n cells"]) -> Float[np.ndarray, " cells"]:
+    """Compute the share of pairs of examples with different labels: 1 − Σp² without bias."""
+    n, cells = labels.shape
+    most = int(labels.max(initial=0)) + 1
+    counts = np.bincount((labels + most * np.arange(cells)).ravel(), minlength=most * cells)
+    counts = counts.reshape(cells, most)
+    return np.asarray(1 - (counts * (counts - 1)).sum(1) / (n * (n - 1)))
 
 
 def _check(label: str, found: Number | None, level: float) -> Check:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,8 @@ from floatscope.models import tiny
 from floatscope.report.build import page_of
 from floatscope.report.page import render
 from floatscope.report.tables import tables_of
-from floatscope.studies import request_of
+from floatscope.studies import Findings, request_of
+from floatscope.studies.claim import Claim
 from floatscope.studies.run import run
 
 
@@ -50,3 +52,13 @@ def test_page_summary_and_table_give_the_same_verdicts(both):
     for number, verdict, scope, _ in given:
         article = re.search(rf'<span class="which">{number}</span>.*?</article>', html, re.S)[0]
         assert f"is-{verdict.replace(' ', '-')}" in article and scope in article
+
+
+def test_a_claim_of_further_runs_alone_is_listed_once():
+    """The demo asks `movement` in two further runs: the first that can test it decides."""
+    first, second = (
+        Claim("3", "text", verdict, "", (), "movement") for verdict in ("holds", "not testable")
+    )
+    parts = [SimpleNamespace(verdicts=(claim,)) for claim in (second, first)]
+    whole = SimpleNamespace(claims={}, also=parts)
+    assert Findings.verdicts.func(whole) == (first,)

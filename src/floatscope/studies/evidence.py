@@ -36,6 +36,7 @@ from .values import Arrays, unflatten
 
 Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained ones
 TRAINED: Weights = (None,)
+Line = tuple[int | None, dict[str, Any], Arrays]  # of an example: its weights, what is said, arrays
 BETWEEN = " | "  # gold answers in a table's cell
 
 
@@ -162,24 +163,31 @@ class Evidence:
 
         A table or a page needs them all; whoever wants one is served faster by `result` alone.
         """
-        parts = ((QUESTIONS, TRAINED), (PROSE, TRAINED), (QUESTIONS, self.request.control_seeds))
+        seeds = self.request.control_seeds
+        parts: list[tuple[str, Weights, list[Weights]]] = [
+            (QUESTIONS, TRAINED, [TRAINED]),
+            (PROSE, TRAINED, [TRAINED]),
+            (QUESTIONS, seeds, [seeds, *((seed,) for seed in seeds)]),  # together, and one by one
+        ]
         for model in self.models:
-            for domain, weights in parts:
-                places = {k: (k, model, domain, weights) for k in self.measures}
-                keys = [key for key, place in places.items() if place not in self._results]
+            for domain, weights, wanted in parts:
+                known = self._results
+                keys = [k for k in self.measures if (k, model, domain, weights) not in known]
                 read = list(self._read(keys, model, domain, weights)) if keys else []
                 for key in keys:
-                    self._results[places[key]] = self._found(key, model, read, weights)
+                    for some in wanted:
+                        place = (key, model, domain, some)
+                        self._results[place] = self._found(key, model, read, some)
 
-    def _found(
-        self, key: str, model: str, read: list[tuple[dict[str, Any], Arrays]], weights: Weights
-    ) -> Result | None:
+    def _found(self, key: str, model: str, read: list[Line], weights: Weights) -> Result | None:
         """A measure's finding over examples as `_read` gives them; a control may lack the measure."""
-        read = [(one, arrays) for one, arrays in read if key in one["values"]]
-        if not read:
+        lines = [
+            (one, arrays) for seed, one, arrays in read if seed in weights and key in one["values"]
+        ]
+        if not lines:
             return None
         examples: list[xr.Dataset] = []
-        for one, arrays in read:
+        for one, arrays in lines:
             like = examples[-1] if examples else None
             example = unflatten(arrays, f"{one['at']}/{key}", one["values"][key], like)
             example.attrs["id"] = one["id"]
@@ -187,10 +195,8 @@ class Evidence:
         name = model if weights == TRAINED else f"{model} (untrained)"
         return self.measures[key].of(examples, name)
 
-    def _read(
-        self, keys: list[str], model: str, domain: str, weights: Weights
-    ) -> Iterator[tuple[dict[str, Any], Arrays]]:
-        """What is said of each example, and its shard's arrays of these measures."""
+    def _read(self, keys: list[str], model: str, domain: str, weights: Weights) -> Iterator[Line]:
+        """Yield each example's weights, what is said of it, and its shard's arrays of these measures."""
         for shard in self.plan.shards:
             spec = shard.spec
             if spec.get("domain") != domain:  # questions that were asked have none
@@ -202,19 +208,21 @@ class Evidence:
             if spec.get("control") not in weights and "controls" not in spec:
                 continue
             meta = self._meta(shard)
-            examples = meta["examples"] if spec.get("control") in weights else []
+            own = spec.get("control")
+            examples = [(own, one) for one in meta["examples"]] if own in weights else []
             for seed in weights:  # a trace shard has those of the controls beside the model's own
-                examples = [*examples, *meta.get("controls", {}).get(str(seed), ())]
+                lines = meta.get("controls", {}).get(str(seed), ())
+                examples = [*examples, *((seed, one) for one in lines)]
             wanted = [
                 name
-                for one in examples
+                for _, one in examples
                 for key in keys
                 if key in one["values"]
                 for name in _names(f"{one['at']}/{key}", one["values"][key])
             ]
             arrays = self.run.read(shard.id, tuple(wanted)).arrays
-            for one in examples:
-                yield one, arrays
+            for seed, one in examples:
+                yield seed, one, arrays
 
     # Answers
 

@@ -82,6 +82,7 @@ class Findings(Evidence):
     @cached_property
     def claims(self) -> dict[str, tuple[Claim, ...]]:
         """By study, with their verdicts; each says which models and prompts it is about."""
+        self.gather()
         found = {}
         for study in self.studies:
             rules = {rule.number: rule for rule in study.rules}
@@ -93,16 +94,16 @@ class Findings(Evidence):
 
     @cached_property
     def verdicts(self) -> tuple[Claim, ...]:
-        """Every claim once: the run's own, or a further run's where this one cannot test it."""
-        own = [claim for claims in self.claims.values() for claim in claims]
-        others = [claim for part in self.also for claim in part.verdicts]
-        tested = {c.number: c for c in reversed(others) if c.verdict != NOT_TESTABLE}
-        known = {claim.number for claim in own}
-        every = (
-            *(tested.get(c.number, c) if c.verdict == NOT_TESTABLE else c for c in own),
-            *(claim for claim in others if claim.number not in known),
+        """Every claim once: the run's own, or the first further run's where this one cannot test it."""
+        several: dict[str, list[Claim]] = {}
+        own = (claim for claims in self.claims.values() for claim in claims)
+        for claim in (*own, *(claim for part in self.also for claim in part.verdicts)):
+            several.setdefault(claim.number, []).append(claim)
+        chosen = (
+            next((claim for claim in same if claim.verdict != NOT_TESTABLE), same[0])
+            for same in several.values()
         )
-        return tuple(sorted(every, key=lambda claim: _order(claim.number)))
+        return tuple(sorted(chosen, key=lambda claim: _order(claim.number)))
 
     @cached_property
     def answer(self) -> str:

@@ -25,7 +25,7 @@ from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES
 from floatscope.studies import STUDIES, Request
-from floatscope.studies.claim import CONTROL, Number, said
+from floatscope.studies.claim import CONTROL, THETA, Number, said
 from floatscope.studies.study import by_default
 from floatscope.studies.verdict import CAUSAL, LITERATURE, Rule
 
@@ -177,7 +177,8 @@ def findings() -> Iterator[tuple[str, ...]]:
     """The claims of the run behind docs/findings.md."""
     summary = json.loads((ROOT / "docs" / "findings_claims.json").read_text())
     for claim in summary["claims"]:
-        theta = Number(**claim["numbers"][0]) if claim["numbers"] else None
+        primary = [n for n in claim["numbers"] if n.get("role") == THETA]
+        theta = Number(**primary[0]) if primary else None
         untrained = [n for n in claim["numbers"] if n.get("role") == CONTROL]
         yield (
             str(claim["number"]),

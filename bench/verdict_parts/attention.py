@@ -81,7 +81,7 @@ def one(number: str, truth: str, model: str, rng: Rng) -> Trace:
     """A trace of one example: `model` is "mdm", "arm", or either of them "untrained"."""
     trained, causal = "untrained" not in model and truth != NOISE, "arm" in model
     places = np.zeros(LAYERS, int)  # where anchors stand, layer by layer
-    if number == "1" and truth != TRUE:
+    if number == "1" and (truth != TRUE or not causal):
         places = rng.integers(4, SIZE - 8, LAYERS)
     elif number == "2" and ((truth == TRUE and not causal) or (truth == FALSE and causal)):
         places[:] = rng.integers(1, SIZE - 8)

@@ -623,12 +623,14 @@ def peak(layers: Sequence[Sequence[float]]) -> float:
     return max(value[0] for value in layers)
 
 
-def over_seeds(values: Sequence[float]) -> str:
-    """Mean over seeds; with five seeds or more, Student's 95 % interval."""
+def over_seeds(values: Sequence[float], *, share: bool) -> str:
+    """Mean over seeds; with five seeds or more, Student's 95 % interval, for a share from 0 to 100."""
     mean = 100 * float(np.mean(values))
     if len(values) < ENOUGH:
         return f"{mean:.1f}"
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, mean, 100 * scipy.stats.sem(values))
+    if share:
+        low, high = max(low, 0.0), min(high, 100.0)
     return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
 
 
@@ -669,7 +671,8 @@ def headline_table(made: dict[str, Any]) -> str:
     ]
     for name, values in found.items():
         cells = [f"{100 * values[seed]:.1f}" if seed in values else "" for seed in seeds]
-        lines.append(f"| {name} | {' | '.join(cells)} | {over_seeds(list(values.values()))} |")
+        mean = over_seeds(list(values.values()), share=not ("−" in name or "same" in name))
+        lines.append(f"| {name} | {' | '.join(cells)} | {mean} |")
     return "\n".join(lines).replace("-0.", "−0.").replace("| -", "| −").replace("[-", "[−")
 
 

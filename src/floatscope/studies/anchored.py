@@ -10,7 +10,7 @@ from ..stats.intervals import pair
 from .claim import Number
 from .numbers import number
 
-_HALVES = 500  # random halves of the examples
+_HALVES = 300  # random halves of the examples
 
 
 def names_of(result: Result) -> list[str]:

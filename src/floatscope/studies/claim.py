@@ -143,6 +143,8 @@ def short(value: float, unit: str = "", *, bare: bool = False) -> str:
         shown = f"{value:.0f}"
     if bare or shown == ABSENT or not unit:
         return shown
+    if unit == "layers" and shown == "1":
+        return "1 layer"
     return shown + ("×" if unit == "×" else f" {unit}")
 
 

@@ -143,7 +143,7 @@ class Run:
             self.note("wrote", file=name, sha256=digest)
 
     def events(self) -> Iterator[Event]:
-        """The log, without lines that a kill cut short."""
+        """Read the log, and skip lines that were cut short when a process was killed."""
         with suppress(FileNotFoundError, untrusted.Unreadable):
             for line in untrusted.read_lines(self.log):
                 with suppress(untrusted.Unreadable):

@@ -172,7 +172,7 @@ class Findings(Evidence):
 
     @cached_property
     def _changed_rules(self) -> str:
-        """Where this version judges by other rules, or by other code, than were registered."""
+        """Describe rules or code that differ from those registered; "" if none do."""
         if self.registered is None:
             return ""
         lines = changed_rules(self.registered.registration, self.request)

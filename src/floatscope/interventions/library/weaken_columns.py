@@ -72,8 +72,8 @@ class _Choice:
     picked: Bool[Tensor, "b h k"]
     wanted: Heads
 
-    def of(self, prompts: list[int], n_key: int) -> "_Choice":
-        """Of some prompts, over keys of which the last were not there yet."""
+    def select(self, prompts: list[int], n_key: int) -> "_Choice":
+        """Select some prompts, and pad with keys that were added since: they are not picked."""
         new = (0, n_key - self.picked.shape[-1])
         return _Choice(pad(self.picked[prompts], new), self.wanted[prompts])
 
@@ -98,7 +98,7 @@ class _Acting(ActingMask):
             chosen = self._choose(columns.attended(call, visible))
         if state is not None:
             self.held[call.layer] = chosen
-            chosen = chosen.of(list(state.active), call.key.shape[2])
+            chosen = chosen.select(list(state.active), call.key.shape[2])
         if not self.acts(call.layer):
             return proceed(call)
         real = visible.row_is_real

@@ -134,7 +134,7 @@ def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ends(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Shares by key (layer, head, key) at the first and the last state, on the rows masked in both."""
+    """Return shares (layer, head, key) at the first and the last state, on the rows masked in both."""
     rows = trace.mass_from(f"{UNTIL} {N_STATES - 1}")
     share = rows.transpose("step", "layer", "head", "key").values
     return share[0], share[-1]

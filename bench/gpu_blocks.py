@@ -12,77 +12,32 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
-import torch
 
 from floatscope import models
-from floatscope.attention import Capture, Forward, Labels
 from floatscope.decode.loop import decode
 from floatscope.decode.samplers.confidence import Confidence
-from floatscope.decode.state import State, Watcher
 from floatscope.models import tiny
-from floatscope.recording.cache import RunningSums
+from floatscope.recording.options import TraceOptions
+from floatscope.recording.recorder import Recorder
 from floatscope.sequences.prompt import Encoded
+from floatscope.trace import Trace
 
 KEEP = {"mass", "groups", "entropy", "flow", "rollout", "qk"}
 
 
-class Sums(Watcher):
-    """Of every step: the layers' sums over all rows so far, on the host."""
-
-    def __init__(self, model: models.Model) -> None:
-        everything = range(model.n_layers), range(model.n_heads)
-        self.capture, self.running = Capture(model, KEEP, *everything), RunningSums()
-        self.steps: list[list[dict[str, torch.Tensor]]] = []
-
-    @contextmanager
-    def forward(self, state: State) -> Iterator[None]:
-        real, masked = state.visible.key_is_real, state.masked
-        column = torch.arange(real.shape[1], device=real.device)
-        region = torch.where(column < state.prompt_end, 2, (~masked).long()).masked_fill(~real, -1)
-        labels = Labels(region[:, state.visible.rows], 3, region, 3)
-        forward = Forward(
-            *(state.visible, labels, state.predicting, state.cached),
-            prompts=state.active,
-            settled=state.settled,
-        )
-        with self.capture.forward(forward) as captured:
-            yield
-        if state.cached:
-            captured = self.running.add(captured, state.active)
-        there = real[:, None].cpu()
-        step = []
-        for one in captured.layers.values():
-            assert one.column_sum is not None
-            assert one.entropy is not None
-            assert one.columns is not None
-            assert one.flow_sum is not None
-            assert one.rollout_sum is not None
-            step.append(
-                {
-                    "column_sum": one.column_sum.cpu() * there[:, None],
-                    "entropy": one.entropy.cpu().nan_to_num() * there,
-                    "flow": one.flow_sum.cpu(),
-                    "rollout": one.rollout_sum.cpu(),
-                    "score": one.columns.score.cpu() * there,
-                }
-            )
-        self.steps.append(step)
-
-
 def run(
     model: models.Model, args: argparse.Namespace, cache: str | None
-) -> tuple[Any, Sums, float]:
+) -> tuple[list[Trace], float]:
     sizes = (57, 96, 130)
     prompts = [Encoded(tuple(i % 251 for i in range(n)), ("prompt",) * n) for n in sizes]
     sampler = Confidence(length=args.tokens, steps=args.tokens // 4, stop_at_eos=False)
-    watch, start = Sums(model), time.perf_counter()
-    with watch.capture:
-        done = decode(model, prompts, sampler, watch, cache=cache)
-    return done, watch, time.perf_counter() - start
+    recorder, start = (
+        Recorder(model, prompts, sampler, TraceOptions(keep=KEEP)),
+        time.perf_counter(),
+    )
+    with recorder:
+        decodings = decode(model, prompts, sampler, recorder, cache=cache)
+    return recorder.traces(decodings), time.perf_counter() - start
 
 
 def main() -> None:
@@ -110,14 +65,14 @@ def main() -> None:
                 shift=0,
             )
             run(model, argparse.Namespace(**{**vars(args), "tokens": 32}), None)  # compiles
-            plain, one, slow = run(model, args, None)
-            cached, two, fast = run(model, args, "exact")
-            same = all((a.canvas == b.canvas).all() for a, b in zip(plain, cached, strict=True))
-            off: dict[str, float] = {}
-            for a, b in zip(one.steps, two.steps, strict=True):
-                for x, y in zip(a, b, strict=True):
-                    for name in x:
-                        off[name] = max(off.get(name, 0.0), float((x[name] - y[name]).abs().max()))
+            plain, slow = run(model, args, None)
+            cached, fast = run(model, args, "exact")
+            pairs = list(zip(plain, cached, strict=True))
+            same = all(bool((a.canvas == b.canvas).all()) for a, b in pairs)
+            off = {
+                name: max(float(abs(a.data[name] - b.data[name]).max()) for a, b in pairs)
+                for name in ("column_sum", "entropy", "flow", "rollout", "score")
+            }
             print(f"{grid}: tokens {'the same' if same else 'DIFFER'}; {slow:.2f} s → {fast:.2f} s")
             print("   ", ", ".join(f"{name} {value:.1e}" for name, value in off.items()))
             worst = max(worst, off["column_sum"] if same else 1.0)

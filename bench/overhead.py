@@ -27,9 +27,9 @@ from rich.progress import track
 from rich.table import Table
 
 import floatscope as fs
-from floatscope.attention import STATISTICS, Capture, Forward, Labels
-from floatscope.attention.statistics import ON_REQUEST
+from floatscope.attention import Capture, Forward, Labels
 from floatscope.models import seam, tiny
+from floatscope.statistics import STATISTICS
 
 Run = Callable[[], object]
 Way = Callable[[], AbstractContextManager[Run]]
@@ -123,7 +123,7 @@ def ways_of(model: Any, size: int) -> dict[str, Way]:
     return {
         "plain": plain,
         "traced: mass": traced({"mass"}, 1),
-        "traced: all": traced(set(STATISTICS) - set(ON_REQUEST), 3),
+        "traced: all": traced(set(STATISTICS.default), 3),
         "reduced: mass": eager(lambda a: a.sum(2), True),
         "reduced: all": eager(by_hand, True),
         "eager": eager(None, False),

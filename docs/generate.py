@@ -17,13 +17,13 @@ from typing import Any
 
 from typer.main import get_command
 
-from floatscope.attention.statistics import STATISTICS
 from floatscope.cli import app
 from floatscope.decode import SAMPLERS, Sampler
 from floatscope.decode.presets import all_samplers, presets
 from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES
+from floatscope.statistics import STATISTICS
 from floatscope.studies import STUDIES, Request
 from floatscope.studies.claim import CONTROL, THETA, Number, said
 from floatscope.studies.study import by_default
@@ -218,7 +218,7 @@ def numbered(thing: str) -> str:
         "interventions": INTERVENTIONS,
         "measures": MEASURES,
         "samplers": SAMPLERS,
-        "statistics": STATISTICS,
+        "statistics": set(STATISTICS),
         "studies": by_default(STUDIES),
         "studies by name": set(STUDIES) - set(by_default(STUDIES)),
     }

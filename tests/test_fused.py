@@ -33,7 +33,7 @@ from floatscope.attention.gpu import few, fused, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.attention.gpu.overlapped import _matrix
 from floatscope.attention.overhear import Overhear
-from floatscope.attention.statistics import one_hot
+from floatscope.attention.shapes import one_hot
 
 
 @pytest.fixture(scope="module", autouse=True)

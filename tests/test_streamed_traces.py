@@ -14,8 +14,8 @@ import xarray as xr
 from waiting import until
 
 import floatscope as fs
-from floatscope.recording import streaming
-from floatscope.recording.streaming import Stream
+from floatscope.recording import kept
+from floatscope.recording.kept import StoredSteps
 from floatscope.trace import unfinished
 from floatscope.trace.unfinished import CANVAS, PROGRESS
 
@@ -146,16 +146,16 @@ class LastMoment(ThreadPoolExecutor):
 
 def test_a_few_steps_are_in_memory_however_many_there_are(llada, tmp_path, monkeypatch):
     """By the arrays that are alive, with a disk that is never done before it must be."""
-    room = Stream.room
+    room = StoredSteps._room
 
-    def noted(stream, *what):
-        array = room(stream, *what)
-        made.append((stream._steps[-1][0], weakref.ref(array)))
+    def noted(stored, values):
+        array = room(stored, values)
+        made.append((stored.steps[-1], weakref.ref(array)))
         alive.append(len({step for step, one in made if one() is not None}))
         return array
 
-    monkeypatch.setattr(Stream, "room", noted)
-    monkeypatch.setattr(streaming, "ThreadPoolExecutor", LastMoment)
+    monkeypatch.setattr(StoredSteps, "_room", noted)
+    monkeypatch.setattr(kept, "ThreadPoolExecutor", LastMoment)
     most = {}
     for n in (8, 24):
         made, alive = [], []

@@ -291,16 +291,21 @@ def inside(ours: Model, name: str) -> float:
         norm.weight.data = norm.weight.data.double()
         for layer, one in captured.layers.items():
             x, after = forwards[0][layer].double(), forwards[0][layer + 1].double()
-            worst = max(worst, _off(one.massive, reference.massive(x), visible.key_is_real))
+            worst = max(
+                worst, _off(one.values["massive"], reference.massive(x), visible.key_is_real)
+            )
             logits = norm(after[:, rows]) @ head.double().T
             if ours.mask_id is not None:
                 logits[..., ours.mask_id] = -torch.inf
             p = logits.softmax(-1)
-            worst = max(worst, _off(one.lens_probability, p.max(-1).values))
-            worst = max(worst, _off(one.lens_entropy, torch.special.entr(p).sum(-1)))
+            worst = max(worst, _off(one.values["lens_probability"], p.max(-1).values))
+            worst = max(worst, _off(one.values["lens_entropy"], torch.special.entr(p).sum(-1)))
             if step:
                 for drift, new, old in zip(
-                    (one.key_drift, one.value_drift), calls[layer], before[layer], strict=True
+                    (one.values["key_drift"], one.values["value_drift"]),
+                    calls[layer],
+                    before[layer],
+                    strict=True,
                 ):
                     turned = 1 - torch.cosine_similarity(new, old, dim=-1).mean(1)
                     worst = max(worst, _off(drift, turned, visible.key_is_real))

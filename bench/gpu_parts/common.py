@@ -10,10 +10,10 @@ import shapes
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from floatscope.attention import STATISTICS, Capture, Forward, Labels
-from floatscope.attention.statistics import ON_REQUEST
+from floatscope.attention import Capture, Forward, Labels
 from floatscope.models import Direction, Model, seam
 from floatscope.models.registry import family_by_name
+from floatscope.statistics import STATISTICS
 
 Row = dict[str, Any]
 Run = Callable[[], object]
@@ -24,8 +24,8 @@ WINDOW = 64  # positions being decided
 KEEPS: dict[str, tuple[set[str], int]] = {
     "mass": ({"mass"}, 1),
     "groups": ({"mass", "groups"}, 3),
-    "all": (set(STATISTICS) - set(ON_REQUEST), 3),  # all that are kept by default
-    "all but rollout": (set(STATISTICS) - set(ON_REQUEST) - {"rollout"}, 3),
+    "all": (set(STATISTICS.default), 3),  # all that are kept by default
+    "all but rollout": (set(STATISTICS.default) - {"rollout"}, 3),
 }
 
 

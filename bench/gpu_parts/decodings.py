@@ -14,6 +14,7 @@ def decoding(name: str, steps: int, size: int, batch: int) -> list[Row]:
     """A whole decoding through the recorder: forwards, statistics, copies to the host."""
     from floatscope.decode import Autoregressive, Confidence
     from floatscope.decode.loop import decode
+    from floatscope.recording.kept import KeptSteps
     from floatscope.recording.options import TraceOptions
     from floatscope.recording.recorder import Recorder
     from floatscope.sequences.prompt import Encoded
@@ -55,7 +56,8 @@ def decoding(name: str, steps: int, size: int, batch: int) -> list[Row]:
         row["same_tokens"] = not rows or answers == first
         first = first if rows else answers
         if "plain" not in way:
-            arrays = [a for r in recorder.recorded for kept in r.arrays.values() for a in kept]
+            kept = [one.kept for one in recorder.recorded if isinstance(one.kept, KeptSteps)]
+            arrays = [array for one in kept for array in one.arrays.values()]
             row["kept_GiB"] = sum(a.nbytes for a in arrays) / GIB
             del recorder, arrays
         if not way.startswith("warm"):

@@ -8,11 +8,12 @@ from dataclasses import replace
 import torch
 from transformers import DynamicCache
 
-from floatscope.attention import STATISTICS, Capture, Forward, Labels, View, reference
+from floatscope.attention import Capture, Forward, Labels, View, reference
 from floatscope.attention.gpu import fused
 from floatscope.attention.gpu.strongest import log_sum_exp
 from floatscope.attention.overhear import Overhear
 from floatscope.models import Model, seam
+from floatscope.statistics import STATISTICS
 
 from .common import SHAPES, WINDOW, Row, build
 

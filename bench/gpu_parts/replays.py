@@ -79,6 +79,7 @@ class Bench:
     ) -> tuple[list[Any], list[dict[str, np.ndarray]]]:
         """Tokens and, if traced, every array of the trace."""
         from floatscope.decode.loop import decode
+        from floatscope.recording.kept import KeptSteps
         from floatscope.recording.options import TraceOptions
         from floatscope.recording.recorder import Recorder
 
@@ -89,7 +90,9 @@ class Bench:
         arrays = []
         for one in recorder.recorded:
             events = {name: np.concatenate(rows) for name, rows in one.event_arrays.items()}
-            steps = {name: values[: len(one.steps)] for name, values in one.arrays.items()}
+            kept = one.kept
+            assert isinstance(kept, KeptSteps)
+            steps = {name: values[: len(kept.steps)] for name, values in kept.arrays.items()}
             arrays.append({**steps, **events, "events": np.array(one.events)})
         return found, arrays
 
@@ -238,9 +241,9 @@ def replayed(
 def of(recorded: graphs.Recorded) -> str:
     """Which way a graph was recorded for."""
     left = recorded.result[1]
-    if len(left) < 2 or not left[1].wholes:
+    if len(left) < 2 or not left[1].values:
         return "replayed"
-    return "mass" if len(left[1].wholes) == 2 else "all"
+    return "mass" if len(left[1].values) == 2 else "all"
 
 
 def alone_ms(recorded: graphs.Recorded, times: int = 10) -> float:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ._lazy import lazily
 
 if TYPE_CHECKING:
-    from .attention.statistics import STATISTICS
     from .decode.likelihood import log_likelihood
     from .decode.samplers import *
     from .decode.samplers.base import Sampler
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from .registry import load_plugin, register
     from .sequences.decoding import Decoding
     from .sequences.prompt import Part, Prompt
+    from .statistics import STATISTICS
     from .stats.anchors import Excess, Robust, Share, ZScore
     from .studies.claim import Claim, Number
     from .studies.study import Study

@@ -7,8 +7,8 @@ from .._lazy import lazily
 if TYPE_CHECKING:
     from . import backend
     from .capture import Capture
-    from .captured import Captured, LayerStatistics, Rows
+    from .captured import Captured, Layer, Rows
     from .forward import Forward
-    from .statistics import STATISTICS, Columns, Labels, Sums, View
+    from .shapes import Columns, Labels, Sums, View
 
 lazily(__name__)

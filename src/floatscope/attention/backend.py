@@ -19,7 +19,7 @@ from .cpu import blocked, closed_form, norms
 from .gpu import few, fused, vectors
 from .gpu import strongest as peaks
 from .overhear import FEW, Overhear, OverhearOnCPU
-from .statistics import Columns, Sums, View
+from .shapes import Columns, Sums, View
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ forward is wrapped in `capture.forward(forward)`, which gives what was captured,
 raises if a layer was missed. The output is stock attention's, bit for bit; capture only looks.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,8 +20,9 @@ from ..models import Model, Visibility, parts, seam
 from ..models.devices import moved
 from ..models.graphs import CannotReplay
 from ..models.placing import constant
+from ..statistics import STATISTICS, Compute, Join, Statistic
 from . import backend, experts, lens
-from .captured import Candidates, Captured, LayerStatistics
+from .captured import Candidates, Captured, Layer
 from .cpu import norms
 from .cpu.together import Together
 from .forward import Forward
@@ -30,15 +31,16 @@ from .kv_drift import Before
 from .residuals import massive
 from .rollout import Rollout
 from .rows import hold
-from .statistics import Columns, Sums, View
+from .shapes import Sums, View
 
 # What a forward that is recorded and replayed cannot hold, and why.
 _LAUNCHED = {
     "lens": "keep has 'lens', which looks at as many positions as are still masked",
     "kv_drift": "keep has 'kv_drift', which compares a forward with the one before",
 }
-_SUMMED = {"mass", "groups", "entropy", "flow"}  # what is a sum over one layer's weights
-_WEIGHED = {*_SUMMED, "rollout", "rows"}  # what needs the weights
+_WEIGHED = {name for name, row in STATISTICS.items() if row.needs_weights}
+_SUMMED = _WEIGHED - {"rollout", "rows"}  # what is a sum over one layer's weights
+_COLUMN_SUMS = {"mass", "groups", "head_mean"}
 
 
 @dataclass(eq=False)
@@ -51,10 +53,10 @@ class Capture:
     heads: Sequence[int]
     top: int = 8
     _forward: Forward | None = None
-    _layers: dict[int, LayerStatistics] = field(default_factory=dict)
+    _layers: dict[int, Layer] = field(default_factory=dict)
     _calls: int = 0
     rollout: Rollout = field(default_factory=Rollout)
-    _settled: dict[int, LayerStatistics] = field(default_factory=dict)
+    _settled: dict[int, Layer] = field(default_factory=dict)
     _before: Before = field(default_factory=Before)
     _open: ExitStack = field(default_factory=ExitStack)
     _hooks: list[Any] = field(default_factory=list)  # its own, in the network
@@ -97,7 +99,7 @@ class Capture:
         """Around exactly one forward; what was captured is there when it ends."""
         self._forward, self._calls = forward, 0
         self.rollout.begin()
-        self._layers = {layer: LayerStatistics() for layer in self.layers}
+        self._layers = {layer: Layer() for layer in self.layers}
         self._settled = {}
         try:
             first = 0 if forward.predicted is None else forward.predicted[0]
@@ -135,6 +137,7 @@ class Capture:
             *(forward.labels.n_groups, forward.labels.n_regions),
             forward.rows if "rows" in self.keep else None,
             *(forward.cached, forward.settled, self.branches),
+            STATISTICS.version,
         )
 
     def owns(self, handler: object) -> bool:
@@ -175,7 +178,7 @@ class Capture:
             self._forward, self._layers, self._calls, self._beside = forward, layers, 0, None
             self.rollout.take_back(states)
 
-    def replayed(self, left: dict[int, LayerStatistics]) -> None:
+    def replayed(self, left: dict[int, Layer]) -> None:
         """All that was captured has been taken elsewhere, but what is left here."""
         if self._forward is not None:
             self._layers.update({layer: replace(one) for layer, one in left.items()})
@@ -192,12 +195,12 @@ class Capture:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._forward is not None and layer in self._layers:
                 x = args[0] if args else kwargs["hidden_states"]
-                one = self._layers[layer]
+                values = self._layers[layer].values
                 with self._branch(x):
                     if "residual_norm" in self.keep:
-                        one.residual_norm = backend.vector_norms(x)
+                        values["residual_norm"] = backend.vector_norms(x)
                     if "massive" in self.keep:
-                        one.massive, one.massive_channel = massive(x)
+                        values["massive"], values["massive_channel"] = massive(x)
 
         return hook
 
@@ -209,9 +212,8 @@ class Capture:
             x = lens.output_of(output)
             _, rows, wanted = moved(forward.predicted, x.device)
             found = lens.predicted(self.model, x, rows, wanted)
-            one = self._layers[layer]
-            one.lens_token, one.lens_probability = found.token, found.probability
-            one.lens_entropy = found.entropy
+            values = {f"lens_{name}": tensor for name, tensor in vars(found).items()}
+            self._layers[layer].values |= values
 
         return hook
 
@@ -219,14 +221,12 @@ class Capture:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             forward = self._forward
             if forward is not None and layer in self._layers:
-                one = self._layers[layer]
-                batch = len(forward.visible.padding)
-                one.expert, one.expert_weight = experts.chosen(output, batch)
+                chosen = experts.chosen(output, len(forward.visible.padding))
+                values = dict(zip(("expert", "expert_weight"), chosen, strict=True))
+                self._layers[layer].values |= values
                 if layer in self._settled:  # made when the layer attended, before it was routed
-                    part, n = self._settled[layer], forward.settled
-                    part.expert, part.expert_weight = (
-                        x[..., :n] for x in (one.expert, one.expert_weight)
-                    )
+                    rows = {name: x[..., : forward.settled] for name, x in values.items()}
+                    self._settled[layer].values |= rows
 
         return hook
 
@@ -282,8 +282,8 @@ class Capture:
     @cached_property
     def _summed_alone(self) -> bool:
         """Nothing is kept that one layer's sums do not hold."""
-        measured = _WEIGHED | {"qk", "value_norm", "kv_drift"}
-        return 0 < len(measured & set(self.keep)) == len(_SUMMED & set(self.keep))
+        measured = [n for n in self.keep if n in _WEIGHED or n == "kv_drift" or _function(n)]
+        return 0 < len(measured) == len(_SUMMED & set(self.keep))
 
     @torch.inference_mode()
     def _measure_together(self) -> None:
@@ -296,7 +296,7 @@ class Capture:
         every = backend.sums(view, entropy="entropy" in keep, regions="flow" in keep)
         for number, sums in together.apart(every).items():
             layer = self._layers[number]
-            self._take_sums(sums, slice(None), layer, LayerStatistics(), forward)
+            self._take_sums(sums, slice(None), layer, Layer(), forward)
         together.clear()
 
     def _view(
@@ -318,13 +318,13 @@ class Capture:
         # Rollout follows the mean of all heads through all layers, whatever is kept.
         chosen = range(self.model.n_heads) if "rollout" in keep else self.heads
         view = self._view(call, forward, seen.lse, chosen)
-        layer = self._layers.get(call.layer) or LayerStatistics()
+        layer = self._layers.get(call.layer) or Layer()
         pick: slice | Tensor = slice(None)  # of the heads measured, those kept
         if len(chosen) != len(self.heads):
             place = [list(chosen).index(h) for h in self.heads]
             pick = constant(place, call.query.device)
         n = forward.settled or 0  # rows that settle: their sums apart
-        part = LayerStatistics()
+        part = Layer()
         best = None
         if wanted and "rows" in keep:
             best = backend.strongest(view, forward.rows, self.top)
@@ -337,7 +337,7 @@ class Capture:
                 regions=wanted and ("flow" in keep or at_once) and by_region is None,
             )
             if by_region is not None:
-                layer.flow_sum = by_region.flow_sum(sums.column_sum[:, :, pick])
+                layer.values["flow"] = by_region.flow_sum(sums.column_sum[:, :, pick])
                 sums = replace(sums, column_sum=by_region.column_sum(sums.column_sum))
             self._take_sums(sums, pick, layer, part, forward)
             if best is not None:
@@ -348,62 +348,106 @@ class Capture:
                 state = self.rollout.after(call.layer, sums.rolled, forward)
                 new = forward.visible.of_rows(state, 1)
                 from_region = forward.labels.from_region
-                layer.rollout_sum = backend.region_totals(from_region, new[:, None])[:, 0]
+                layer.values["rollout"] = backend.region_totals(from_region, new[:, None])[:, 0]
                 if n:
                     settling = backend.region_totals(from_region[:, :n], new[:, None, :n])
-                    part.rollout_sum = settling[:, 0]  # (b, f, r)
+                    part.values["rollout"] = settling[:, 0]  # (b, f, r)
         if not wanted:
             return
-        if "qk" in keep:
+        for statistic, compute in self._computed:
             whole = replace(view, labels=forward.labels) if n else view
-            layer.columns = _pick_heads(backend.columns(whole), pick)
-            if n:
-                some = replace(view, labels=forward.settling)
-                part.columns = _pick_heads(backend.columns(some), pick)
-        if "value_norm" in keep:
-            fresh = forward.visible.of_rows(call.value, 2)
-            norm = backend.value_norms(call.module, fresh)
-            complete = len(self.heads) == norm.shape[1]
-            layer.value_norm = norm if complete else norm[:, constant(self.heads, norm.device)]
+            layer.values |= self._of_kept_heads(statistic, compute(whole, call))
+            if n and any(array.join is Join.SUM for array in statistic.arrays):
+                of_settled = compute(replace(view, labels=forward.settling), call)
+                part.values |= self._of_kept_heads(statistic, of_settled, Join.SUM)
         if n:
-            self._settled[call.layer] = part.with_rows(layer, n)
-        if "kv_drift" in keep and forward.cached and forward.settled is None:  # no key changes
-            shape, device = (len(call.query), call.query.shape[2]), call.query.device
-            layer.key_drift = layer.value_drift = torch.full(shape, torch.nan, device=device)
-        elif "kv_drift" in keep and forward.kept:
+            arrays = STATISTICS.arrays()
+            by_row = {k: v for k, v in layer.values.items() if arrays[k].join is Join.ROWS}
+            part.values |= {name: values[..., :n] for name, values in by_row.items()}
+            self._settled[call.layer] = part
+        if "kv_drift" in keep:
+            self._take_drift(call, forward, layer)
+        if "rows" in keep and not at_once:
+            kept = view if isinstance(pick, slice) else _of_heads(view, pick)
+            layer.held = hold(kept, *forward.rows)
+
+    @cached_property
+    def _computed(self) -> list[tuple[Statistic, Compute]]:
+        """The kept statistics that are functions of one layer's attention, with those functions."""
+        kept = [(row, _function(name)) for name, row in STATISTICS.items() if name in self.keep]
+        return [(row, compute) for row, compute in kept if compute is not None]
+
+    def _of_kept_heads(
+        self, statistic: Statistic, values: Mapping[str, Tensor], join: Join | None = None
+    ) -> dict[str, Tensor]:
+        """Return the arrays of a statistic for the heads that are kept; with `join`, only such arrays."""
+        found = {}
+        for array in statistic.arrays:
+            tensor, axis = values[array.name], array.head_axis
+            if axis is not None and tensor.shape[axis] != len(self.heads):
+                tensor = tensor.index_select(axis, constant(self.heads, tensor.device))
+            if join in (None, array.join):
+                found[array.name] = tensor
+        return found
+
+    def _take_drift(self, call: seam.Call, forward: Forward, layer: Layer) -> None:
+        if forward.cached and forward.settled is None:  # no key changes
+            shape = (len(call.key), call.key.shape[2])
+            nothing = torch.full(shape, torch.nan, device=call.key.device)
+            layer.values |= {"key_drift": nothing, "value_drift": nothing}
+        elif forward.kept:
             key, value = call.key, call.value
             if forward.visible.at is not None:  # which the next forward writes into
                 stop = forward.visible.rows.stop
                 key, value = key[:, :, :stop].clone(), value[:, :, :stop].clone()
             drift = self._before.drift(call.layer, forward.prompts, key, value)
-            layer.key_drift, layer.value_drift = drift
-        if "rows" in keep and not at_once:
-            kept = view if isinstance(pick, slice) else _of_heads(view, pick)
-            layer.held = hold(kept, *forward.rows)
+            layer.values |= dict(zip(("key_drift", "value_drift"), drift, strict=True))
 
     def _take_sums(
         self,
         sums: Sums,
         pick: slice | Tensor,
-        layer: LayerStatistics,
-        part: LayerStatistics,
+        layer: Layer,
+        part: Layer,
         forward: Forward,
     ) -> None:
         """What is kept of them, of all rows, and of those that settle apart."""
         n = forward.settled or 0
-        if not {"mass", "groups"}.isdisjoint(self.keep):
-            layer.column_sum = sums.column_sum[:, :, pick]
+        if not _COLUMN_SUMS.isdisjoint(self.keep):
+            column_sum, settled = sums.column_sum[:, :, pick], None
             if n:
-                rest, part.column_sum = layer.column_sum.split(forward.labels.n_groups, dim=1)
-                layer.column_sum = rest + part.column_sum
+                rest, settled = column_sum.split(forward.labels.n_groups, dim=1)
+                column_sum = rest + settled
+            for values, total in ((layer.values, column_sum), (part.values, settled)):
+                if total is not None and not {"mass", "groups"}.isdisjoint(self.keep):
+                    values["column_sum"] = total
+                if total is not None and "head_mean" in self.keep:
+                    values["column_mean"] = total.mean(2)
         if sums.entropy is not None:
-            layer.entropy = sums.entropy[:, pick] / forward.max_entropy
+            layer.values["entropy"] = sums.entropy[:, pick] / forward.max_entropy
         if sums.region_sum is not None and "flow" in self.keep:
             by_row = sums.region_sum[:, pick]
             from_region = forward.labels.from_region
-            layer.flow_sum = backend.region_totals(from_region, by_row)
+            layer.values["flow"] = backend.region_totals(from_region, by_row)
             if n:
-                part.flow_sum = backend.region_totals(from_region[:, :n], by_row[:, :, :n])
+                part.values["flow"] = backend.region_totals(from_region[:, :n], by_row[:, :, :n])
+
+
+def _qk(view: View, call: seam.Call) -> Mapping[str, Tensor]:
+    return vars(backend.columns(view))
+
+
+def _value_norm(view: View, call: seam.Call) -> Mapping[str, Tensor]:
+    new = view.visible.of_rows(call.value, 2)
+    return {"value_norm": backend.value_norms(call.module, new)}
+
+
+# Statistics that are functions of one layer's attention, and need none of its weights.
+_FUNCTIONS: dict[str, Compute] = {"qk": _qk, "value_norm": _value_norm}
+
+
+def _function(name: str) -> Compute | None:
+    return _FUNCTIONS.get(name) or STATISTICS[name].compute
 
 
 @dataclass(frozen=True, eq=False)
@@ -426,14 +470,4 @@ def _of_heads(view: View, at: Int[Tensor, " n"]) -> View:
         mask=mask if mask is None or mask.shape[1] == 1 else mask[:, at],
         lse=None if view.lse is None else view.lse[:, at],
         bias=None if view.bias is None else view.bias[:, at],
-    )
-
-
-def _pick_heads(columns: Columns, pick: slice | Tensor) -> Columns:
-    return Columns(
-        score=columns.score[:, pick],
-        cosine=columns.cosine[:, pick],
-        query_norm=columns.query_norm[:, pick],
-        key_norm=columns.key_norm[:, pick],
-        viewers=columns.viewers,
     )

@@ -4,7 +4,7 @@ Shapes and names; the numbers come from `capture.py`, and rows are picked out or
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +14,7 @@ from ..errors import CaptureError
 from ..models.devices import moved
 from ..models.placing import sent
 from .rows import Held, scores, strongest
-from .statistics import Columns, Labels
+from .shapes import Labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,34 +27,17 @@ class Candidates:
 
 
 @dataclass(eq=False)
-class LayerStatistics:
-    """One layer in one forward. Heads are the chosen ones; sums run over this forward's queries."""
+class Layer:
+    """One layer in one forward: its arrays by name, as `floatscope.statistics` lists them.
 
-    column_sum: Float[Tensor, "b g h k"] | None = None
-    entropy: Float[Tensor, "b h q"] | None = None  # over ln of the number of visible keys
-    flow_sum: Float[Tensor, "b h r r"] | None = None  # summed over the queries of each region
-    rollout_sum: Float[Tensor, "b r r"] | None = None
-    columns: Columns | None = None
-    value_norm: Float[Tensor, "b h q"] | None = None  # of this forward's rows, like the three below
-    residual_norm: Float[Tensor, "b q"] | None = None
-    massive: Float[Tensor, "b q"] | None = None
-    massive_channel: Int[Tensor, "b q"] | None = None
-    lens_token: Int[Tensor, "b w"] | None = None  # of the positions that the forward predicts
-    lens_probability: Float[Tensor, "b w"] | None = None
-    lens_entropy: Float[Tensor, "b w"] | None = None
-    key_drift: Float[Tensor, "b k"] | None = None
-    value_drift: Float[Tensor, "b k"] | None = None
-    expert: Int[Tensor, "b c q"] | None = None  # of this forward's rows, strongest first
-    expert_weight: Float[Tensor, "b c q"] | None = None
+    A tensor is (b, *dims) without "layer". Heads are the chosen ones. Sums run over this forward's queries,
+    and values of rows are of this forward's rows.
+    """
+
+    values: dict[str, Tensor] = field(default_factory=dict)
     # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
     held: Held | None = None
-
-    def with_rows(self, whole: "LayerStatistics", n: int) -> "LayerStatistics":
-        """These sums, and of what belongs to single rows the first n."""
-        names = ("entropy", "value_norm", "residual_norm", "massive", "massive_channel")
-        rows = {name: getattr(whole, name) for name in names}
-        return replace(self, **{k: None if v is None else v[..., :n] for k, v in rows.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,15 +53,14 @@ class Rows:
 class Captured:
     """What was captured of one forward, by layer; filled when the forward has ended."""
 
-    layers: dict[int, LayerStatistics]
+    layers: dict[int, Layer]
     labels: Labels
     top: int
     first_predicted: int = 0  # column of the first position that a lens was asked for
-    settled: dict[int, LayerStatistics] | None = None  # of the rows that settle; None: of all
+    settled: dict[int, Layer] | None = None  # of the rows that settle; None: of all
     partial: bool = False  # of some rows alone
     # Candidates of all layers, (b, l, h, w, _), in memory of their own.
     stacked: Candidates | None = None
-    together: dict[str, Tensor] | None = None  # statistics of all layers, where they are already
 
     def detached(self) -> "Captured":
         """The same for `rows`, as it will be when the next forward has overwritten the rest."""
@@ -93,12 +75,6 @@ class Captured:
             torch.stack([getattr(one, name).to(device) for one in kept], dim=1) for name in names
         )
         return replace(self, layers={}, stacked=Candidates(*every))
-
-    def copied(self) -> "Captured":
-        """With what is together in memory of its own."""
-        if self.together is None:
-            return self
-        return replace(self, together={name: one.clone() for name, one in self.together.items()})
 
     def rows(self, which: Sequence[Tensor]) -> Rows:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
@@ -127,7 +103,7 @@ class Captured:
             tensors = [torch.stack(part, dim=1) for part in zip(*here, strict=True)]
         return Rows(*tensors)  # (n, l, h, _) each
 
-    def _computed(self, layers: Sequence[LayerStatistics], which: Sequence[Tensor]) -> list[Tensor]:
+    def _computed(self, layers: Sequence[Layer], which: Sequence[Tensor]) -> list[Tensor]:
         """Rows of all prompts in these layers, (all, l, h, _): scores one by one, and the rest together."""
         device, every = self.labels.region.device, []
         for b, some in enumerate(which):
@@ -146,7 +122,7 @@ class Captured:
 
 
 def _picked(
-    layer: LayerStatistics, prompt: Int[Tensor, " all"], place: Int[Tensor, " all"]
+    layer: Layer, prompt: Int[Tensor, " all"], place: Int[Tensor, " all"]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One layer's rows of all prompts, (all, h, _), from its candidates."""
     kept, layer.candidates = layer.candidates, None

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..models import Visibility
 from ..models.devices import moved
 from .cpu.flow import ByRegion
-from .statistics import Labels
+from .shapes import Labels
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .statistics import Columns, Sums, View
+from .shapes import Columns, Sums, View
 
 
 def expand(key: Float[Tensor, "b kv k d"], heads: int) -> Float[Tensor, "b h k d"]:

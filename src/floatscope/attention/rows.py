@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .statistics import View
+from .shapes import View
 
 
 @dataclass(frozen=True, eq=False)

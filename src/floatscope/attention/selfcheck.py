@@ -17,7 +17,7 @@ from ..errors import ModelError
 from ..models import Model, seam
 from .capture import Capture, Forward
 from .reference import attention, scores
-from .statistics import Labels, View
+from .shapes import Labels, View
 
 _SIZE = 12
 # Of the largest logit or weight: rounding of a whole network in each dtype.
@@ -128,8 +128,7 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
     with seam.attached(model.net, compare), capture, capture.forward(forward) as captured:
         model.logits(ids)
     for layer in layers:
-        column = captured.layers[layer].column_sum
-        assert column is not None
+        column = captured.layers[layer].values["column_sum"]
         total = column.sum(-1) / _SIZE
         off = float((column[:, 0] - truth[layer]).abs().max())
         if not float((total - 1).abs().max()) <= 1e-3:

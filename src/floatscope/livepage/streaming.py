@@ -18,6 +18,7 @@ from ..decode.state import State
 from ..instrument import Model
 from ..recording.options import TraceOptions
 from ..recording.recorder import Recorder
+from ..recording.step_record import StepRecord
 from ..report.codec import pack_index, pack_linear
 from ..report.pack import FORMAT
 from ..report.parts import name_of
@@ -48,6 +49,8 @@ class Telling(Recorder):
         self.texts: dict[int, str] = {}
         self.classes: list[str] = []
         self.began = time.monotonic()
+        self.latest: dict[str, Tensor] = {}  # the arrays of the present step
+        self.consumers[0].append(self)
 
     def header(self, under: Sequence[str]) -> dict[str, Any]:
         """The part of a scene that no step changes."""
@@ -84,11 +87,16 @@ class Telling(Recorder):
 
     # Steps
 
+    def step(self, record: StepRecord) -> None:
+        self.latest = record.values
+
+    def finish(self) -> None:
+        self.latest = {}
+
     def stepped(
         self, state: State, canvas: Int[Tensor, "b _"], confidence: Float[Tensor, "b w"]
     ) -> None:
         super().stepped(state, canvas, confidence)
-        self.outbox.flush()
         self.tell(self._event(state, canvas[0], confidence[0]))
 
     def _event(
@@ -155,12 +163,11 @@ class Telling(Recorder):
         }
 
     def _attention(self, state: State, ids: Int[np.ndarray, " s"]) -> dict[str, Any]:
-        recorded, at = self.recorded[0], len(self.recorded[0].steps) - 1
         there = int((ids >= 0).sum())
         chance, visible = self._uniform(state, there)
         return attention_of(
-            recorded.arrays["column_sum"][at],
-            recorded.arrays["rows_counted"][at],
+            self.latest["column_sum"].cpu().numpy(),
+            self.latest["rows_counted"].cpu().numpy(),
             visible,
             chance,
             list(self.group_names(0)),

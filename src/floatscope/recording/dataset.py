@@ -15,33 +15,12 @@ from ..sequences.decoding import Decoding
 from ..sequences.direction import current_block
 from ..sequences.prompt import Encoded
 from ..sequences.token_classes import classify
+from ..statistics import STATISTICS
 from ..stats import uniform
 from ..trace.tokens import spelled
-from .steps import PromptRecord
+from .kept import KeptSteps, PromptRecord
+from .step_record import Shape
 
-# name → dimensions of one step's array, before the step axis is put in front
-DIMS = {
-    "column_sum": ("group", "layer", "head", "key"),
-    "entropy": ("layer", "head", "query"),
-    "flow": ("layer", "head", "source", "target"),
-    "rollout": ("layer", "source", "target"),
-    "score": ("layer", "head", "key"),
-    "cosine": ("layer", "head", "key"),
-    "key_norm": ("layer", "head", "key"),
-    "query_norm": ("layer", "head", "key"),
-    "value_norm": ("layer", "head", "key"),
-    "residual_norm": ("layer", "key"),
-    "massive": ("layer", "key"),
-    "massive_channel": ("layer", "key"),
-    "lens_token": ("layer", "key"),
-    "lens_probability": ("layer", "key"),
-    "lens_entropy": ("layer", "key"),
-    "key_drift": ("layer", "key"),
-    "value_drift": ("layer", "key"),
-    "expert": ("layer", "choice", "key"),
-    "expert_weight": ("layer", "choice", "key"),
-    "rows_counted": ("group",),
-}
 _ROW_DIMS = {
     "row_key": ("event", "layer", "head", "rank"),
     "row_weight": ("event", "layer", "head", "rank"),
@@ -60,7 +39,9 @@ def assemble(
     names: Sequence[str],
 ) -> xr.Dataset:
     """One prompt's dataset."""
-    kept = [t for t in recorded.steps if t < decoding.steps]  # a prompt that has ended records on
+    kept = [
+        t for t in recorded.kept.steps if t < decoding.steps
+    ]  # a prompt that has ended records on
     size, n_prompt = decoding.canvas.shape[1], len(decoding.prompt.ids)
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     if not kept:
@@ -70,12 +51,13 @@ def assemble(
             stacklevel=2,
         )
     coords = _coordinates(model, decoding, recorded, kept, layers, heads, groups, names)
-    with_experts = "expert" in names_of(recorded)
-    for name in list(recorded.arrays) if kept else ():
-        dims = DIMS[name]
-        # Taken out, one statistic at a time: nothing large is in memory twice.
-        array = _filled(recorded.arrays.pop(name), len(kept), size if _by_position(dims) else None)
-        variables[name] = (("step", *dims), array)
+    with_experts = "expert" in recorded.kept.names
+    arrays = recorded.kept.arrays if isinstance(recorded.kept, KeptSteps) else {}
+    for name, about in STATISTICS.arrays().items():
+        if kept and name in arrays:
+            # Taken out, one statistic at a time: nothing large is in memory twice.
+            array = _filled(arrays.pop(name), len(kept), size if about.by_position else None)
+            variables[name] = (("step", *about.dims), array)
     there = [e[0] < decoding.steps for e in recorded.events]
     for name, rows in recorded.event_arrays.items() if kept else ():
         variables[name] = (_ROW_DIMS[name], np.concatenate(rows)[there])
@@ -126,14 +108,14 @@ def before(
     model: Model,
     sampler: AnySampler,
     prompt: Encoded,
-    recorded: PromptRecord,
+    shape: Shape,
     layers: Sequence[int],
     heads: Sequence[int],
     groups: Sequence[str],
     names: Sequence[str],
 ) -> dict[str, object]:
     """What is known of a trace before its first step, as JSON has it."""
-    own = [names[i] for i in recorded.regions]
+    own = [names[i] for i in shape.regions]
     nothing = {"text": "", "raw_text": "", "ended": "unfinished"}
     return {
         "attributes": {**nothing, **_facts(model, sampler, prompt), **_versions()},
@@ -142,14 +124,9 @@ def before(
         "group": list(groups),
         "source": own,
         "target": own,
-        "region": [*prompt.regions, *["answer"] * (recorded.size - len(prompt.ids))],
+        "region": [*prompt.regions, *["answer"] * (shape.size - len(prompt.ids))],
         "steps": [],
     }
-
-
-def names_of(recorded: PromptRecord) -> set[str]:
-    """The statistics that were recorded, wherever they are."""
-    return set(recorded.arrays) if recorded.stream is None else recorded.stream.names
 
 
 def _facts(model: Model, sampler: AnySampler, prompt: Encoded) -> dict[str, object]:
@@ -252,8 +229,8 @@ def _coordinates(
         "key": np.arange(size),
         "query": np.arange(size),
         "group": np.array(groups, dtype=np.str_),
-        "source": np.array([names[i] for i in recorded.regions], dtype=np.str_),
-        "target": np.array([names[i] for i in recorded.regions], dtype=np.str_),
+        "source": np.array([names[i] for i in recorded.shape.regions], dtype=np.str_),
+        "target": np.array([names[i] for i in recorded.shape.regions], dtype=np.str_),
         "token": spelled(texts, token[kept], ("step", "key")),
         "final_token": ("key", np.array([texts[i] for i in token[-1]], dtype=np.str_)),
         "region": ("key", np.array(regions, dtype=np.str_)),
@@ -263,18 +240,14 @@ def _coordinates(
     if recorded.event_arrays and kept:
         for i, name in enumerate(("event_step", "event_position", "event_token")):
             coords[name] = ("event", np.array([e[i] for e in events], dtype=np.int64))
-    names_kept = names_of(recorded) if kept else set()
+    names_kept = set(recorded.kept.names) if kept else set()
     used = {"source", "target"} if {"flow", "rollout"} & names_kept else set()
     used |= {"target"} if "row_flow" in recorded.event_arrays else set()
-    if "entropy" not in names_of(recorded):
+    if "entropy" not in recorded.kept.names:
         coords.pop("query")
     for name in {"source", "target"} - used:
         coords.pop(name)
     return coords
-
-
-def _by_position(dims: tuple[str, ...]) -> bool:
-    return dims[-1] in ("key", "query")
 
 
 def _filled(whole: np.ndarray, steps: int, size: int | None) -> np.ndarray:

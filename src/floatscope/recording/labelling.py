@@ -45,7 +45,11 @@ class Labelling:
     def group_names(self, b: int) -> tuple[str, ...]:
         if self.by_region:
             return self.names[b]
-        return (MASKED, REVEALED, "prompt") if "groups" in self.keep else ("all",)
+        return (MASKED, REVEALED, "prompt") if self._grouped else ("all",)
+
+    @property
+    def _grouped(self) -> bool:
+        return not {"groups", "head_mean"}.isdisjoint(self.keep)
 
     def forward(self, state: State, kept: bool) -> Forward:
         region = self._regions(state)
@@ -57,7 +61,7 @@ class Labelling:
             of_query = of_query.masked_fill(~state.fresh[:, state.visible.rows], -1)
         if self.by_region:
             group, n_groups = of_query, self.n_regions
-        elif "groups" in self.keep:
+        elif self._grouped:
             group, n_groups = of_query.clamp(max=2), 3  # masked, revealed, prompt
         else:
             group, n_groups = of_query.clamp(max=0), 1

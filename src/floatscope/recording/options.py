@@ -4,10 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypedDict
 
-from ..attention.statistics import ON_REQUEST, STATISTICS
 from ..errors import UsageError
 from ..models import Model
 from ..models.select import Choice, chosen
+from ..statistics import STATISTICS
 
 COARSE, REGIONS = "coarse", "regions"
 
@@ -55,7 +55,7 @@ class TraceOptions:
             )
         if self.top < 1:
             raise UsageError(f"top = {self.top}", "Keep at least one key of a row.")
-        unknown = sorted(self.kept - STATISTICS.keys())
+        unknown = sorted(self.kept - set(STATISTICS))
         if unknown or not self.kept:
             raise UsageError(
                 f"no statistic {unknown[0]!r}" if unknown else "keep is empty",
@@ -67,14 +67,13 @@ class TraceOptions:
     @property
     def kept(self) -> frozenset[str]:
         """The statistics to keep; by default all but those that have to be asked for."""
-        default = [name for name in STATISTICS if name not in ON_REQUEST]
-        keep = default if self.keep is None else self.keep
+        keep = STATISTICS.default if self.keep is None else self.keep
         return frozenset([keep] if isinstance(keep, str) else keep)
 
     @property
     def by_region(self) -> bool:
         """Every region of the prompt is a query group of its own."""
-        return self.groups == REGIONS and "groups" in self.kept
+        return self.groups == REGIONS and not {"groups", "head_mean"}.isdisjoint(self.kept)
 
     def kept_layers(self, model: Model) -> list[int]:
         return chosen(self.layers, model.n_layers, "layer")

@@ -1,43 +1,31 @@
-"""What a forward that is recorded and replayed leaves of its statistics, and how that is sent.
+"""What a forward that is recorded and replayed leaves of its statistics.
 
-The next replay overwrites it: it is copied at once, on the device, where it is also cut into prompts.
+The next replay overwrites it: `step_records` copies it at once, on the device, as it cuts it into prompts.
 """
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 from jaxtyping import Bool
 from torch import Tensor
 
-from ..attention import Capture, Captured, LayerStatistics
-from ..attention.captured import Candidates
+from ..attention import Capture, Captured
+from ..attention.captured import Candidates, Layer
 from ..models import Visibility
-from .fixed_sums import FixedSums
-from .posting import Cut, cuts, post
-from .steps import Places, Whole, begin, wholes
-from .transfer import Outbox
+from ..statistics import Array
+from .step_record import batch_values
+from .sums import FixedSums, Joining, alone
 
 
 @dataclass(eq=False)
 class Packed:
     """What a recorded forward leaves; empty where nobody looked on."""
 
-    wholes: list[Whole] = field(default_factory=list)
+    values: list[tuple[Array, Tensor]] = field(default_factory=list)
     nobodys: Bool[Tensor, "b k"] | None = None  # padding, and columns that are not filled yet
     candidates: Candidates | None = None  # rows that may be revealed: of all layers,
-    held: dict[int, LayerStatistics] = field(default_factory=dict)  # or what to compute them from
-
-    def take(self, captured: Captured) -> None:
-        """While it is recorded: the kernels that put layers together are the last ones of the forward."""
-        self.wholes, self.nobodys = list(wholes(captured)), captured.labels.region < 0
-        self.candidates = captured.detached().stacked
-        self.held = {
-            layer: LayerStatistics(held=one.held)
-            for layer, one in captured.layers.items()
-            if one.held is not None
-        }
+    held: dict[int, Layer] = field(default_factory=dict)  # or what to compute them from
 
     def rows_of(self, captured: Captured) -> Captured:
         """With the candidates, in memory of their own."""
@@ -55,8 +43,6 @@ class Packing:
     capture: Capture
     left: Packed | None = None  # by the latest forward, if it was replayed
     sums: FixedSums | None = None  # with a cache of fixed size: what a forward adds to
-    _like: object = None  # the prompts of the latest forward, which are those of the next
-    _cuts: list[Cut] = field(default_factory=list)
 
     def key(self) -> Hashable:
         return self.capture.key(), None if self.sums is None else self.sums.name
@@ -75,22 +61,20 @@ class Packing:
         packed = Packed()
         with self.capture.recording(inputs, visible) as captured:
             yield packed
-        if captured is not None:
-            if self.sums is not None and visible.at is not None:
-                captured = self.sums.add(captured, visible.at)
-            packed.take(captured)
-
-    def record(self, step: int, places: Places, dtype: np.dtype, outbox: Outbox) -> None:
-        """One step of a batch, as `posting.record` does it from layers."""
-        begin(step, places)
-        packed = self.left
-        if packed is None:
+        if captured is None:
             return
-        like = [(id(recorded), own.start) for recorded, own in places]
-        if self._like != like:
-            self._like, self._cuts = like, cuts(places, to_come=True)
-        for whole in packed.wholes:
-            post(whole, self._cuts, dtype, outbox, packed.nobodys)
+        join: Joining = alone
+        if self.sums is not None and visible.at is not None:
+            join = self.sums.join(captured.settled is None, visible.at)
+        # The kernels that put layers together are the last ones of the forward.
+        packed.values = list(batch_values(captured, join))
+        packed.nobodys = captured.labels.region < 0
+        packed.candidates = captured.detached().stacked
+        packed.held = {
+            number: Layer(held=layer.held)
+            for number, layer in captured.layers.items()
+            if layer.held is not None
+        }
 
     def replayed(self, left: Packed) -> None:
         self.left = left

@@ -5,6 +5,7 @@ decoding decided; out come labelled arrays, one Trace per prompt, without paddin
 """
 
 import warnings
+from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -15,7 +16,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..attention import Capture, Captured
-from ..attention.statistics import STATISTICS
 from ..decode.blocks import most_steps
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
@@ -24,20 +24,19 @@ from ..models import Model, graphs, parts
 from ..models.placing import OnItsWay
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
+from ..statistics import STATISTICS
 from ..trace import Trace, readable
 from ..trace.trace import SCHEMA
-from ..trace.unfinished import CANVAS, Unfinished
-from .cache import RunningSums, placed
-from .dataset import DIMS, assemble, before
-from .fixed_sums import FixedSums, beginning
+from ..trace.unfinished import Unfinished
+from .dataset import assemble, before
 from .host_memory import host_memory
+from .kept import KeptSteps, PromptRecord, StoredSteps
 from .labelling import Labelling
 from .options import TraceOptions
 from .packing import Packing
-from .posting import record
 from .revealed import RevealedRows
-from .steps import Places, PromptRecord
-from .streaming import Stream
+from .step_record import Consumer, Shape, batch_values, step_records
+from .sums import FixedSums, Joining, RunningSums, alone, at_its_rows
 from .transfer import Outbox
 
 _LARGE = 8_000_000_000
@@ -60,19 +59,19 @@ class Recorder(Watcher):
         self.layers, self.heads = options.kept_layers(model), options.kept_heads(model)
         _require_experts(model, self.keep, self.layers)
         self.steps = options.kept_steps(most_steps(model, sampler))
-        self.dtype = np.dtype(options.dtype)
+        self.dtype, self.torch_dtype = np.dtype(options.dtype), getattr(torch, options.dtype)
         self.labelling = Labelling(model, prompts, self.keep, self.by_region)
         self.names, self.group_names = self.labelling.names, self.labelling.group_names
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
         self.packing = Packing(self.capture)
-        self.recorded = [self._record_of(b) for b in range(len(prompts))]
-        for b, path in enumerate(to or ()):
-            self.recorded[b].stream = self._stream(b, path)
         self.outbox = Outbox(model.device)
+        paths = [None] * len(prompts) if to is None else to
+        self.recorded = [self._record_of(b, path) for b, path in enumerate(paths)]
+        self.consumers: list[list[Consumer]] = [[one.kept] for one in self.recorded]
         self.revealed = RevealedRows(self.recorded, self.dtype, self.outbox)
         self.running = RunningSums()
         self.fixed: FixedSums | None = None  # instead, while the cache is of fixed size
-        self._kind: Hashable = None
+        self._kind: Hashable = None  # of the fixed sums
         self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.captured: Captured | None = None
         self._undecided: list[_Decision] = []  # whose rows are not taken yet
@@ -114,22 +113,37 @@ class Recorder(Watcher):
         packed = self.packing.left
         if packed is not None:
             captured = packed.rows_of(captured)
-        elif self.fixed is not None and state.visible.at is not None:
-            captured = self.fixed.add(captured, state.visible.at).copied()
-        elif state.cached:
-            captured = self.running.add(captured, state.active)
-        elif state.fresh is not None:
-            captured = placed(captured, state.fresh, state.visible.rows)
         self.captured = captured
-        if state.step in self.steps:
-            places = [(self.recorded[b], slice(*self._own(b, state))) for b in state.active]
-            self._write_arrived()
-            if packed is not None:
-                self.packing.record(state.step, places, self.dtype, self.outbox)
-            else:
-                record(state.step, self.captured, places, self.dtype, self.outbox)
-            self._note_age(state, [own for _, own in places])
-            self._note_canvas(state, places)
+        values = iter(packed.values) if packed else batch_values(captured, self._joining(state))
+        if state.step not in self.steps:
+            deque(values, maxlen=0)  # the sums grow
+            return
+        records = step_records(
+            *(state.step, state.canvas, values, self._places(state), self.torch_dtype),
+            first_predicted=captured.first_predicted,
+            nobodys=packed.nobodys if packed else None,
+        )
+        for b, record in zip(state.active, records, strict=True):
+            for consumer in self.consumers[b]:
+                consumer.step(record)
+        self._note_age(state)
+
+    def _joining(self, state: State) -> Joining:
+        """How this forward's rows join those of earlier forwards."""
+        assert self.captured is not None
+        all_settle = self.captured.settled is None
+        if self.fixed is not None and state.visible.at is not None:
+            join = self.fixed.join(all_settle, state.visible.at)
+            return lambda *arrays: join(*arrays).clone()  # the next forward overwrites it
+        if state.cached:
+            self.running.only(state.active)
+            return self.running.join(all_settle)
+        if state.fresh is not None:
+            return at_its_rows(state.fresh, state.visible.rows)
+        return alone
+
+    def _places(self, state: State) -> list[tuple[Shape, slice]]:
+        return [(self.recorded[b].shape, slice(*self._own(b, state))) for b in state.active]
 
     def _fix_sums(self, state: State) -> None:
         """Sums are kept as the cache is: in one place and of its size, or growing."""
@@ -137,12 +151,12 @@ class Recorder(Watcher):
         there = state.visible.at is not None
         if self.fixed is not None and not (there and (size, who) == self._fixed_for):
             first = state.visible.first_row
-            self.running.total = self.fixed.leave(list(self.layers), first)
+            self.running.total = self.fixed.leave(first)
             self.capture.rollout.unfix(self.running.prompts, first)
             self._give_sums()
         if there and self.fixed is None:
             self.running.only(who)
-            begun, states = beginning(self.running.total), self.capture.rollout.of(who)
+            begun, states = self.running.total, self.capture.rollout.of(who)
             self._kind, self._fixed_for = FixedSums.kind(begun, states, size), (size, who)
             store = graphs.store_of(self.model.net)
             made = store.take(self._kind, lambda: FixedSums.like(begun, states, size))
@@ -199,47 +213,23 @@ class Recorder(Watcher):
             before += [padding] * len(some)
         self.revealed.add(every, whose, before)
 
-    def _note_age(self, state: State, own: Sequence[slice]) -> None:
+    def _note_age(self, state: State) -> None:
         """With an approximate cache: which keys this step did not compute."""
         for place, b in enumerate(state.active):
+            own = slice(*self._own(b, state))
+            stale = np.zeros(own.stop - own.start, bool)
             if state.fresh is not None:
-                age = ~state.fresh[place, own[place]].cpu().numpy()
-            else:
-                age = np.zeros(own[place].stop - own[place].start, bool)
-            self.recorded[b].stale.append(age)
-
-    def _write_arrived(self) -> None:
-        """Of a trace that is written meanwhile: all steps but the last have arrived by now."""
-        if any(one.stream is not None for one in self.recorded):
-            self.outbox.arrived()
-        for one in self.recorded:
-            if one.stream is not None:
-                one.stream.write(but=1)
-
-    def _note_canvas(self, state: State, places: Places) -> None:
-        """For whoever opens a store that was not finished."""
-        for place, (recorded, own) in enumerate(places):
-            if recorded.stream is not None:
-                ids = state.canvas[place, own]
-                kind = np.dtype(np.int64)
-                self.outbox.post(ids, recorded.place(CANVAS, tuple(ids.shape), kind, True))
+                stale = ~state.fresh[place, own].cpu().numpy()
+            self.recorded[b].stale.append(stale)
 
     @torch.inference_mode()  # as the rows are
     def _settle(self) -> None:
         self._take_rows()
         self.revealed.send()
         self.outbox.settle()
-        for one in self.recorded:
-            one.tensors.clear()  # which would hold what is taken out of `arrays`
-            if one.stream is not None:
-                one.stream.settle()
-
-    def _stream(self, b: int, path: Path) -> Stream:
-        about = before(
-            *(self.model, self.sampler, self.prompts[b], self.recorded[b]),
-            *(self.layers, self.heads, self.group_names(b), self.names[b]),
-        )
-        return Stream(Unfinished(path, self.recorded[b].room, about), DIMS)
+        for consumers in self.consumers:
+            for consumer in consumers:
+                consumer.finish()
 
     def _own(self, b: int, state: State) -> tuple[int, int]:
         """A prompt's columns: behind its padding, up to where it has come."""
@@ -261,19 +251,26 @@ class Recorder(Watcher):
             *(self.model, self.sampler, decoding, recorded, self.layers, self.heads),
             *(self.group_names(b), self.names[b]),
         )
-        if recorded.stream is None:
+        if isinstance(recorded.kept, KeptSteps):
             return Trace(data)
-        return Trace.load(recorded.stream.store.finish(data, SCHEMA), lazy=True)
+        return Trace.load(recorded.kept.store.finish(data, SCHEMA), lazy=True)
 
-    def _record_of(self, b: int) -> PromptRecord:
-        return PromptRecord(
-            room=len(self.steps),
+    def _record_of(self, b: int, path: Path | None) -> PromptRecord:
+        shape = Shape(
             size=len(self.prompts[b].ids) + self.sampler.length,
             groups=len(self.group_names(b)),
             # The prompt's regions first, then the two states of the answer.
-            regions=[*range(2, len(self.names[b])), 0, 1],
-            empty=host_memory().empty if self.model.device.type == "cuda" else np.empty,
+            regions=(*range(2, len(self.names[b])), 0, 1),
         )
+        room = len(self.steps)
+        if path is None:
+            empty = host_memory().empty if self.model.device.type == "cuda" else np.empty
+            return PromptRecord(shape, KeptSteps(self.outbox, room, empty))
+        about = before(
+            *(self.model, self.sampler, self.prompts[b], shape),
+            *(self.layers, self.heads, self.group_names(b), self.names[b]),
+        )
+        return PromptRecord(shape, StoredSteps(self.outbox, Unfinished(path, room, about), shape))
 
     def _warn_if_large(self) -> None:
         size = max(len(p.ids) for p in self.prompts) + self.sampler.length

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..attention import Rows
 from ..models.placing import sent
-from .steps import PromptRecord
+from .kept import PromptRecord
 from .transfer import Outbox, Part
 
 _MOST = 64 << 20  # bytes held
@@ -64,7 +64,7 @@ class RevealedRows:
     def _parts(self, b: int, mine: slice, key: Tensor, flow: Tensor) -> list[Part]:
         recorded = self.recorded[b]
         n, heads = mine.stop - mine.start, key.shape[1:3]
-        regions = recorded.regions
+        regions = list(recorded.shape.regions)
         arrays = {
             "row_key": np.empty((n, *heads, key.shape[3]), np.int32),
             "row_weight": np.empty((n, *heads, key.shape[3]), self.dtype),

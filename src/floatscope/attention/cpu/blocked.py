@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..statistics import Labels, Sums, View
+from ..shapes import Labels, Sums, View
 from .strips import plan
 from .weights import Weights
 

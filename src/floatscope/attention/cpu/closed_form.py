@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...models import Direction
-from ..statistics import Columns, View
+from ..shapes import Columns, View
 
 _TINY = 1e-30
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..statistics import Labels
+from ..shapes import Labels
 
 
 @dataclass(frozen=True, eq=False)

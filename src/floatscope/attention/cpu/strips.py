@@ -15,7 +15,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from ...models import Visibility
-from ..statistics import View
+from ..shapes import View
 
 # Rows of a strip, at least: a product of fewer is slow. Measured with 8 heads of 32, 32 rows reach 121
 # GFLOP/s where 64 reach 136, and 16 take 1.4 times as long; a strip of 64 computes more hidden keys.

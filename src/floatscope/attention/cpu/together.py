@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...models import seam
 from ..forward import Forward
-from ..statistics import Sums, View
+from ..shapes import Sums, View
 
 _SHORT = 1 << 17  # numbers in q and k of a layer; of more, copying costs what it saves
 _ROOM = 1 << 21  # numbers of all layers that wait

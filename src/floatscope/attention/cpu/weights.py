@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..statistics import View
+from ..shapes import View
 from .strips import Band, Strip, Tile
 
 # Log-sum-exps up to here are left for the end: exp(score) · exp(−lse) is as exact as exp(score − lse), as

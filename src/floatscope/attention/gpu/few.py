@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from ..statistics import Columns, Few, Sums, View
+from ..shapes import Columns, Few, Sums, View
 from . import strongest as peaks
 from .fused import Launch, head_means
 from .plan import plan_of

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...models import Direction
-from ..statistics import Sums, View
+from ..shapes import Sums, View
 from . import overlapped
 from .plan import Plan, plan_of
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..statistics import View
+from ..shapes import View
 from .plan import Plan
 
 # The fastest of those tried on an H200. What passes by is copied two tiles at a time.

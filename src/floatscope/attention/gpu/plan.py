@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 from ...models import Visibility
-from ..statistics import Labels
+from ..shapes import Labels
 
 
 @dataclass(eq=False)

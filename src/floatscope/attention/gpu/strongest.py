@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from ..statistics import View
+from ..shapes import View
 from .fused import Launch
 
 BLOCK = 64  # keys

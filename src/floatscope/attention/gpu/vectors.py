@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...models import Direction
 from ..cpu import norms
-from ..statistics import Columns, View
+from ..shapes import Columns, View
 from .plan import plan_of
 
 _TILE = 64

@@ -1,4 +1,4 @@
-"""What is measured of one layer's attention in one forward: names and shapes, no arithmetic.
+"""One layer's attention in one forward, and the sums taken of it: shapes, no arithmetic.
 
 `reference` computes these by their definitions in float64, `blocked` fast and in bounded memory;
 both take a View and give Sums and Columns. Rows (queries) carry a group, keys carry a region; −1 is
@@ -13,25 +13,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..models import Visibility, seam
-
-# What a trace can keep, and what a person reads about it.
-STATISTICS = {
-    "mass": "share of all attention each key receives",
-    "groups": "the same, apart for prompt, masked and revealed queries",
-    "entropy": "entropy of each query's attention, over its maximum",
-    "flow": "attention from region to region",
-    "rollout": "attention from region to region through all layers so far",
-    "qk": "score, cosine, key norm and query norm of each key, as means over its queries",
-    "value_norm": "norm of what each key's value writes, ‖W_O v‖",
-    "residual_norm": "norm of each position's residual at the layer's input",
-    "rows": "the strongest keys of each position at the step it was revealed",
-    "massive": "each position's largest residual channel over its median one, and which it is",
-    "lens": "what each layer's residual predicts at masked positions: token, probability, entropy",
-    "kv_drift": "1 − cos of each key and value with its own at the kept step before",
-    "experts": "which experts each position goes to, and with what weight, where a model has them",
-}
-# Kept only where they are named: they cost more than attention's own statistics, or are seldom asked.
-ON_REQUEST = ("massive", "lens", "kv_drift", "experts")
 
 
 @dataclass(frozen=True, eq=False)

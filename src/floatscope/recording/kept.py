@@ -1,0 +1,137 @@
+"""Consumers that keep a prompt's step records: in memory, or in a store on disk while the model decodes."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..statistics import STATISTICS
+from ..trace.unfinished import CANVAS, Unfinished
+from .step_record import Shape, StepRecord
+from .transfer import Outbox, Slot
+
+_BEHIND = 2  # steps that may wait for the disk before the decoding does
+
+
+@dataclass(eq=False)
+class KeptSteps:
+    """Steps in memory: one array for each statistic, with room for every step.
+
+    How many steps and positions there can be is mostly known before the first: a long trace is then in memory
+    once, and pages that no step reaches are never touched. Where more come, the arrays grow.
+    """
+
+    outbox: Outbox
+    room: int  # steps that may come
+    empty: Callable[[tuple[int, ...], np.dtype], np.ndarray] = np.empty
+    steps: list[int] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    _slots: dict[str, Slot] = field(default_factory=dict)  # the arrays, as tensors
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self.arrays.keys()
+
+    def step(self, record: StepRecord) -> None:
+        self.steps.append(record.step)
+        for name, values in record.values.items():
+            self.outbox.post_each(values[None], [self._slot(name, values)])
+
+    def finish(self) -> None:
+        self._slots.clear()  # which would hold what is taken out of `arrays`
+
+    def _slot(self, name: str, values: Tensor) -> Slot:
+        """The place of the present step."""
+        array, shape = self.arrays.get(name), (len(self.steps), *values.shape)
+        if array is None or any(has < needs for has, needs in zip(array.shape, shape, strict=True)):
+            self._make_room(name, shape, _numpy_type(values.dtype))
+        slot = self._slots[name]
+        return Slot(slot.tensor[len(self.steps) - 1], slot.pinned)
+
+    def _make_room(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        before = self.arrays.get(name)
+        if before is None:
+            array = self.empty((max(self.room, shape[0]), *shape[1:]), dtype)
+        else:
+            self.outbox.flush()  # into the array that is about to go
+            more = 2 * shape[0] if shape[0] > len(before) else len(before)
+            array = self.empty((more, *shape[1:]), dtype)
+            array.fill(np.nan if dtype.kind == "f" else -1)
+            array[tuple(map(slice, before.shape))] = before
+        tensor = torch.from_numpy(array)
+        pinned = torch.cuda.is_available() and tensor.is_pinned()
+        self.arrays[name], self._slots[name] = array, Slot(tensor, pinned)
+
+
+@dataclass(eq=False)
+class StoredSteps:
+    """Steps on their way into a store: as many in memory as are still under way.
+
+    A step's values arrive from the device one or two steps later; until then it has memory of its own. What
+    has arrived is written by a thread, in order, and let go.
+    """
+
+    outbox: Outbox
+    store: Unfinished
+    shape: Shape
+    steps: list[int] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)  # of all statistics so far
+    _waiting: deque[tuple[int, dict[str, np.ndarray]]] = field(default_factory=deque)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _jobs: deque[Future[None]] = field(default_factory=deque)
+
+    def step(self, record: StepRecord) -> None:
+        self.outbox.arrived()
+        self._write(but=1)  # all steps but the last have arrived
+        self.steps.append(record.step)
+        self.names.update(record.values)
+        arrays: dict[str, np.ndarray] = {}
+        self._waiting.append((record.step, arrays))
+        # For whoever opens a store that was not finished.
+        for name, values in {**record.values, CANVAS: self._whole_canvas(record)}.items():
+            arrays[name] = self._room(values)
+            self.outbox.post_each(values[None], [Slot(torch.from_numpy(arrays[name]))])
+
+    def _room(self, values: Tensor) -> np.ndarray:
+        """Memory for an array of the latest step."""
+        return np.empty(tuple(values.shape), _numpy_type(values.dtype))
+
+    def finish(self) -> None:
+        """Everything is written, or raises what went wrong."""
+        self._write()
+        while self._jobs:
+            self._jobs.popleft().result()
+        self._thread.shutdown()
+
+    def _write(self, but: int = 0) -> None:
+        dims = {name: array.dims for name, array in STATISTICS.arrays().items()}
+        while len(self._waiting) > but:
+            step, arrays = self._waiting.popleft()
+            parts = {name: (dims.get(name, ("key",)), one) for name, one in arrays.items()}
+            self._jobs.append(self._thread.submit(self.store.write, step, parts))
+        while len(self._jobs) > _BEHIND:
+            self._jobs.popleft().result()
+
+    def _whole_canvas(self, record: StepRecord) -> Tensor:
+        """The canvas, with −1 at positions that are not there yet."""
+        missing = self.shape.size - len(record.canvas)
+        return torch.nn.functional.pad(record.canvas, (0, missing), value=-1)
+
+
+@dataclass(eq=False)
+class PromptRecord:
+    """All that was recorded of one prompt: its steps, and the rows behind what was revealed."""
+
+    shape: Shape
+    kept: KeptSteps | StoredSteps
+    events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
+    event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
+
+
+def _numpy_type(dtype: torch.dtype) -> np.dtype:
+    return np.dtype(str(dtype).removeprefix("torch."))

@@ -1,0 +1,225 @@
+"""A step record: what one forward says about one prompt. Built here, for every way a model is run.
+
+What a forward captured of a batch is put together over layers, joined with earlier rows where a cache keeps
+those, divided, and cut into prompts: without padding, with the prompt's own groups and regions, and with room
+for all positions it may come to have. All of this happens on the model's device.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from ..attention import Captured, Labels
+from ..attention.captured import Layer
+from ..models.placing import constant
+from ..statistics import STATISTICS, Array
+from .sums import Joining
+
+Values = Iterable[tuple[Array, Tensor]]  # arrays of a batch, (b, *dims) each
+
+
+@dataclass(frozen=True, eq=False)
+class StepRecord:
+    """What one forward says about one prompt.
+
+    Attributes:
+        step: the forward's number in the decoding, from 0.
+        canvas: the tokens that it was given, without padding.
+        values: arrays by name, (*dims) as `floatscope.statistics` lists them, on the model's device. Where a
+            position is not there yet they are NaN, whole numbers −1.
+    """
+
+    step: int
+    canvas: Int[Tensor, " k"]
+    values: dict[str, Tensor] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Consumer(Protocol):
+    """Something that takes the step records of one prompt, in order."""
+
+    def step(self, record: StepRecord) -> None: ...
+
+    def finish(self) -> None:
+        """No more steps follow."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a batch is one prompt's.
+
+    Attributes:
+        size: positions that it may have in the end.
+        groups: of queries; a batch has as many as its richest prompt.
+        regions: the numbers of its own regions, in the order of the trace.
+    """
+
+    size: int
+    groups: int
+    regions: tuple[int, ...]
+
+
+def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Tensor]]:
+    """Yield every array of a step for the whole batch, one at a time: one is in memory."""
+    labels, arrays = captured.labels, STATISTICS.arrays()
+    layers, settled = list(captured.layers.values()), list((captured.settled or {}).values())
+    there = {name for layer in layers for name in layer.values}
+    # (b, r): positions so far in each region, all of which have rows; with a cache that approximates, some.
+    of_region = (labels.from_region if captured.partial else labels.in_region).sum(1)
+    rows = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
+    divisors: dict[str, Tensor] = {}
+    for array in arrays.values():
+        if array.name == "rows_counted" and {"column_sum", "column_mean"} & there:
+            yield array, _of_groups(of_region.long(), labels)
+        whole = _together(array, layers, labels)
+        if whole is None:
+            continue
+        whole = join(array, whole, _together(array, settled, labels))
+        if not array.stored:
+            divisors[array.name] = whole
+            continue
+        if array.over == "source":
+            whole = whole / (rows[:, None] if "head" in array.dims else rows)
+        elif array.over is not None:
+            divisor = divisors[array.over]  # (b, layer, k)
+            whole = whole / (divisor[:, :, None] if "head" in array.dims else divisor)
+        yield array, whole
+
+
+def _together(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
+    """All layers of an array, (b, *dims), on one device; None where no layer has it.
+
+    A layer that has none among others that do, such as one without experts, has nothing in it.
+    """
+    some = [layer.values[array.name] for layer in layers if array.name in layer.values]
+    if not some:
+        return None
+    nothing = some[0]
+    if len(some) < len(layers):
+        nothing = torch.full_like(some[0], torch.nan if some[0].is_floating_point() else -1)
+    parts = [layer.values.get(array.name, nothing).to(labels.region.device) for layer in layers]
+    return torch.stack(parts, dim=array.layer_axis)
+
+
+def _of_groups(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
+    """How many queries so far are in each group: regions, or masked, revealed, prompt, or all."""
+    if labels.n_groups == of_region.shape[1]:
+        return of_region
+    heads, rest = of_region.split(
+        [labels.n_groups - 1, of_region.shape[1] - labels.n_groups + 1], 1
+    )
+    return torch.cat([heads, rest.sum(1, keepdim=True)], dim=1)
+
+
+Places = Sequence[tuple[Shape, slice]]  # of each prompt of a batch: its shape, and its own columns
+
+
+def step_records(
+    step: int,
+    canvas: Int[Tensor, "b s"],
+    values: Values,
+    places: Places,
+    dtype: torch.dtype,
+    first_predicted: int = 0,
+    nobodys: Bool[Tensor, "b k"] | None = None,
+) -> list[StepRecord]:
+    """Cut a step of a batch into its prompts.
+
+    Args:
+        step: its number.
+        canvas: the tokens before it, with padding.
+        values: arrays of the batch, as `batch_values` gives them.
+        places: of each prompt.
+        dtype: of arrays that have none of their own.
+        first_predicted: the column of the first position that a lens was asked for.
+        nobodys: of values that the next forward overwrites, which columns are nobody's: padding, and those of
+            a cache that are not filled yet. What is cut out is then in memory of its own.
+    """
+    records = [StepRecord(step, canvas[b, own]) for b, (_, own) in enumerate(places)]
+    cuts = _cuts(tuple((shape, own.start, own.stop) for shape, own in places), nobodys is not None)
+    for array, whole in values:
+        for who, own, shape in cuts:
+            piece = _piece(array, whole[who], own, shape, dtype, first_predicted, nobodys, who)
+            for record, part in zip(records[who], piece, strict=True):
+                record.values[array.name] = part
+    return records
+
+
+@lru_cache(64)  # a step has the prompts that the step before had
+def _cuts(
+    places: tuple[tuple[Shape, int, int], ...], to_come: bool
+) -> list[tuple[slice, slice, Shape]]:
+    """Which prompts of a batch, their own columns, and their shape: all at once where they are alike.
+
+    `to_come`: with the columns that a prompt has not come to, which the batch has already.
+    """
+    found = [
+        (slice(b, b + 1), slice(start, start + shape.size if to_come else stop), shape)
+        for b, (shape, start, stop) in enumerate(places)
+    ]
+    if all(one[1:] == found[0][1:] for one in found):
+        return [(slice(0, len(found)), *found[0][1:])]
+    return found
+
+
+def _piece(
+    array: Array,
+    some: Tensor,
+    own: slice,
+    shape: Shape,
+    dtype: torch.dtype,
+    first_predicted: int,
+    nobodys: Bool[Tensor, "b k"] | None,
+    who: slice,
+) -> Tensor:
+    """The part of some prompts that are alike, (n, *dims), as the trace keeps it."""
+    if "group" in array.dims:
+        some = some[:, : shape.groups]
+    if array.predicted:
+        behind = first_predicted - own.start
+        some = some[..., : max(own.stop - first_predicted, 1)]  # the next one is not there yet
+        some = _laid_out(some, shape.size, None, behind)
+    elif array.by_position:
+        hidden = None if nobodys is None else nobodys[who, own]
+        some = _laid_out(some[..., own], shape.size, hidden)
+    elif array.dims[-2:] == ("source", "target"):
+        numbers = constant(shape.regions, some.device)
+        some = some.index_select(-2, numbers).index_select(-1, numbers)
+    elif nobodys is not None:
+        some = some.clone()
+    kind = dtype if array.dtype is None else getattr(torch, array.dtype)
+    some = some.to(kind)
+    return some.contiguous() if some.is_cuda else some  # a GPU sends what has no gaps
+
+
+def _laid_out(
+    some: Tensor, size: int, hidden: Bool[Tensor, "n width"] | None, behind: int = 0
+) -> Tensor:
+    """(n, …, width) in so many columns, after `behind` of them; nothing where they are hidden or missing."""
+    width = some.shape[-1]
+    if width == size and hidden is None and not behind:
+        return some
+    out = torch.empty((*some.shape[:-1], size), dtype=some.dtype, device=some.device)
+    nothing = _nothing(some.dtype, some.device)
+    out[..., :behind] = nothing
+    out[..., behind + width :] = nothing
+    here = out[..., behind : behind + width]
+    if hidden is None:
+        here.copy_(some)
+    else:
+        torch.where(
+            hidden.view(len(hidden), *[1] * (some.ndim - 2), width), nothing, some, out=here
+        )
+    return out
+
+
+@lru_cache(maxsize=16)
+def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
+    value = torch.nan if dtype.is_floating_point else -1
+    with torch.inference_mode(False):
+        return torch.full((), value, dtype=dtype, device=device)

@@ -1,0 +1,254 @@
+"""The statistics a trace can keep: one table, which recorder, store, `keep=` and documentation read.
+
+A statistic is a row of STATISTICS: what `keep=` calls it, and the arrays it puts into a trace. Adding one
+from outside takes such a row with the function that computes it (`fs.register(fs.Statistic(...))`); nothing
+else has to know it. This module imports no torch: a trace can be read without it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from .errors import UsageError
+from .registry import Registry
+
+
+class Join(Enum):
+    """What becomes of an array's values when later forwards of a cached decoding add rows."""
+
+    SUM = "sums over rows: those of earlier rows are added"
+    ROWS = "a value for each row: those of earlier rows stay"
+    LATEST = "the latest forward's"
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of a statistic, as one step of one prompt has it.
+
+    Attributes:
+        name: of the variable in a trace.
+        dims: its dimensions, of group, layer, head, key, query, source, target, choice; a trace has "step"
+            before them.
+        join: how the rows of later forwards join earlier ones, where a cache keeps those.
+        over: what sums are divided by when they are stored: an earlier array of the statistic, such as
+            "viewers" (the queries that see a key), or "source" (the rows of the source region); or nothing.
+        dtype: in a trace; None: the trace's own.
+        stored: False for a count that only divides others.
+        predicted: True for values of the positions that a forward predicts, and not of all positions.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    join: Join = Join.ROWS
+    over: str | None = None
+    dtype: str | None = None
+    stored: bool = True
+    predicted: bool = False
+
+    @property
+    def by_position(self) -> bool:
+        """The last dimension is of positions, of which there may be more at later steps."""
+        return self.dims[-1] in ("key", "query")
+
+    @property
+    def layer_axis(self) -> int:
+        """The place of "layer" behind the axis of prompts."""
+        return 1 + self.dims.index("layer")
+
+    @property
+    def head_axis(self) -> int | None:
+        """The place of "head" in one layer's tensor, behind the axis of prompts; None: it has none."""
+        rest = [dim for dim in self.dims if dim != "layer"]
+        return 1 + rest.index("head") if "head" in rest else None
+
+
+# View and call of one layer → its arrays by name, (b, *dims) without "layer". See docs/extending.md.
+Compute = Callable[[Any, Any], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A row of the table.
+
+    Attributes:
+        name: what `keep=` calls it.
+        about: what a person reads about it.
+        arrays: what it puts into a trace.
+        on_request: kept only where it is named: it costs more than attention's own statistics, or is seldom
+            asked for.
+        needs_weights: it is computed from the attention weights, in passes that all such statistics share.
+        compute: for a statistic from outside, the function of one layer's attention.
+    """
+
+    name: str
+    about: str
+    arrays: tuple[Array, ...]
+    on_request: bool = False
+    needs_weights: bool = False
+    compute: Compute | None = None
+    registry: ClassVar["Table"]
+
+
+class Table(Registry[Statistic]):
+    """Statistics by name, in the order in which lists show them."""
+
+    def __init__(self, rows: Iterable[Statistic]) -> None:
+        super().__init__("statistic", __name__)
+        self._rows = {row.name: row for row in rows}
+        self.version = 0  # how often statistics have been added or removed
+
+    def add(self, thing: Statistic) -> None:
+        """Add a statistic from outside; one of the same name from outside is replaced."""
+        if thing.compute is None:
+            raise UsageError(
+                f"statistic {thing.name!r} has no function", "Give compute=f(view, call)."
+            )
+        own = {row.name for row in self._rows.values() if row.compute is None}
+        taken = {array.name for name in own for array in self._rows[name].arrays}
+        clash = {thing.name} & own or {array.name for array in thing.arrays} & taken
+        if clash:
+            raise UsageError(
+                f"there is a statistic {min(clash)!r} in Floatscope already",
+                "Give yours another name.",
+            )
+        self._rows[thing.name] = thing
+        self.version += 1
+
+    def remove(self, name: str) -> None:
+        """Remove a statistic that was added from outside."""
+        del self._rows[name]
+        self.version += 1
+
+    def arrays(self, keep: Iterable[str] | None = None) -> dict[str, Array]:
+        """Return the arrays of these statistics by name; of all by default."""
+        rows = self._rows.values() if keep is None else [self._rows[name] for name in keep]
+        return {array.name: array for row in rows for array in row.arrays}
+
+    def keep_of(self, array: str) -> str:
+        """Return what `keep=` has to include for this array of a trace."""
+        found = (row.name for row in self._rows.values() for one in row.arrays if one.name == array)
+        return next(found, array)
+
+    @property
+    def default(self) -> frozenset[str]:
+        """What a trace keeps where nothing is named."""
+        return frozenset(name for name, row in self._rows.items() if not row.on_request)
+
+    def __getitem__(self, name: str) -> Statistic:
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+_KEYS, _HEAD_KEYS = ("layer", "key"), ("layer", "head", "key")
+_COLUMNS = (
+    Array("column_sum", ("group", "layer", "head", "key"), Join.SUM),
+    Array("rows_counted", ("group",), Join.LATEST, dtype="int64"),
+)
+_REGIONS = ("source", "target")
+
+STATISTICS = Table(
+    [
+        Statistic("mass", "share of all attention each key receives", _COLUMNS, needs_weights=True),
+        Statistic(
+            "groups",
+            "the same, apart for prompt, masked and revealed queries",
+            _COLUMNS,
+            needs_weights=True,
+        ),
+        Statistic(
+            "head_mean",
+            "mass by group as the mean over heads: a fraction of the memory",
+            (Array("column_mean", ("group", "layer", "key"), Join.SUM), _COLUMNS[1]),
+            on_request=True,
+            needs_weights=True,
+        ),
+        Statistic(
+            "entropy",
+            "entropy of each query's attention, over its maximum",
+            (Array("entropy", ("layer", "head", "query")),),
+            needs_weights=True,
+        ),
+        Statistic(
+            "flow",
+            "attention from region to region",
+            (Array("flow", ("layer", "head", *_REGIONS), Join.SUM, over="source"),),
+            needs_weights=True,
+        ),
+        Statistic(
+            "rollout",
+            "attention from region to region through all layers so far",
+            (Array("rollout", ("layer", *_REGIONS), Join.SUM, over="source"),),
+            needs_weights=True,
+        ),
+        Statistic(
+            "qk",
+            "score, cosine, key norm and query norm of each key, as means over its queries",
+            (
+                Array("viewers", _KEYS, Join.SUM, stored=False),
+                *(
+                    Array(name, _HEAD_KEYS, Join.SUM, over="viewers")
+                    for name in ("score", "cosine", "query_norm")
+                ),
+                Array("key_norm", _HEAD_KEYS, Join.LATEST),
+            ),
+        ),
+        Statistic(
+            "value_norm",
+            "norm of what each key's value writes, ‖W_O v‖",
+            (Array("value_norm", _HEAD_KEYS),),
+        ),
+        Statistic(
+            "residual_norm",
+            "norm of each position's residual at the layer's input",
+            (Array("residual_norm", _KEYS),),
+        ),
+        Statistic(
+            "rows",
+            "the strongest keys of each position at the step it was revealed",
+            (),  # by event, not by step: `recording/revealed.py`
+            needs_weights=True,
+        ),
+        Statistic(
+            "massive",
+            "each position's largest residual channel over its median one, and which it is",
+            # The ratio may be larger than float16 holds.
+            (
+                Array("massive", _KEYS, dtype="float32"),
+                Array("massive_channel", _KEYS, dtype="int32"),
+            ),
+            on_request=True,
+        ),
+        Statistic(
+            "lens",
+            "what each layer's residual predicts at masked positions: token, probability, entropy",
+            (
+                Array("lens_token", _KEYS, Join.LATEST, dtype="int32", predicted=True),
+                Array("lens_probability", _KEYS, Join.LATEST, predicted=True),
+                Array("lens_entropy", _KEYS, Join.LATEST, predicted=True),
+            ),
+            on_request=True,
+        ),
+        Statistic(
+            "kv_drift",
+            "1 − cos of each key and value with its own at the kept step before",
+            (Array("key_drift", _KEYS, Join.LATEST), Array("value_drift", _KEYS, Join.LATEST)),
+            on_request=True,
+        ),
+        Statistic(
+            "experts",
+            "which experts each position goes to, and with what weight, where a model has them",
+            (
+                Array("expert", ("layer", "choice", "key"), dtype="int32"),
+                Array("expert_weight", ("layer", "choice", "key")),
+            ),
+            on_request=True,
+        ),
+    ]
+)
+Statistic.registry = STATISTICS

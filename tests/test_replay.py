@@ -17,6 +17,7 @@ import floatscope as fs
 from floatscope.attention.cpu import norms
 from floatscope.decode import replay, width
 from floatscope.models import graphs, seam, tiny
+from floatscope.recording import finished
 
 PROMPTS = ["Hello", "Something rather longer than the first", "abc"]
 STEPS = 8
@@ -255,6 +256,26 @@ def test_at_most_so_many_are_kept(replaying):
     assert list(store.recorded) == list(range(3, graphs._MOST + 3))
     assert store.known(4).replay({"x": torch.ones(2)}).tolist() == [2, 2]
     assert list(store.recorded)[-1] == 4
+
+
+def test_replayed_reads_are_the_launched_ones(replaying, models):
+    """Texts and states of one size: the forward is recorded when it repeats, across calls."""
+    model = models["LLaDA"]
+    trace = model.trace("Hello", SAMPLERS["plain"])
+    texts = ["one two", "abc def", "six ten", "the end"]
+
+    def reads():
+        found = [model.read(text) for text in texts]
+        return [*found, model.read_states(trace), finished.replaying(model, trace)]
+
+    expected = launched(model, reads)
+    before = Again.replays
+    for one, other in zip(reads(), expected, strict=True):
+        assert set(one.data.variables) == set(other.data.variables)
+        for name, array in other.data.variables.items():
+            np.testing.assert_array_equal(one.data[name], array, err_msg=name)
+    # The fourth text and the fourth state are the first that pay; the last reads go on replaying.
+    assert Again.replays - before >= 1 + 2 + 5
 
 
 def test_a_network_is_not_kept_by_its_graphs(replaying, models):

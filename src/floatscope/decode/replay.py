@@ -51,14 +51,19 @@ class Forwards:
 
         What a replay gives is overwritten by the next.
         """
-        lo, hi = state.window
+        rows = torch.arange(*state.window, device=state.canvas.device) - self.model.shift
+        return self.forward(rows.clamp(min=0), state, to_come)
+
+    def forward(
+        self, rows: Int[Tensor, " w"], state: State, to_come: int
+    ) -> Float[Tensor, "b w v"]:
+        """The same for these rows of the canvas, whatever they predict."""
+        asked = _Asked({"ids": state.canvas, "rows": rows})
         if self.store is not None:
-            rows = torch.arange(lo, hi, device=state.canvas.device) - self.model.shift
-            asked = _Asked({"ids": state.canvas, "rows": rows.clamp(min=0)})
             found = self._replayed(self.store, asked, state, to_come)
             if found is not None:
                 return found
-        return self.model.predict(state.canvas, lo, hi, state.visible)
+        return asked.forward(self.model, asked.inputs, state.visible)
 
     def step(
         self,

@@ -240,12 +240,11 @@ def _coordinates(
     if recorded.event_arrays and kept:
         for i, name in enumerate(("event_step", "event_position", "event_token")):
             coords[name] = ("event", np.array([e[i] for e in events], dtype=np.int64))
-    names_kept = set(recorded.kept.names) if kept else set()
-    used = {"source", "target"} if {"flow", "rollout"} & names_kept else set()
+    arrays = STATISTICS.arrays()
+    used = {dim for name in recorded.kept.names for dim in arrays[name].dims}
+    used = used if kept else used & {"query"}
     used |= {"target"} if "row_flow" in recorded.event_arrays else set()
-    if "entropy" not in recorded.kept.names:
-        coords.pop("query")
-    for name in {"source", "target"} - used:
+    for name in {"query", "source", "target"} - used:
         coords.pop(name)
     return coords
 

@@ -4,11 +4,13 @@ Nothing is decoded: what stands on a canvas may come from another model, or from
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from ..decode.replay import Forwards
 from ..decode.samplers.base import Sampler
 from ..decode.state import State, check_fits, notify_edits
 from ..errors import UsageError
@@ -95,7 +97,8 @@ def _read(
     size, start = len(final), len(prompt.ids)
     recorder = Recorder(model, [prompt], Read(length=size - start, steps=len(canvases)), options)
     last = torch.tensor([size - 1], device=model.device)
-    with recorder:
+    # On a GPU, forwards of a size that repeats are recorded and replayed, as those of a decoding are.
+    with recorder, closing(Forwards(model, recorder)) as forwards, torch.inference_mode():
         for step, ids in enumerate(canvases):
             tokens = torch.tensor([list(ids)], device=model.device)
             state = State.of(
@@ -105,7 +108,7 @@ def _read(
                 step=step,
             )
             with notify_edits(model, state), recorder.forward(state):
-                model.forward(tokens, last, state.visible)
+                forwards.forward(last, state, len(canvases) - step)
     canvas = np.array([*canvases, final])
     now, then = canvas[:-1], canvas[1:]
     change = np.where(now == then, 0, np.where(now == model.mask_id, 1, 2)).astype(np.int8)

@@ -124,6 +124,16 @@ def test_prompts_of_a_batch_refresh_at_their_own_steps(small):
                 np.testing.assert_allclose(getattr(alone, name), getattr(one, name), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_that_are_not_kept_still_carry_the_rollout(small, kind):
+    """A chosen step's rows build on what a step before it computed, kept or not."""
+    model, keep = small["LLaDA"], ("mass", "rollout")
+    whole = model.trace("Hello there", SAMPLER, keep=keep, cache=kind)
+    some = model.trace("Hello there", SAMPLER, keep=keep, cache=kind, steps=[2, 5])
+    for name in ("rollout", "column_sum"):
+        np.testing.assert_array_equal(some.data[name], whole.data[name].isel(step=[2, 5]))
+
+
 def test_rows_that_are_not_computed_cost_nothing(small):
     model, rows = small["LLaDA"], []
 

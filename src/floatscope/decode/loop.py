@@ -165,7 +165,7 @@ def _denoised(
             masked = now == model.mask_id
             masked[:, :prompt_end] = False
             *rows, fresh = stale.step(active, at, [entry.step for entry in here], masked)
-            there = {"rows": tuple(rows), "fresh": fresh}
+            there = {"rows": tuple(rows), "fresh": fresh, "approximate": True}
         known = [active, *(there.get(name) for name in ("starts", "ends", "new", "rows", "room"))]
         known.append(there.get("fresh") is None)
         if seen != known:  # some have ended, or go on elsewhere

@@ -34,7 +34,8 @@ class State:
     # With a cache: how many of this forward's rows are never computed again (all, of a causal model).
     settled: int | None = None
     blind: bool = False  # guidance's second forward, which sees no prompt
-    # With an approximate cache: keys that this forward computes; the others are older. None: all.
+    approximate: bool = False  # a cache keeps rows of earlier steps that this one may leave out
+    # With such a cache: keys that this forward computes; the others are older. None: all.
     fresh: Bool[Tensor, "b k"] | None = None
     # The column behind each prompt's block, of a model in blocks: nothing more is there yet.
     ends: Sequence[int] | None = None
@@ -57,6 +58,7 @@ class State:
         ends: Sequence[int] | None = None,
         settled: int | None = None,
         rows: tuple[int, int] | None = None,
+        approximate: bool = False,
         fresh: Bool[Tensor, "b k"] | None = None,
         room: int | None = None,
     ) -> "State":
@@ -111,6 +113,7 @@ class State:
             cached=new is not None,
             settled=settled,
             ends=ends,
+            approximate=approximate,
             fresh=fresh,
         )
 

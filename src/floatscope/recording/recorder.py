@@ -96,10 +96,12 @@ class Recorder(Watcher):
         return True
 
     def forward(self, state: State) -> AbstractContextManager[object]:
-        # With a cache, sums accumulate: a step with rows that settle must be seen even if it is not kept.
-        if state.step not in self.steps and not (state.cached and state.settled != 0):
-            return nullcontext()
-        return self._watch(state)
+        # A step that is not kept is seen all the same where later ones need its sums or its rollout.
+        settles = state.cached and state.settled != 0
+        rolls = state.approximate and "rollout" in self.keep
+        if state.step in self.steps or settles or rolls:
+            return self._watch(state)
+        return nullcontext()
 
     @contextmanager
     def _watch(self, state: State) -> Iterator[None]:

@@ -48,19 +48,14 @@ def facts(model: Model, layout: str) -> dict[str, Any]:
         )
     default = default_sampler(model)
     generate_once(model)
+    known = ("fingerprint", "family", "direction", "layers", "heads", "parameters", "dtype")
     return {
         "name": model.name,
-        "fingerprint": model.fingerprint,
-        "family": model.family.name,
-        "direction": str(model.direction),
+        **{name: model.facts[name] for name in known},
         "diffusion": model.is_diffusion,
-        "layers": model.n_layers,
-        "heads": model.n_heads,
         "context": model.context,
         "vocabulary": model.vocab_size,
-        "parameters": model.n_parameters,
         "device": str(model.device),
-        "dtype": str(model.dtype).removeprefix("torch."),
         "mask": model.mask_id,
         "chat": model.chat,
         "layout": layout,

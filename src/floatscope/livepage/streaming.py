@@ -20,7 +20,7 @@ from ..recording.options import TraceOptions
 from ..recording.recorder import Recorder
 from ..recording.step_record import StepRecord
 from ..report.codec import pack_index, pack_linear
-from ..report.pack import FORMAT
+from ..report.pack import FORMAT, MODEL
 from ..report.parts import name_of
 from ..report.words import example_name, short_title
 from ..sequences.decoding import ABSENT, change_of
@@ -63,12 +63,8 @@ class Telling(Recorder):
             "example": example_name("".join(spelled)),
             "title": short_title("".join(of_question) or "".join(spelled)),
             "model": {
-                "model": model.name,
-                "family": model.family.name,
-                "direction": str(model.direction),
-                "fingerprint": model.fingerprint,
+                **{n: f for n, f in model.facts.items() if n in MODEL},
                 "sampler": self.sampler.describe(),
-                "dtype": str(model.dtype).removeprefix("torch."),
                 "ended": "",
             },
             "under": list(under),

@@ -97,6 +97,26 @@ class Model:
         )
         return settings_fingerprint(facts, self.net.config, self.tokenizer)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What this model is, as JSON has it. Traces, runs and pages take their facts from here."""
+        return {
+            "model": self.name,
+            "family": self.family.name,
+            "fingerprint": self.fingerprint,
+            "direction": str(self.direction),
+            "block_size": self.block or 0,
+            "shift": self.shift,
+            "mask_id": -1 if self.mask_id is None else self.mask_id,
+            "end_ids": list(self.end_ids),
+            "width": int(self.net.config.hidden_size),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": self.device.type,
+            "layers": self.n_layers,
+            "heads": self.n_heads,
+            "parameters": self.n_parameters,
+        }
+
     @cached_property
     def special_ids(self) -> frozenset[int]:
         ids = set(self.end_ids)

@@ -179,11 +179,10 @@ class Streaming(Watcher):
 def facts(model: Model, sampler: AnySampler, wanted: Wanted) -> dict[str, Any]:
     """Where the rows come from: the store's attributes."""
     return {
-        "model": model.name,
-        "family": model.family.name,
-        "fingerprint": model.fingerprint,
-        "shift": model.shift,
-        "mask_id": -1 if model.mask_id is None else model.mask_id,
+        **{
+            name: model.facts[name]
+            for name in ("model", "family", "fingerprint", "shift", "mask_id")
+        },
         "sampler": sampler.describe(),
         "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
         "positions": "all" if wanted.positions is None else str(wanted.positions),

@@ -129,21 +129,18 @@ def before(
     }
 
 
+_OF_MODEL = (
+    *("model", "family", "fingerprint", "direction", "block_size", "shift", "mask_id", "end_ids"),
+    *("width", "dtype"),
+)
+
+
 def _facts(model: Model, sampler: AnySampler, prompt: Encoded) -> dict[str, object]:
     far = [-1 if reach is None else reach for reach in model.reaches]
     return {
         "prompt_length": len(prompt.ids),
         "gold": prompt.gold or "",
-        "model": model.name,
-        "family": model.family.name,
-        "fingerprint": model.fingerprint,
-        "direction": str(model.direction),
-        "block_size": model.block or 0,
-        "shift": model.shift,
-        "mask_id": -1 if model.mask_id is None else model.mask_id,
-        "end_ids": list(model.end_ids),
-        "width": int(model.net.config.hidden_size),
-        "dtype": str(model.dtype).removeprefix("torch."),
+        **{name: model.facts[name] for name in _OF_MODEL},
         "sampler": sampler.describe(),
         "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
         **({"reaches": far} if any(reach >= 0 for reach in far) else {}),

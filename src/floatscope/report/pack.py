@@ -56,7 +56,7 @@ def scene_of(
         "format": FORMAT,
         "example": example or example_of(trace),
         "title": title or title_of(trace),
-        "model": {k: str(trace.info.get(k, "")) for k in _MODEL},
+        "model": {k: str(trace.info.get(k, "")) for k in MODEL},
         "under": list(trace.interventions),
         "answer": trace.text,
         "prompt_length": int(trace.info["prompt_length"]),
@@ -92,7 +92,7 @@ def scene_of(
     return scene
 
 
-_MODEL = ("model", "family", "direction", "fingerprint", "sampler", "dtype", "ended")
+MODEL = ("model", "family", "direction", "fingerprint", "sampler", "dtype", "ended")
 
 
 def _groups(trace: Trace, seen: dict[str, np.ndarray]) -> Scene | None:

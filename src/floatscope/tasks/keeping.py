@@ -145,12 +145,11 @@ def asked_of(
             "Give it as intervention=.",
         )
     facts = {
-        "fingerprint": model.fingerprint,
+        **{
+            name: model.facts[name]
+            for name in ("fingerprint", "family", "direction", "dtype", "device")
+        },
         "settings": model.settings_fingerprint,
-        "family": model.family.name,
-        "direction": str(model.direction),
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "device": model.device.type,
         **{name: getattr(model, name) for name in ("block", "shift", "mask_id", "end_ids")},
     }
     return {

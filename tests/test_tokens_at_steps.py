@@ -136,7 +136,7 @@ def test_a_kind_of_key_is_named_by_the_token_of_the_step_it_looks_at():
     attention = planted.random_attention(rng, 2, 1, 1, size)
     trace = planted.trace_of(attention, classes=classes, tokens=[*"abcdefg", "."], extra=geometry)
     trace.data["token"].values[1, -1] = ","
-    kinds = fs.KindsOfKey().one(trace)["kind"].values.tolist()
+    kinds = fs.KindsOfKey().compute(trace)["kind"].values.tolist()
     assert "punctuation ," in kinds and "punctuation ." not in kinds
 
 

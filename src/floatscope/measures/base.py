@@ -1,6 +1,6 @@
 """A measure: a dataclass whose fields are its configuration, from traces to a finding.
 
-Subclasses give `one(trace)`: a dataset of values for one example, `x` and, where there is one, its
+Subclasses give `compute(trace)`: a dataset of values for one example, `x` and, where there is one, its
 `x_null`; what `of` needs beside values to join examples stands in its attributes, as JSON could hold
 it. Everything else (many traces, intervals, lifts, tables, a plain figure) is done here, once. A value that
 does not apply is NaN, never a guess; a statistic that was not kept is an error that says which.
@@ -59,17 +59,17 @@ class Measure:
         return self.of(examples, next(iter(models), ""))
 
     def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        """The finding from what `one` gave for each example, here or in another process."""
+        """The finding from what `compute` gave for each example, here or in another process."""
         return summarise(examples, self, model, self.units)
 
     def example(self, trace: Trace) -> xr.Dataset:
-        """`one`, of a trace that it can be asked of."""
+        """`compute`, of a trace that it can be asked of."""
         if not self.windows:
             require_global(trace.data, type(self).__name__)
-        return self.one(trace)
+        return self.compute(trace)
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        raise TypeError(f"{type(self).__name__} must define one")
+    def compute(self, trace: Trace) -> xr.Dataset:
+        raise TypeError(f"{type(self).__name__} must define compute")
 
     def plot(self, result: Result) -> Figure:
         """Every value with its interval and null; a measure with more to show draws its own."""

@@ -31,7 +31,7 @@ class Absorption(Measure):
         "anchors": "keys",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         labelled = trace.mass if self.rule.per_head else trace.mass.mean("head")
         # Without their labels, which every sum and comparison of these would align anew.
         mass, null, anchor = labelled.variable, trace.null.variable, self.rule(trace).variable

@@ -41,7 +41,7 @@ class Agreement(Measure):
         "deep_entropy": "share of maximum",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         received = trace.received.mean("head").transpose("step", "layer", "key").values
         visible = trace.data["visible"].values
         pairs = [_pairs(c, v) for c, v in zip(received.astype(float), visible, strict=True)]

@@ -90,7 +90,7 @@ class Dispersion(Measure):
         received = trace.received.isel(at).mean("head").transpose("layer", "key").values
         return Chance(np.nan_to_num(trace.data["visible"].isel(at).values), received)
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         received = trace.received.isel(step=self._step(trace)).mean("head")
         size = int(received.notnull().any("layer").sum())
         top = received.fillna(-1).argmax("key").drop_vars("step")

@@ -42,7 +42,7 @@ class Dormancy(Measure):
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"mass": "share", "dormant": "share of examples"}
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         mass, null, anchor = trace.mass, trace.null, self.rule(trace)
         maps = {
             "mass": mass.where(anchor, 0).sum("key"),

@@ -51,7 +51,7 @@ class Drift(Measure):
         if self.over not in ("step", "layer"):
             raise UsageError(f"Drift(over={self.over!r})", 'Use over="step" or over="layer".')
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         received, mass = trace.received, trace.mass
         if not self.rule.per_head:
             received, mass = received.mean("head"), mass.mean("head")

@@ -34,7 +34,7 @@ class Dynamics(Measure):
         ("layers", "steps", "region_layers", "region_steps"), "attention per key"
     )
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         received = trace.received.mean("head").transpose("step", "layer", "key").values
         uniform = np.full(trace.data["visible"].shape, np.nan)
         for t, visible in enumerate(trace.data["visible"].values):

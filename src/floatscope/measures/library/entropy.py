@@ -33,7 +33,7 @@ class AttentionEntropy(Measure):
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = dict.fromkeys(("entropy", "by_head", *ROWS), "of the maximum")
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         entropy = trace.entropy
         answer = _of_queries(trace.data["region"] == "answer")
         masked = _of_queries(trace.data["masked"])

@@ -47,7 +47,7 @@ class ExpertRouting(Measure):
         if self.rule.per_head:
             raise UsageError("a rule per head", "A position has one set of experts for all heads.")
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         experts = trace.experts["expert"].transpose("layer", "step", "key", "choice").values
         masked = trace.data["masked"].values  # (step, key)
         answer = trace.data["region"].values == "answer"

@@ -38,7 +38,7 @@ class ExtremeTokens(Measure):
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"drain": "×", "peak": "×", "gap": "q·k", "found": "share"}
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         values, residual, score = trace.value_norm, trace.residual_norm, trace.score
         anchor, has_anchor = anchors_of(trace, self.rule, fallback=self.fallback)
         at, off = sides(score, anchor)

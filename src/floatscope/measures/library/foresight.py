@@ -47,7 +47,7 @@ class Foresight(Measure):
         "waits": "positions × steps",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         """Token ids, not yet values: chance is known when all examples are there."""
         start, steps = int(trace.info["prompt_length"]), trace.data["step"].values
         final = trace.canvas.values[-1, start:]

@@ -57,7 +57,7 @@ class Geometry(Measure):
         "found": "share",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         # Without their labels, which every sum and comparison of these would align anew.
         score, cosine, key_norm, query_norm, anchor, has_anchor = (
             one.variable

@@ -34,7 +34,7 @@ class KindsOfKey(Measure):
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"lift": "×", "angle": "q·k", "norm": "q·k"}
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         at = {"step": -1}
         order = ("layer", "head", "key")
         lift = trace.lift.isel(at).transpose(*order).values

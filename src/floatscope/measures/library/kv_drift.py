@@ -38,7 +38,7 @@ class KVDrift(Measure):
         [f"{side}_{kind}" for side in ("key", "value") for kind in KINDS], "1 − cos"
     )
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         kinds = _kinds(trace)
         return xr.Dataset(
             {

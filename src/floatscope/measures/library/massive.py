@@ -51,7 +51,7 @@ class MassiveActivations(Measure):
         if not self.threshold > 1:
             raise UsageError(f"threshold = {self.threshold}", "A ratio over the median: above 1.")
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         ratio, channel = trace.massive, trace.massive_channel
         ratio = ratio.where(np.isfinite(ratio))
         there = ratio.notnull()

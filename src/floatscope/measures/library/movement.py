@@ -61,7 +61,7 @@ class Movement(Measure):
         if not self.factor >= 1:
             raise UsageError(f"Movement(factor={self.factor})", "Use 1 or more.")
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         regions = trace.data["region"].values.astype(str)
         if not any(name.startswith(UNTIL) for name in regions):
             raise TraceError(

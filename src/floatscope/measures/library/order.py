@@ -76,7 +76,7 @@ class DecodingOrder(Measure):
         "content": "tokens",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         start = int(trace.info["prompt_length"])
         values = self._order(
             trace.change.values[:, start:],

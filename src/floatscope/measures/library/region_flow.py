@@ -62,7 +62,7 @@ class RegionFlow(Measure):
             result.data.attrs["passage"] = f"left out: the traces hold {counts} passages"
         return result
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         flow, null, size = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
         places, gold = passages_of(trace), gold_of(trace)
         per = flow.sel(target=places) / size.sel(target=places)

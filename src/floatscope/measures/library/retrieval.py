@@ -67,7 +67,7 @@ class RetrievalHeads(Measure):
         where = {"threshold": [self.threshold]}
         return xr.DataArray([value], where, ("threshold",), attrs={"units": unit})
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         rows = trace.rows
         key = rows["row_key"].isel(rank=0).transpose("event", "layer", "head")
         shape = [key.sizes["layer"], key.sizes["head"]]

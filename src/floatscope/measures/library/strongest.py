@@ -39,7 +39,7 @@ class StrongestKey(Measure):
         if not 0 <= self.at <= 1:
             raise UsageError(f"StrongestKey(at={self.at})", "Use a share of 1.")
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         at = {"step": round(self.at * (trace.data.sizes["step"] - 1))}
         mass, received = trace.mass.isel(at), trace.received.isel(at)
         if not self.per_head:

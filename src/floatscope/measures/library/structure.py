@@ -43,7 +43,7 @@ class Structure(Measure):
         "trend": "ln × per depth",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         mass = trace.mass.mean("head").transpose("step", "layer", "key").fillna(0)
         kind = trace.data["token_class"].transpose("step", "key").values.copy()
         kind[:, : self.skip] = "skipped"

@@ -60,7 +60,7 @@ class PartsByRule(Measure):
 
     units: ClassVar[dict[str, str]] = {"angle": "q·k", "norm": "q·k"}
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         at, order = {"step": -1}, ("layer", "head", "key")
         cosine = trace.cosine.isel(at).transpose(*order).values
         norms = (trace.query_norm * trace.key_norm).isel(at).transpose(*order).values

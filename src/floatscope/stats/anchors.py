@@ -29,8 +29,12 @@ class Rule:
 
     def __call__(self, trace: Any) -> "xr.DataArray":
         """Of a Trace, true where a key is an anchor: (step, layer[, head], key); absent keys are False."""
-        received = trace.received if self.per_head else trace.received.mean("head")
-        return self.of(received)
+        return self.of(trace.received if self.per_head else trace.mean_received)
+
+    @property
+    def needs(self) -> str:
+        """The statistic that a trace must keep for this rule."""
+        return "mass" if self.per_head else "head_mean"
 
     def of(self, received: "xr.DataArray", *, warn: bool = True) -> "xr.DataArray":
         """The rule on any labelled array of received attention with a `key` dimension."""

@@ -91,7 +91,6 @@ class Foresight(Measure):
             known.set(ylabel="arg-max is the later token", ylim=(-0.03, 1.03))
             band(before, result, "before", "ahead", series=1)
             before.set(xlabel="steps before its reveal", ylim=(-0.03, 1.03))
-            before.xaxis.get_major_locator().set_params(integer=True)
             headline(
                 figure, f"{result.model}, n = {result.n}: still masked (dotted: other prompts)"
             )

@@ -7,7 +7,7 @@ attention lies on the gold passage. Neither shows that the model uses what the h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
@@ -19,7 +19,7 @@ from ..base import Measure
 from ..nulls import last_visible, present, row_null, rows_of_events
 from ..regions import gold_of, stated, written
 from ..result import Result
-from ..style import LIFT_MAP, SHARE_MAP, Figure, headline, panels
+from ..style import LIFT_MAP, Figure, grid, headline, panels
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class RetrievalHeads(Measure):
     """
 
     threshold: float = 0.1
+    needs: ClassVar[tuple[str, ...]] = ("rows",)
     units: ClassVar[dict[str, str]] = {"copy": "share", "evidence": "share", "heads": "heads"}
 
     def __post_init__(self) -> None:
@@ -107,7 +108,7 @@ class RetrievalHeads(Measure):
         with panels(1, 2) as (figure, axes):
             copy, lift = result["copy"], result["evidence_lift"]
             top = max(self.threshold, float(np.nan_to_num(copy.max(), nan=0)))
-            _map(figure, axes[0][0], copy, "strict copy score", cmap=SHARE_MAP, vmin=0, vmax=top)
+            grid(axes[0][0], copy, "strict copy score", vmin=0, vmax=top)
             for layer, head in np.argwhere(copy.values >= self.threshold):
                 at = (copy["layer"].values[layer], copy["head"].values[head])
                 axes[0][0].plot(*at, "o", color="white", markeredgecolor="black", markersize=3.5)
@@ -116,24 +117,12 @@ class RetrievalHeads(Measure):
             axes[0][0].set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
             ends = np.nan_to_num([float(lift.max()), 1 / max(float(lift.min()), 0.05)], nan=2)
             span = max(2.0, *ends)
-            norm = LogNorm(1 / span, span)
-            label = "mass on gold / uniform"
-            _map(figure, axes[0][1], lift, label, cmap=LIFT_MAP, norm=norm)
-            axes[0][1].set_title("evidence lift")
-            if not np.isfinite(lift).any():
-                axes[0][1].set_title("evidence lift: no gold region")
+            look = {"cmap": LIFT_MAP, "norm": LogNorm(1 / span, span)}
+            grid(axes[0][1], lift, "mass on gold / uniform", **look)
+            there = np.isfinite(lift).any()
+            axes[0][1].set_title("evidence lift" if there else "evidence lift: no gold region")
             headline(figure, f"{result.model}, n = {result.n}")
         return figure
-
-
-def _map(figure: Any, axis: Any, array: xr.DataArray, label: str, **look: Any) -> None:
-    array = array.transpose("head", "layer")
-    image = axis.pcolormesh(array["layer"], array["head"], array, **look)
-    axis.set_xlabel("layer")
-    axis.set_ylabel("head")
-    for each in (axis.xaxis, axis.yaxis):
-        each.get_major_locator().set_params(integer=True)
-    figure.colorbar(image, ax=axis, label=label)
 
 
 def _gold(trace: Trace) -> tuple[Bool[np.ndarray, " s"], Int[np.ndarray, " s"]]:

@@ -34,6 +34,7 @@ class Rollout(Measure):
     """
 
     source: tuple[str, ...] = ("masked", "revealed")
+    needs: ClassVar[tuple[str, ...]] = ("rollout",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "rollout": "share",

@@ -156,4 +156,6 @@ def _pairs(received: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.nd
     length = np.linalg.norm(c, axis=-1)
     lift = (c / mean).mean(-1)
     null = np.outer(lift, lift) * (mean**2).sum() / np.outer(length, length)
-    return c @ c.T / np.outer(length, length), null
+    cosine = c @ c.T / np.outer(length, length)
+    np.fill_diagonal(cosine, 1.0)  # without rounding, which an interval of equal values would see
+    return cosine, null

@@ -87,16 +87,18 @@ def _dealt(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     Both arrays are (states, other, keys), NaN where a key is not there.
     """
     null = np.full((max(len(lift) - 1, 0), lift.shape[1]), np.nan)
+    some_absent = np.isnan(lift).any()
     for t, o in np.ndindex(*null.shape):
         now, then, mean = lift[t, o], lift[t + 1, o], uniform[t, o]
-        both = ~np.isnan(now + then)
-        if not both.all():
+        if some_absent:
+            both = ~np.isnan(now + then)
             now, then, mean = now[both], then[both], mean[both]
-        then = np.sort(then)
-        # mean over k of max(0, then_k − now_j), by sums from the end: never keys × keys
+        order, then = np.argsort(now), np.sort(then)  # in order, they are found faster
+        now, mean = now[order], mean[order]
+        # Sum over k of max(0, then_k − now_j), by sums from the end: never keys × keys.
         above = np.searchsorted(then, now)
         tail = np.append(np.cumsum(then[::-1])[::-1], 0.0)[above]
-        null[t, o] = (mean * (tail - (len(then) - above) * now)).mean() / len(then)
+        null[t, o] = mean @ (tail - (len(then) - above) * now) / len(then) ** 2
     return null
 
 

@@ -7,9 +7,24 @@ are here as well, for whoever draws a measure.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..trace.drawing import ABOVE, COLOURS, LIFT_MAP, LINES, MARKERS  # noqa: F401
-from ..trace.drawing import SHARE_MAP, STYLE, Axes, Figure, asked, headline  # noqa: F401
-from ..trace.drawing import legend, panels, points, save, style  # noqa: F401
+from ..trace.drawing import (  # noqa: F401
+    ABOVE,
+    COLOURS,
+    LIFT_MAP,
+    LINES,
+    MARKERS,
+    SHARE_MAP,
+    STYLE,
+    Axes,
+    Figure,
+    asked,
+    headline,
+    legend,
+    panels,
+    points,
+    save,
+    style,
+)
 
 if TYPE_CHECKING:
     import xarray as xr

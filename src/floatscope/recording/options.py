@@ -69,7 +69,9 @@ class TraceOptions:
         """The statistics to keep; by default all but those that have to be asked for."""
         default = [name for name in STATISTICS if name not in ON_REQUEST]
         keep = default if self.keep is None else self.keep
-        return frozenset([keep] if isinstance(keep, str) else keep)
+        named = [keep] if isinstance(keep, str) else keep
+        # Head means are not recorded apart yet: single heads stand in for them.
+        return frozenset("mass" if name == "head_mean" else name for name in named)
 
     @property
     def by_region(self) -> bool:

@@ -6,7 +6,7 @@ which keys are shared is for the anchor rules.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -65,7 +65,7 @@ class Agreement(Measure):
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):
             left, right = axes[0]
-            look = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
+            look: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
             grid(left, result["agreement"], "cosine", x="other", y="layer", **look)
             left.set(xlabel="layer", aspect="equal")
             names = {"shallow_deep": "shallow–deep", "deep": "deep–deep"}
@@ -84,7 +84,7 @@ class Perturbation(Measure):
 
     def plot(self, result: Result) -> Figure:
         with panels() as (figure, axes):
-            look = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
+            look: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
             label = "cosine with the twin"
             grid(axes[0, 0], result["perturbation"], label, x="head", y="layer", **look)
             headline(figure, f"{result.model}, by {self.by}, n = {result.n}")

@@ -7,7 +7,7 @@ the same. It is not shown here that a dormant head could be removed.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -148,7 +148,7 @@ def draw_switching(compared: xr.Dataset) -> Figure:
         limit = max(float(abs(compared["difference"]).max()), 0.05)
         for axis, name in zip(axes[0], compared["pair"].values, strict=True):
             one = compared.sel(pair=name).transpose("layer", "head")
-            look = {"vmin": -limit, "vmax": limit, "cmap": "PuOr_r"}
+            look: Any = {"vmin": -limit, "vmax": limit, "cmap": "PuOr_r"}
             grid(axis, one["difference"], "difference of mass on anchors", **look)
             axis.set_title(str(name))
             more, crosses = one["difference"].values > 0, one["crosses"].values

@@ -94,9 +94,7 @@ class Drift(Measure):
             life.set_ylabel(f"an anchor lasts ({self.over}s)")
             for axis in (moved, life):
                 axis.set_ylim(bottom=0)
-            headline(
-                figure, f"{result.model}, over {self.over}s, n = {result.n} (dotted: chance)"
-            )
+            headline(figure, f"{result.model}, over {self.over}s, n = {result.n} (dotted: chance)")
         return figure
 
 

@@ -5,7 +5,7 @@ reveals by the entropy of predictions; and a low value does not say where a row 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -47,7 +47,7 @@ class AttentionEntropy(Measure):
         with np.errstate(invalid="ignore"):
             by_kind = dict(zip(ROWS, (total.sum(1) / count.sum(1)).T, strict=True))
             by_kind = {"entropy": total.sum((1, 2)) / count.sum((1, 2)), **by_kind}
-            values = {name: ("layer", value) for name, value in by_kind.items()}
+            values: dict[str, Any] = {name: ("layer", value) for name, value in by_kind.items()}
             values["by_head"] = ("layer", "head"), total.sum(2) / count.sum(2)
         nulls = {f"{name}_null": (dims, np.ones_like(v)) for name, (dims, v) in values.items()}
         coords = {d: entropy[d].values for d in ("layer", "head")}

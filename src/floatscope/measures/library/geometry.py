@@ -91,8 +91,8 @@ class Geometry(Measure):
         both = values["angle"] + values["norm"]
         clear = both > _CANCEL * (abs(values["angle"]) + abs(values["norm"]))
         values["angle_share"] = (values["angle"] / both).where(clear)
-        nulls = {"score": 0, "cosine": 0, "norms": 0, "angle": 0, "norm": 0, "key_rank": 0.5}
-        nulls = {f"{name}_null": null + 0 * values["found"] for name, null in nulls.items()}
+        expected = {"score": 0, "cosine": 0, "norms": 0, "angle": 0, "norm": 0, "key_rank": 0.5}
+        nulls = {f"{name}_null": null + 0 * values["found"] for name, null in expected.items()}
         return xr.Dataset({"layer": trace.data["layer"].variable, **values, **nulls})
 
     def plot(self, result: Result) -> Figure:

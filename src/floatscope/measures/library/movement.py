@@ -101,8 +101,8 @@ class Movement(Measure):
             surely = benjamini_hochberg(_p_value(result.examples["moved_heads"]))
             grid(share, result["share_heads"], "share of attention", vmin=0)
             grid(moved, result["moved_heads"], "share of texts that move", vmin=0, vmax=1)
-            diverging = {"vmin": -1, "vmax": 1, "cmap": "RdBu_r"}
-            grid(along, result["frontier_heads"], "r with the frontier", **diverging)
+            label = "r with the frontier"
+            grid(along, result["frontier_heads"], label, vmin=-1, vmax=1, cmap="RdBu_r")
             at = np.argwhere(surely)
             moved.scatter(
                 at[:, 0], at[:, 1], s=5, color="white", edgecolors="black", linewidths=0.4

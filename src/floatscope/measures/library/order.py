@@ -222,5 +222,5 @@ def maps(orders: Mapping[str, Result]) -> Figure:
 
 
 def _map(axis: Axes, data: xr.Dataset) -> Any:
-    look = {"cmap": SHARE_MAP, "vmin": 0, "vmax": 1, "edgecolors": "face"}
+    look: Any = {"cmap": SHARE_MAP, "vmin": 0, "vmax": 1, "edgecolors": "face"}
     return axis.pcolormesh(data["place"], data["time"], data["map"], **look)

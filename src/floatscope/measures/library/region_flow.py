@@ -6,7 +6,7 @@ look at a passage and use nothing of it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -161,6 +161,6 @@ def _map(axis: Axes, lift: xr.DataArray) -> None:
     from matplotlib.colors import LogNorm
 
     top = max(2.0, float(np.nanquantile(lift, 0.98)), 1 / max(float(lift.min()), 0.05))
-    look = {"cmap": LIFT_MAP, "norm": LogNorm(1 / top, top)}
+    look: Any = {"cmap": LIFT_MAP, "norm": LogNorm(1 / top, top)}
     grid(axis, lift, "lift over uniform attention", y="place", **look)
     axis.set(title="answer → passage, by place", ylabel="passage", yticks=lift["place"].values)

@@ -7,7 +7,7 @@ attention lies on the gold passage. Neither shows that the model uses what the h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -116,7 +116,7 @@ class RetrievalHeads(Measure):
             axes[0][0].set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
             ends = np.nan_to_num([float(lift.max()), 1 / max(float(lift.min()), 0.05)], nan=2)
             span = max(2.0, *ends)
-            look = {"cmap": LIFT_MAP, "norm": LogNorm(1 / span, span)}
+            look: Any = {"cmap": LIFT_MAP, "norm": LogNorm(1 / span, span)}
             grid(axes[0][1], lift, "mass on gold / uniform", **look)
             there = np.isfinite(lift).any()
             axes[0][1].set_title("evidence lift" if there else "evidence lift: no gold region")

@@ -34,7 +34,7 @@ class Changes(fs.Measure):
         "changes_masked": "of the steps",
     }
 
-    def one(self, trace: fs.Trace) -> xr.Dataset:
+    def compute(self, trace: fs.Trace) -> xr.Dataset:
         mass = trace.mass.mean("head").transpose("step", "layer", "key")
         values = {
             "first": mass.isel(key=0).mean("step"),

@@ -133,7 +133,7 @@ def test_one_example_has_no_interval_and_says_so():
 
 
 def test_traces_without_mass_or_of_two_models_are_refused(llada):
-    with pytest.raises(fs.TraceError, match="keep including 'mass'"):
+    with pytest.raises(fs.TraceError, match="keep including 'head_mean'"):
         fs.Absorption()(llada.trace("Hello there", fs.Confidence(length=4), keep=["entropy"]))
     with pytest.raises(fs.UsageError, match="different models"):
         fs.Absorption()([trace_of(sink(40, 7, 0.5)), trace_of(sink(40, 7, 0.5), model="other")])

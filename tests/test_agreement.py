@@ -42,11 +42,11 @@ def test_random_attention_agrees_as_its_null(causal, size):
         assert found[f"{name}_lift"] == pytest.approx(1, abs=0.06)
 
 
-def test_entropy_not_kept_is_nan_and_mass_is_named(llada):
+def test_what_was_not_kept_is_named(llada):
     sampler = fs.Confidence(length=4)
-    found = Agreement()(llada.trace("Hello there", sampler, keep=["mass"]))
-    assert np.isnan(found["deep_entropy"])
-    with pytest.raises(fs.TraceError, match="keep including 'mass'"):
+    with pytest.raises(fs.TraceError, match="keep including 'entropy'"):
+        Agreement()(llada.trace("Hello there", sampler, keep=["mass"]))
+    with pytest.raises(fs.TraceError, match="keep including 'head_mean'"):
         Agreement()(llada.trace("Hello there", sampler, keep=["entropy"]))
     assert np.isnan(Agreement()(trace_of(on([3])))["shallow_deep"])
 

@@ -356,7 +356,7 @@ def test_a_control_is_asked_about_tokens_of_its_own_decoding(planted, data, tmp_
     control = worker.model({"model": spec["model"], "control": seed})
     prompt = worker._prompt(spec["domain"], 0, control)[1]
     with worker._untrained(spec["model"], seed, True):
-        own = Foresight().one(control.trace(prompt, worker.sampler(control), keep=("lens",)))
+        own = Foresight().compute(control.trace(prompt, worker.sampler(control), keep=("lens",)))
     for name in ("guess", "final", "ahead"):
         found = stored[f"0/control-{seed}/foresight/variables/{name}"]
         np.testing.assert_array_equal(found, own[name].values)

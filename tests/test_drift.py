@@ -147,7 +147,7 @@ def test_result_has_a_tidy_table_and_a_figure(measure, tmp_path):
 def test_traces_without_mass_and_bad_axes_are_refused(llada):
     trace = llada.trace("Hello there", fs.Confidence(length=4), keep=["entropy"])
     for measure in (Drift(), Dispersion()):
-        with pytest.raises(fs.TraceError, match="keep including 'mass'"):
+        with pytest.raises(fs.TraceError, match="keep including 'head_mean'"):
             measure(trace)
     with pytest.raises(fs.UsageError, match='over="step"'):
         Drift(over="head")

@@ -52,7 +52,7 @@ def test_one_state_is_nan_and_keep_is_named(llada):
     found = Dynamics()(trace_of(uniform(1, 2, 12)))
     assert np.isnan(found.steps).all() and np.isnan(found.region_steps).all()
     assert not np.isnan(found.layers).any()
-    with pytest.raises(fs.TraceError, match="keep including 'mass'"):
+    with pytest.raises(fs.TraceError, match="keep including 'head_mean'"):
         Dynamics()(llada.trace("Hello there", fs.Confidence(length=4), keep=["entropy"]))
 
 

@@ -15,7 +15,7 @@ from floatscope.tasks.world import LEVELS, World
 THERE = {
     name: measure
     for name, measure in MEASURES.items()
-    if "experts" not in measure.needs and name != "movement"
+    if "experts" not in measure().needs and name != "movement"
 }
 
 

@@ -167,7 +167,7 @@ def test_the_command_line_keeps_what_a_measure_needs(command_line, checkpoints):
     assert "commit_layer" in printed and "value_changed" in printed
 
 
-def test_a_worker_keeps_what_its_measures_need():
-    assert keep_for([fs.Absorption(), fs.Drift()]) is None
-    keep = keep_for([fs.Absorption(), fs.LogitLens()])
-    assert keep == set(fs.STATISTICS) - {"massive", "kv_drift", "experts"}
+def test_a_worker_keeps_what_its_measures_need_and_nothing_else():
+    assert keep_for([fs.Absorption(), fs.Drift()]) == {"head_mean"}
+    assert keep_for([fs.Absorption(), fs.LogitLens()]) == {"head_mean", "lens"}
+    assert keep_for([]) == frozenset()

@@ -111,7 +111,7 @@ def test_a_trace_of_another_schema_is_refused(saved):
     root = json.loads((saved / "zarr.json").read_text())
     root["attributes"]["floatscope_schema"] = 99
     (saved / "zarr.json").write_text(json.dumps(root))
-    with pytest.raises(fs.TraceError, match="schema 99; this version of Floatscope reads schema 1"):
+    with pytest.raises(fs.TraceError, match="schema 99; this version of Floatscope reads schema 2"):
         fs.Trace.load(saved)
 
 

@@ -91,7 +91,7 @@ def test_random_attention_has_lift_one_and_no_trend(causal):
 
 def test_missing_statistics_are_named():
     trace = fs.Trace(weighted(np.ones((2, SIZE))).data.drop_vars("column_sum"))
-    with pytest.raises(fs.TraceError, match="keep including 'mass'"):
+    with pytest.raises(fs.TraceError, match="keep including 'head_mean'"):
         Structure()(trace)
 
 

@@ -8,7 +8,6 @@ from tiny_models import CAUSAL, EVERY, FAMILIES, sampler_for
 
 import floatscope as fs
 from floatscope.report.words import words
-from floatscope.trace import store
 
 PROMPT = "Hello, my friend"
 
@@ -136,7 +135,7 @@ def test_a_kind_of_key_is_named_by_the_token_of_the_step_it_looks_at():
     attention = planted.random_attention(rng, 2, 1, 1, size)
     trace = planted.trace_of(attention, classes=classes, tokens=[*"abcdefg", "."], extra=geometry)
     trace.data["token"].values[1, -1] = ","
-    kinds = fs.KindsOfKey().one(trace)["kind"].values.tolist()
+    kinds = fs.KindsOfKey().compute(trace)["kind"].values.tolist()
     assert "punctuation ," in kinds and "punctuation ." not in kinds
 
 
@@ -147,13 +146,3 @@ def test_a_cell_costs_the_same_however_long_its_text(llada, tmp_path):
         assert cells.nbytes == 8 * cells.size  # a pointer
         texts = cells.values.ravel().tolist()
         assert len(set(map(id, texts))) == len(set(texts))
-
-
-def test_an_older_trace_whose_canvases_are_gone_is_damaged(tmp_path):
-    older = planted.trace_of(planted.random_attention(np.random.default_rng(0), 2, 1, 1, 5)).data
-    older = older.drop_vars("token").rename(final_token="token")
-    path = store.save(older.isel(state=slice(0)), tmp_path / "t.zarr", 1)
-    with pytest.raises(fs.TraceError, match="its tokens do not fit its canvases"):
-        fs.Trace.load(path)
-    path = store.save(older, tmp_path / "whole.zarr", 1)
-    assert fs.Trace.load(path).data["token"].values[1].tolist() == ["t0", "t1", "t2", "t3", "t4"]

@@ -397,7 +397,7 @@ def read_masked(model: Any, traces: Sequence[Any]) -> dict[str, np.ndarray]:
     found: list[dict[str, np.ndarray]] = []
     for trace in traces:
         states = model.read_states(trace)
-        moves = Movement().one(states)
+        moves = Movement().compute(states)
         groups = [str(g) for g in states.data["group"].values if str(g).startswith(UNTIL)]
         columns = []
         for state in range(states.data.sizes["step"]):

@@ -14,12 +14,12 @@ import floatscope as fs
 from floatscope.report.catalogue import Catalogue
 from floatscope.trace import store, unfinished
 
-OLD = Path(__file__).parents[1] / "data" / "trace.zarr"
+STORED = Path(__file__).parents[1] / "data" / "trace.zarr"
 
 
 @pytest.fixture(scope="module")
 def trace():
-    return fs.Trace.load(OLD)
+    return fs.Trace.load(STORED)
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_damage_after_opening_is_noticed_when_read(saved, trace, array):
     with pytest.raises(fs.TraceError, match=rf"{array}/c.*missing"):
         lazy.data[array].isel({lazy.data[array].dims[0]: 0}).values  # noqa: B018
     (saved / array / "c").mkdir(exist_ok=True)
-    parts = [p for p in (OLD / array / "c").rglob("*") if p.is_file()]
-    (saved / parts[0].relative_to(OLD)).write_bytes(whole)
+    parts = [p for p in (STORED / array / "c").rglob("*") if p.is_file()]
+    (saved / parts[0].relative_to(STORED)).write_bytes(whole)
     np.testing.assert_array_equal(lazy.data[array].values, trace.data[array].values)
 
 
@@ -141,7 +141,10 @@ def test_a_faster_writer_is_not_replaced_unasked(trace, tmp_path, monkeypatch):
     def overtaken(partial, schema):
         seal(partial, schema)
         if not path.exists():
-            shutil.copytree(OLD, path)
+            shutil.copytree(STORED, path)
+            root = json.loads((path / "zarr.json").read_text())
+            del root["attributes"]["floatscope_seal"]
+            (path / "zarr.json").write_text(json.dumps(root))
 
     monkeypatch.setattr(store, "seal", overtaken)
     with pytest.raises(fs.TraceError, match="exists"):

@@ -174,7 +174,9 @@ def trace(
             traces = loaded.trace(
                 prompts[start : start + batch_size],
                 chosen,
-                keep=[n.strip() for n in keep.split(",")] if keep else keep_for(wanted.values()),
+                keep=[n.strip() for n in keep.split(",")]
+                if keep
+                else keep_for(wanted.values()) or None,
                 layers=choice_of(layers, "--layers"),
                 heads=choice_of(heads, "--heads"),
                 steps=choice_of(keep_steps, "--keep-steps"),

@@ -1,6 +1,6 @@
 """A measure: a dataclass whose fields are its configuration, from traces to a finding.
 
-Subclasses give `one(trace)`: a dataset of values for one example, `x` and, where there is one, its
+Subclasses give `compute(trace)`: a dataset of values for one example, `x` and, where there is one, its
 `x_null`; what `of` needs beside values to join examples stands in its attributes, as JSON could hold
 it. Everything else (many traces, intervals, lifts, tables, a plain figure) is done here, once. A value that
 does not apply is NaN, never a guess; a statistic that was not kept is an error that says which.
@@ -8,7 +8,7 @@ does not apply is NaN, never a guess; a statistic that was not kept is an error 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import xarray as xr
 
@@ -16,9 +16,8 @@ from ..errors import UsageError
 from ..registry import Registry
 from ..trace import Trace
 from ..trace.windows import require_global
-from .default_plot import default_plot
 from .result import Result, summarise
-from .style import Figure
+from .style import Figure, default_plot
 
 MEASURES: "Registry[type[Measure]]" = Registry("measure", "floatscope.measures.library")
 
@@ -29,12 +28,24 @@ class Measure:
 
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
     units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
-    needs: ClassVar[tuple[str, ...]] = ()  # statistics that a trace keeps only where they are named
 
     windows: ClassVar[bool] = False  # follows local layers, whose levels of chance are their own
     # About tokens that the network itself reveals: a control decodes by itself instead of reading the
     # trained network's canvases.
     own_tokens: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Every statistic that `compute` reads, by its name in `keep`; a study keeps no others.
+
+        Name "head_mean" for what `mean_mass` and `mean_received` give, "mass" for single heads.
+        """
+        return ()
+
+    @property
+    def layerwise(self) -> bool:
+        """Whether each layer is computed by itself, so that a large trace can be given in blocks."""
+        return False
 
     def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
         several = [traces] if isinstance(traces, Trace) else list(traces)
@@ -59,28 +70,26 @@ class Measure:
         return self.of(examples, next(iter(models), ""))
 
     def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        """The finding from what `one` gave for each example, here or in another process."""
+        """Make the finding from what `example` gave for each example, here or in another process."""
         return summarise(examples, self, model, self.units)
 
     def example(self, trace: Trace) -> xr.Dataset:
-        """`one`, of a trace that it can be asked of."""
+        """Compute the values of a trace, after checking that it can be asked of this one."""
         if not self.windows:
             require_global(trace.data, type(self).__name__)
-        return self.one(trace)
+        blocks = trace.layer_blocks() if self.layerwise else [trace]
+        parts = [self.compute(block) for block in blocks]
+        same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
+        return parts[0] if len(parts) == 1 else xr.concat(parts, "layer", join="exact", **same)
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        raise TypeError(f"{type(self).__name__} must define one")
+    def compute(self, trace: Trace) -> xr.Dataset:
+        raise TypeError(f"{type(self).__name__} must define compute")
 
     def plot(self, result: Result) -> Figure:
-        """Every value with its interval and null; a measure with more to show draws its own."""
+        """Draw every value with its interval and null; a measure with more to show draws its own."""
         return default_plot(result)
 
 
-def keep_for(measures: Iterable[Measure]) -> frozenset[str] | None:
-    """What to `keep` of traces that these measures will look at; None where the default will do."""
-    needed = frozenset(name for measure in measures for name in measure.needs)
-    if not needed:
-        return None
-    from ..recording.options import TraceOptions  # not where traces are only read
-
-    return TraceOptions().kept | needed
+def keep_for(measures: Iterable[Measure]) -> frozenset[str]:
+    """What to `keep` of traces that these measures will look at: all that they read, nothing else."""
+    return frozenset(name for measure in measures for name in measure.needs)

@@ -23,7 +23,7 @@ def anchors_of(trace: Trace, rule: Rule, *, fallback: bool) -> tuple[xr.DataArra
     anchor = rule(trace)
     has_anchor = anchor.any("key")
     if fallback:
-        received = trace.received if rule.per_head else trace.received.mean("head")
+        received = trace.received if rule.per_head else trace.mean_received
         top = received.fillna(-1).argmax("key")
         position = xr.DataArray(range(anchor.sizes["key"]), dims="key")
         anchor = anchor | (~has_anchor & (position == top) & received.notnull())

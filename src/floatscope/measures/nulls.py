@@ -122,16 +122,18 @@ def row_null(trace: Trace) -> xr.DataArray:
     local = is_local(trace.data)
     layers = _reaches(trace) if local else [None]
     nulls = np.zeros((len(steps), len(layers), len(names(trace))))
-    for e, (step, row) in enumerate(zip(steps, rows, strict=True)):
-        inside = members(trace, int(step))
+    for step in np.unique(steps):
+        inside, here = members(trace, int(step)), steps == step
         for i, reach in enumerate(layers):
-            stop = last_visible(trace, len(inside), int(step), reach)[row] + 1
-            nulls[e, i] = inside[first_visible(len(inside), reach)[row] : stop].mean(0)
-    coords = {"target": names(trace)}
+            stop = last_visible(trace, len(inside), int(step), reach)[rows[here]] + 1
+            start = first_visible(len(inside), reach)[rows[here]]
+            spans = zip(start, stop, strict=True)
+            nulls[here, i] = [inside[first:end].mean(0) for first, end in spans]
+    coords: dict[str, Any] = {"target": names(trace)}
     if not local:
-        return xr.DataArray(nulls[:, 0], dims=("event", "target"), coords=coords)
-    known = coords | {"layer": trace.data["layer"].values}
-    return xr.DataArray(nulls, dims=("event", "layer", "target"), coords=known)
+        return xr.DataArray(nulls[:, 0], coords, ("event", "target"))
+    layer = trace.data["layer"].values
+    return xr.DataArray(nulls, coords | {"layer": layer}, ("event", "layer", "target"))
 
 
 def rows_of_events(trace: Trace) -> Int[np.ndarray, " e"]:

@@ -39,11 +39,15 @@ def heatmap(
     look: dict[str, Any] = {"layer": layer, "head": head, "lift": lift, "tokens": tokens}
     with asked(ax=ax, width=width, height=height, font_size=font_size), rc_context(style()):
         note = f"; anchors by {rule!r}"
-        axis = draw(trace.data, trace.mass, trace.null, "step", "position", **look, note=note)
-        received = trace.received
-        for dim, wanted in (("layer", layer), ("head", head)):
-            received = received if wanted is None else received.sel({dim: np.atleast_1d(wanted)})
-        anchor = rule.of(received.mean(["layer", "head"])).transpose("step", "key").values
+        mass, received = (
+            (trace.mean_mass, trace.mean_received)
+            if head is None
+            else (trace.mass, trace.received.sel(head=np.atleast_1d(head)).mean("head"))
+        )
+        axis = draw(trace.data, mass, trace.null, "step", "position", **look, note=note)
+        if layer is not None:
+            received = received.sel(layer=np.atleast_1d(layer))
+        anchor = rule.of(received.mean("layer")).transpose("step", "key").values
         at_step, at_key = np.nonzero(anchor)
         axis.plot(at_key, at_step, "v", color="white", markeredgecolor="black", markersize=3.5,
                   markeredgewidth=0.5, linestyle="none", label="anchor")  # fmt: skip

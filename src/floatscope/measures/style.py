@@ -1,12 +1,13 @@
-"""What figures of measures share: a value along a dimension with its interval, null and control.
+"""What figures of measures share: values with interval, null and control, maps, and the plain figure.
 
 How a figure looks and how large it is stands in `trace/drawing.py`, for heat maps of a trace too; its names
 are here as well, for whoever draws a measure.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..trace.drawing import (
+from ..trace.drawing import (  # noqa: F401
     ABOVE,
     COLOURS,
     LIFT_MAP,
@@ -28,29 +29,9 @@ from ..trace.drawing import (
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = [
-    "ABOVE",
-    "COLOURS",
-    "LIFT_MAP",
-    "LINES",
-    "MARKERS",
-    "SHARE_MAP",
-    "STYLE",
-    "UNTRAINED",
-    "Axes",
-    "Figure",
-    "Labelled",
-    "asked",
-    "band",
-    "headline",
-    "legend",
-    "panels",
-    "points",
-    "save",
-    "style",
-]
-
 UNTRAINED = "untrained"  # what a figure calls the control
+_ACROSS = 3  # panels side by side in the plain figure
+_ORDER = ("layer", "head", "step", "key")  # which dimensions a plain panel keeps, the first first
 
 
 @runtime_checkable
@@ -69,12 +50,10 @@ def band(
     series: int = 0,
     label: str | None = None,
 ) -> None:
-    """A value along a dimension with its interval as a band and its null as a thin dotted line.
+    """Draw a value along a dimension, its interval as a band and its null as a thin dotted line.
 
     Where the result has a control, its mean is drawn lightly; the first on an axis is named.
     """
-    from matplotlib.ticker import MaxNLocator
-
     x, data = result.data[along].values, result.data
     colour, line = COLOURS[series % len(COLOURS)], LINES[series % len(LINES)]
     axis.plot(x, data[name].values, color=colour, linestyle=line, label=label or name)
@@ -90,6 +69,79 @@ def band(
         light: Any = {"linewidth": 0.7, "marker": "x", "markersize": 3, "alpha": 0.55}
         axis.plot(at, mean, color=colour, label=None if named else UNTRAINED, **light)
     axis.set_xlabel(along)
-    ticks: Any = axis.xaxis.get_major_locator()
-    if along in ("layer", "step") and isinstance(ticks, MaxNLocator):
-        ticks.set_params(integer=True)
+    if along in ("layer", "step", "ahead"):
+        _whole_ticks(axis.xaxis)
+
+
+def bands(axis: Axes, result: Labelled, labels: Mapping[str, str], along: str = "layer") -> None:
+    """Draw several values on one axis, each by its label; one that is NaN everywhere is left out."""
+    for series, (name, label) in enumerate(labels.items()):
+        if result.data[name].notnull().any():
+            band(axis, result, name, along, series=series, label=label)
+
+
+def grid(
+    axis: Axes,
+    values: "xr.DataArray",
+    label: str,
+    *,
+    x: str = "layer",
+    y: str = "head",
+    **look: Any,
+) -> Any:
+    """Draw a map of two dimensions with its colour bar; `look` goes to matplotlib's pcolormesh."""
+    shown = values.transpose(y, x)
+    look = {"cmap": SHARE_MAP} | look
+    image = axis.pcolormesh(shown[x].values, shown[y].values, shown.values, **look)
+    axis.set(xlabel=x, ylabel=y)
+    for side, dim in ((axis.xaxis, x), (axis.yaxis, y)):
+        if shown[dim].dtype.kind in "iu":
+            _whole_ticks(side)
+    axis.figure.colorbar(image, ax=axis, label=label)
+    return image
+
+
+def dots(axis: Axes, data: "xr.Dataset", labels: Mapping[str, str]) -> None:
+    """Draw single values below each other, each with its interval and its null as a diamond."""
+    for y, name in enumerate(labels):
+        value, low, high = (float(data[name + end]) for end in ("", "_low", "_high"))
+        axis.plot([low, high], [y, y], color="0.25")
+        axis.plot(value, y, "o", color="0.1", markersize=4)
+        if f"{name}_null" in data:
+            null = float(data[f"{name}_null"])
+            axis.plot(null, y, "D", color="0.5", mfc="white", ms=6, zorder=1)
+    axis.set_yticks(range(len(labels)), list(labels.values()))
+    axis.set(ylim=(len(labels) - 0.5, -0.5), xlabel="value (diamond: null)")
+
+
+def default_plot(result: Any) -> Figure:
+    """Draw every value over layers (or another dimension) as a line, over two dimensions as a map."""
+    values: list[str] = result.values
+    across = min(_ACROSS, len(values)) or 1
+    with panels(-(-len(values) // across) or 1, across, count=len(values)) as (figure, axes):
+        for axis, name in zip(axes.flat, values, strict=False):
+            _panel(axis, result, name)
+        headline(figure, f"{result.model}, n = {result.n}")
+    return figure
+
+
+def _panel(axis: Axes, result: Labelled, name: str) -> None:
+    value, unit = result.data[name], result.data[name].attrs.get("units", "")
+    rest = sorted(map(str, value.dims), key=lambda d: (*_ORDER, d).index(d))
+    label = f"{name} ({unit})" if unit else name
+    has_null = f"{name}_null" in result.data
+    if not rest:
+        dots(axis, result.data, {name: ""})
+        axis.set(yticks=[], xlabel=f"{label}; diamond: null" if has_null else label)
+    elif len(rest) == 1:
+        band(axis, result, name, rest[0])
+        axis.set_ylabel(f"{label}; dotted: null" if has_null else label)
+    else:  # a mean over what does not fit
+        grid(axis, value.mean(rest[2:]), label, x=rest[0], y=rest[1])
+
+
+def _whole_ticks(side: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    if isinstance(side.get_major_locator(), MaxNLocator):
+        side.get_major_locator().set_params(integer=True)

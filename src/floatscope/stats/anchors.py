@@ -29,8 +29,12 @@ class Rule:
 
     def __call__(self, trace: Any) -> "xr.DataArray":
         """Of a Trace, true where a key is an anchor: (step, layer[, head], key); absent keys are False."""
-        received = trace.received if self.per_head else trace.received.mean("head")
-        return self.of(received)
+        return self.of(trace.received if self.per_head else trace.mean_received)
+
+    @property
+    def needs(self) -> str:
+        """The statistic that a trace must keep for this rule."""
+        return "mass" if self.per_head else "head_mean"
 
     def of(self, received: "xr.DataArray", *, warn: bool = True) -> "xr.DataArray":
         """The rule on any labelled array of received attention with a `key` dimension."""
@@ -119,13 +123,14 @@ RULES: tuple[type[Rule], ...] = (Share, Excess, ZScore, Robust)
 def _sum_and_count(values: Array) -> tuple[Array, Array]:
     """Over the keys that are there, as (…, 1)."""
     if isinstance(values, np.ndarray):
-        total = np.nan_to_num(values).sum(-1, keepdims=True)
-        return total, (~np.isnan(values)).sum(-1, keepdims=True)
+        return np.nansum(values, -1, keepdims=True), (~np.isnan(values)).sum(-1, keepdims=True)
     return values.nan_to_num(0.0).sum(-1, keepdim=True), (~values.isnan()).sum(-1, keepdim=True)
 
 
 def _median(values: Array) -> Array:
     if isinstance(values, np.ndarray):
+        if not np.isnan(values).any():  # nanmedian takes one row after another
+            return np.median(values, axis=-1, keepdims=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # no key is there at all: NaN is right
             return np.nanmedian(values, axis=-1, keepdims=True)

@@ -47,6 +47,7 @@ from .request import Request, as_stored
 from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, STATES, Setting
 from .values import Arrays, flatten
 
+_VIEWED = frozenset(("mass", "groups", "rows"))  # statistics that the viewer shows
 # Measured and let go; the viewer shows the rest of a trace.
 _LET_GO = (
     *("entropy", "flow", "rollout", "score", "cosine"),
@@ -171,6 +172,8 @@ class ShardWorker:
         chosen = range(spec["start"], spec["stop"])
         measures = self.by_domain[spec["domain"]]
         keep = keep_for(measures.values())
+        if not keep or (spec["domain"] == QUESTIONS and spec["start"] < self.request.view):
+            keep |= _VIEWED
         batching = self._batching(model, spec)
         batches = len(batching.sizes)
         seeds: list[int] = spec.get("controls", [])
@@ -189,7 +192,7 @@ class ShardWorker:
         meta: dict[str, Any] = {"examples": examples, "left_out": left_out}
         if seeds:
             meta["controls"] = {}
-        keep = keep_for(self.controlled.values())
+        keep = keep_for(self.controlled.values()) or _VIEWED
         for number, seed in enumerate(seeds):
             control = self.model({"model": spec["model"], "control": seed})
             lines: list[dict[str, Any]] = []

@@ -31,7 +31,7 @@ def attention_map(
 ) -> xr.DataArray:
     """(rows, columns): the share of all attention received, or its lift over uniform attention.
 
-    Of a trace's `data`, its `mass` (step, layer, head, key) and its `null` (step[, layer], key). A position
+    Of a trace's `data`, its `mass` (step, layer[, head], key) and its `null` (step[, layer], key). A position
     that is not there yet (a causal model's) is NaN.
     """
     for name in (rows, columns):
@@ -45,7 +45,7 @@ def attention_map(
         )
     for dim, wanted in (("step", step), ("layer", layer), ("head", head)):
         labels = _labels(data, dim, wanted)
-        share = share.sel({dim: labels})
+        share = share.sel({dim: labels}) if dim in share.dims else share
         null = null.sel({dim: labels}) if dim in null.dims else null
     names = regions_of(data, region)
     inside = np.isin(data["region"].values.astype(str), names)

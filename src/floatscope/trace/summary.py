@@ -19,7 +19,7 @@ def summary(trace: Trace) -> RenderableType:
     )
     under = [Text(f"under  {one}", "yellow") for one in trace.interventions]
     parts: list[RenderableType] = [head, *under, _order(trace)]
-    if "column_sum" in trace.data:
+    if not {"column_sum", "column_mean"}.isdisjoint(trace.data):
         parts.append(_layers(trace))
     kept = ", ".join(str(name) for name in trace.data.data_vars if trace.data[name].ndim > 2)
     parts.append(Text(f"{readable(trace.nbytes)}: {kept}", "dim"))
@@ -42,7 +42,7 @@ def _order(trace: Trace) -> RenderableType:
 
 def _layers(trace: Trace) -> RenderableType:
     """Head mean, over all kept steps: position 0, and the strongest key."""
-    mass = trace.mass.mean("head")  # (step, layer, key)
+    mass = trace.mean_mass  # (step, layer, key)
     null = trace.null
     tokens = trace.data["final_token"].values
     table = Table(title="Where attention rests (mean over heads and steps)", title_justify="left")

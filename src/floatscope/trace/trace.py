@@ -6,8 +6,9 @@ shares of order 1/S).
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,22 +19,22 @@ import xarray as xr
 from ..errors import TraceError
 from . import store, unfinished
 from .blocks import by_block
-from .checked import damaged
 from .heatmap import draw
 from .pattern import Patterns, draw_pattern
-from .tokens import by_step
 from .windows import is_local
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCHEMA = 2
-READABLE = (1, 2)  # in 1, `token` was the final token at every step
 # Attributes without which nothing can be said of a trace.
 REQUIRED = {
     **dict.fromkeys(("text", "ended", "gold", "model", "direction", "sampler"), str),
     **dict.fromkeys(("prompt_length", "shift"), int),
 }
+
+
+_BLOCK = 64e6  # bytes of a trace that are measured at a time where every head is looked at
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,14 +57,8 @@ class Trace:
 
     @property
     def raw_text(self) -> str:
-        """The answer with all that stands in it: special tokens, what follows an end, masks left over.
-
-        Of a trace of schema 1 token by token: a letter that takes several tokens cannot be read there.
-        """
-        if "raw_text" in self.data.attrs:
-            return str(self.data.attrs["raw_text"])
-        start = int(self.data.attrs["prompt_length"])
-        return "".join(map(str, self.data["final_token"].values[start:]))
+        """The answer with all that stands in it: special tokens, what follows an end, masks left over."""
+        return str(self.data.attrs["raw_text"])
 
     @property
     def prompt(self) -> str:
@@ -100,30 +95,50 @@ class Trace:
         """
         return by_block(self.data, array)
 
+    def at_step(self, place: int) -> "Trace":
+        """Return this trace with one of its kept steps, the first 0 and the last −1, without copying."""
+        return Trace(self.data.isel(step=slice(place, place + 1 or None)))
+
+    def layer_blocks(self, limit: float = _BLOCK) -> Iterator["Trace"]:
+        """Yield this trace in blocks of layers of about `limit` bytes; a small one is yielded whole."""
+        layers = self.data.sizes["layer"]
+        size = max(1, int(limit * layers / max(self.nbytes, 1)))
+        if size >= layers:
+            yield self
+            return
+        for start in range(0, layers, size):
+            yield Trace(self.data.isel(layer=slice(start, start + size)))
+
     # Where attention went
 
     @property
     def mass(self) -> xr.DataArray:
         """m_j: the share of all attention that key j receives; sums to 1 over keys."""
-        return _over(self._columns(), self._rows().sum("group"), "mass")
+        return self._mass(self._columns)
+
+    @cached_property
+    def mean_mass(self) -> xr.DataArray:
+        """`mass` averaged over heads: (step, layer, key). Computed once, and read-only."""
+        return _read_only(self._mass(self._column_means))
 
     def mass_from(self, *groups: str) -> xr.DataArray:
-        """The same from some queries alone, such as mass_from("masked", "revealed")."""
-        known = [str(g) for g in self.data["group"].values]
-        for group in groups or ("",):
-            if group not in known:
-                raise TraceError(
-                    f"no query group {group!r} in this trace",
-                    f"It has: {', '.join(known)}. Trace with keep including 'groups' for more.",
-                )
-        part = {"group": [known.index(group) for group in groups]}
-        rows = self._rows().isel(part).sum("group")
-        return _over(self._columns().isel(part), rows.where(rows > 0), "mass")
+        """The same as `mass` from some queries alone, such as mass_from("masked", "revealed")."""
+        return self._mass(self._columns, self._groups(groups))
+
+    def mean_mass_from(self, *groups: str) -> xr.DataArray:
+        """`mass_from` averaged over heads: (step, layer, key)."""
+        return self._mass(self._column_means, self._groups(groups))
 
     @property
     def received(self) -> xr.DataArray:
         """c_j: mean attention from the queries that can see key j."""
-        return _over(self._columns(), self._need("visible").variable, "received")
+        return _over(self._columns, self._need("visible").variable, "received")
+
+    @cached_property
+    def mean_received(self) -> xr.DataArray:
+        """`received` averaged over heads: (step, layer, key). Computed once, and read-only."""
+        visible = self._need("visible").variable
+        return _read_only(_over(self._column_means, visible, "received"))
 
     @property
     def null(self) -> xr.DataArray:
@@ -227,13 +242,36 @@ class Trace:
             rows[name] = self._need(name)
         return rows
 
+    @property
     def _columns(self) -> xr.DataArray:
-        return self._need("column_sum", "mass")
+        return self._need("column_sum", "mass", wide=False)
 
-    def _rows(self) -> xr.Variable:
-        return self.data["rows_counted"].variable.astype(np.float32)
+    @cached_property
+    def _column_means(self) -> xr.DataArray:
+        """`column_sum` averaged over heads: as it was recorded, or else computed here, once."""
+        if "column_mean" in self.data or "column_sum" not in self.data:
+            return self._need("column_mean", "head_mean", wide=False)
+        columns = self.data["column_sum"]
+        return columns.mean("head", skipna=False, dtype=_wide(columns.dtype))
 
-    def _need(self, name: str, keep: str | None = None) -> xr.DataArray:
+    def _groups(self, groups: Sequence[str]) -> list[int]:
+        known = [str(g) for g in self.data["group"].values]
+        for group in groups or ("",):
+            if group not in known:
+                raise TraceError(
+                    f"no query group {group!r} in this trace",
+                    f"It has: {', '.join(known)}. Trace with keep including 'groups' for more.",
+                )
+        return [known.index(group) for group in groups]
+
+    def _mass(self, columns: xr.DataArray, groups: Sequence[int] | None = None) -> xr.DataArray:
+        rows = self.data["rows_counted"].variable.astype(np.float32)
+        if groups is not None:
+            columns, rows = columns.isel(group=groups), rows.isel(group=groups)
+        count = rows.sum("group")
+        return _over(columns, count.where(count > 0), "mass")
+
+    def _need(self, name: str, keep: str | None = None, *, wide: bool = True) -> xr.DataArray:
         if name not in self.data and not self.data.sizes["step"]:
             raise TraceError(
                 f"this trace holds no statistics: decoding ended after {self.n_steps} steps",
@@ -250,7 +288,7 @@ class Trace:
             )
         array = self.data[name]
         # Sums of float16 would overflow or lose digits; stored narrow, read wide.
-        return array.astype(np.float32) if array.dtype == np.float16 else array
+        return array.astype(_wide(array.dtype)) if wide and array.dtype == np.float16 else array
 
     # Looking at it
 
@@ -289,7 +327,8 @@ class Trace:
         size: dict[str, Any] = {"ax": ax, "width": width, "height": height, "font_size": font_size}
         chosen: dict[str, Any] = {"layer": layer, "head": head, "step": step, "region": region}
         look: dict[str, Any] = {"lift": lift, "tokens": tokens, **size}
-        return draw(self.data, self.mass, self.null, rows, columns, **chosen, **look)
+        share = self.mass if head is not None or "head" in (rows, columns) else self.mean_mass
+        return draw(self.data, share, self.null, rows, columns, **chosen, **look)
 
     def show(
         self,
@@ -332,11 +371,7 @@ class Trace:
                 stacklevel=2,
             )
             return cls(data)
-        data = store.load(Path(path), READABLE, REQUIRED, lazy=lazy)
-        try:
-            return cls(by_step(data))
-        except (KeyError, IndexError, ValueError) as error:
-            raise damaged(Path(path), "its tokens do not fit its canvases") from error
+        return cls(store.load(Path(path), (SCHEMA,), REQUIRED, lazy=lazy))
 
     @property
     def interventions(self) -> tuple[str, ...]:
@@ -378,9 +413,20 @@ class Trace:
 
 def _over(columns: xr.DataArray, count: xr.Variable, name: str) -> xr.DataArray:
     """Attention of all groups over a count. Both come from one trace: their labels need no aligning."""
-    total = columns.sum("group", skipna=False)
-    share = total.variable / count
-    return total.copy(deep=False, data=share.values).rename(name)
+    total = columns.sum("group", skipna=False, dtype=_wide(columns.dtype))
+    share = total.variable
+    share /= count  # in place: of all heads at all steps it is large
+    return total.rename(name)
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    """float32 for what is stored narrower."""
+    return np.result_type(dtype, np.float32)
+
+
+def _read_only(array: xr.DataArray) -> xr.DataArray:
+    array.values.flags.writeable = False
+    return array
 
 
 def readable(size: float) -> str:

@@ -10,7 +10,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import uniform_received
 from ..result import Result
-from ..style import Figure, band, headline, panels
+from ..style import Figure, band, bands, headline, panels
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,16 @@ class Absorption(Measure):
         "anchors": "keys",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        labelled = trace.mass if self.rule.per_head else trace.mass.mean("head")
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.rule.needs,)
+
+    @property
+    def layerwise(self) -> bool:
+        return self.rule.per_head
+
+    def compute(self, trace: Trace) -> xr.Dataset:
+        labelled = trace.mass if self.rule.per_head else trace.mean_mass
         # Without their labels, which every sum and comparison of these would align anew.
         mass, null, anchor = labelled.variable, trace.null.variable, self.rule(trace).variable
         rest = [d for d in mass.dims if d not in ("layer", "key")]  # averaged, after the keys
@@ -61,15 +69,13 @@ class Absorption(Measure):
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):
             share, count = axes[0]
-            for i, (name, label) in enumerate(
-                {"absorption": "anchors", "first": "position 0", "top": "strongest key"}.items()
-            ):
-                band(share, result, name, "layer", series=i, label=label)
+            labels = {"absorption": "anchors", "first": "position 0", "top": "strongest key"}
+            bands(share, result, labels)
             share.set_ylabel("share of attention (dotted: null)")
-            share.set_ylim(bottom=0)
             share.legend()
             band(count, result, "anchors", "layer")
             count.set_ylabel("anchors")
-            count.set_ylim(bottom=0)
+            for axis in axes[0]:
+                axis.set_ylim(bottom=0)
             headline(figure, f"{result.model}, n = {result.n}")
         return figure

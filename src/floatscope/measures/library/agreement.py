@@ -6,7 +6,7 @@ which keys are shared is for the anchor rules.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -19,7 +19,7 @@ from ...trace.windows import require_global
 from ..base import Measure
 from ..contrast import uniform_received
 from ..result import Result, summarise
-from ..style import SHARE_MAP, Figure, headline, panels
+from ..style import Figure, dots, grid, headline, panels
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Agreement(Measure):
 
     `agreement`: every pair of layers, head mean, averaged over kept steps; `shallow_deep`: mean over
     pairs of one layer of the first and one of the last third; `deep`: mean over pairs within the
-    last third; `deep_entropy`: mean row entropy there (NaN if not kept; null 1, uniform).
+    last third; `deep_entropy`: mean row entropy there (null 1, uniform).
     Over-smoothing shows as a high `deep` with a low `deep_entropy`. Vectors without negative parts
     agree for nothing, so the null is not 0: it is the expected cosine when one vector's lifts are
     dealt anew among the keys, its length held. Pairs that do not exist are NaN.
@@ -41,47 +41,36 @@ class Agreement(Measure):
         "deep_entropy": "share of maximum",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        received = trace.received.mean("head").transpose("step", "layer", "key").values
+    needs: ClassVar[tuple[str, ...]] = ("head_mean", "entropy")
+
+    def compute(self, trace: Trace) -> xr.Dataset:
+        received = trace.mean_received.transpose("step", "layer", "key").values
         visible = trace.data["visible"].values
-        pairs = [_pairs(c, v) for c, v in zip(received.astype(float), visible, strict=True)]
+        pairs = [_pairs(c.astype(float), v) for c, v in zip(received, visible, strict=True)]
         cosine, null = (np.mean(part, axis=0) for part in zip(*pairs, strict=True))
-        layers = trace.data["layer"].values
+        layers, entropy = trace.data["layer"].values, trace.entropy
         n = len(layers)
         shallow, deep = (np.isin(np.arange(n), np.arange(n)[part]) for part in thirds(n).values())
         cross = np.outer(shallow, deep) & ~np.eye(n, dtype=bool)
         within = np.outer(deep, deep) & ~np.eye(n, dtype=bool)
-        coords = {"layer": layers, "other": layers}
-        values = xr.Dataset(coords=coords)
+        values = xr.Dataset(coords={"layer": layers, "other": layers})
         for end, array in (("", cosine), ("_null", null)):
             values[f"agreement{end}"] = xr.DataArray(array, dims=("layer", "other"))
             values[f"shallow_deep{end}"] = array[cross].mean() if cross.any() else np.nan
             values[f"deep{end}"] = array[within].mean() if within.any() else np.nan
-        kept = "entropy" in trace.data
-        values["deep_entropy"] = float(trace.entropy.isel(layer=deep).mean()) if kept else np.nan
-        values["deep_entropy_null"] = 1.0
-        return values
+        # Layer by layer, which takes less memory: as many rows count in each.
+        rows = [float(entropy.isel(layer=i).mean()) for i in np.flatnonzero(deep)]
+        return values.assign(deep_entropy=np.mean(rows), deep_entropy_null=1.0)
 
     def plot(self, result: Result) -> Figure:
-        data = result.data
         with panels(1, 2) as (figure, axes):
             left, right = axes[0]
-            image = left.pcolormesh(
-                data["other"], data["layer"], data["agreement"], cmap=SHARE_MAP, vmin=0, vmax=1
-            )
-            image.set_edgecolor("face")
-            left.set(xlabel="layer", ylabel="layer", aspect="equal")
-            figure.colorbar(image, ax=left, label="cosine")
-            names = ["shallow_deep", "deep", "deep_entropy"]
-            for y, name in enumerate(names):
-                value, low, high = (float(data[name + end]) for end in ("", "_low", "_high"))
-                right.plot([low, high], [y, y], color="0.25")
-                right.plot(value, y, "o", color="0.1", markersize=4)
-                right.plot(
-                    float(data[f"{name}_null"]), y, "D", color="0.5", mfc="white", ms=6, zorder=1
-                )
-            right.set_yticks(range(3), ["shallow–deep", "deep–deep", "deep entropy"])
-            right.set(ylim=(2.5, -0.5), xlim=(-0.04, 1.04), xlabel="value (diamond: null)")
+            look: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
+            grid(left, result["agreement"], "cosine", x="other", y="layer", **look)
+            left.set(xlabel="layer", aspect="equal")
+            names = {"shallow_deep": "shallow–deep", "deep": "deep–deep"}
+            dots(right, result.data, names | {"deep_entropy": "deep entropy"})
+            right.set_xlim(-0.04, 1.04)
             headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
@@ -95,15 +84,10 @@ class Perturbation(Measure):
 
     def plot(self, result: Result) -> Figure:
         with panels() as (figure, axes):
-            axis, data = axes[0, 0], result.data
-            image = axis.pcolormesh(
-                data["head"], data["layer"], data["perturbation"], cmap=SHARE_MAP, vmin=0, vmax=1
-            )
-            image.set_edgecolor("face")
-            axis.set(xlabel="head", ylabel="layer")
-            figure.colorbar(image, ax=axis, label="cosine with the twin")
-            title = f"{result.model}, by {self.by}, n = {result.n}"
-            headline(figure, title)
+            look: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
+            label = "cosine with the twin"
+            grid(axes[0, 0], result["perturbation"], label, x="head", y="layer", **look)
+            headline(figure, f"{result.model}, by {self.by}, n = {result.n}")
         return figure
 
 
@@ -172,4 +156,6 @@ def _pairs(received: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.nd
     length = np.linalg.norm(c, axis=-1)
     lift = (c / mean).mean(-1)
     null = np.outer(lift, lift) * (mean**2).sum() / np.outer(length, length)
-    return c @ c.T / np.outer(length, length), null
+    cosine = c @ c.T / np.outer(length, length)
+    np.fill_diagonal(cosine, 1.0)  # without rounding, which an interval of equal values would see
+    return cosine, null

@@ -17,7 +17,7 @@ from ...stats.intervals import entropy
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import Figure, band, headline, panels
+from ..style import ABOVE, Figure, bands, headline, panels
 
 _DRAWS = 1000  # for the null
 
@@ -37,6 +37,7 @@ class Dispersion(Measure):
 
     at: float = 0.5
     bins: int = 10
+    needs: ClassVar[tuple[str, ...]] = ("head_mean",)
     units: ClassVar[dict[str, str]] = {
         "position": "share of length",
         "first": "share",
@@ -81,20 +82,13 @@ class Dispersion(Measure):
         value, low, high = entropy(labels, result.measure.bins, level=level, average=True)
         return float(value), float(low), float(high)
 
-    def _step(self, trace: Trace) -> int:
-        return round(self.at * (trace.data.sizes["step"] - 1))
-
-    def _chance(self, trace: Trace) -> Chance:
-        """Random attention of this trace's direction: a causal one favours the first keys."""
-        at = {"step": self._step(trace)}
-        received = trace.received.isel(at).mean("head").transpose("layer", "key").values
-        return Chance(np.nan_to_num(trace.data["visible"].isel(at).values), received)
-
-    def one(self, trace: Trace) -> xr.Dataset:
-        received = trace.received.isel(step=self._step(trace)).mean("head")
+    def compute(self, trace: Trace) -> xr.Dataset:
+        here = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
+        received = here.mean_received.isel(step=0, drop=True).transpose("layer", "key")
         size = int(received.notnull().any("layer").sum())
-        top = received.fillna(-1).argmax("key").drop_vars("step")
-        chance = self._chance(trace)
+        top = received.fillna(-1).argmax("key")
+        # Random attention of this trace's direction: a causal one favours the first keys.
+        chance = Chance(np.nan_to_num(here.data["visible"].values[0]), received.values)
         return xr.Dataset(
             {
                 "position": top / max(size - 1, 1),
@@ -113,10 +107,8 @@ class Dispersion(Measure):
             layer = result.data["layer"].values
             places.scatter(layer + jitter, cloud, s=9, color="0.25", alpha=0.6, linewidths=0)
             places.set(xlabel="layer", ylabel="strongest key, share of length", ylim=(-0.03, 1.03))
-            band(entropy, result, "dispersion", "layer", label="dispersion")
-            band(entropy, result, "first", "layer", series=1, label="at position 0")
+            bands(entropy, result, {"dispersion": "dispersion", "first": "at position 0"})
             entropy.set(ylabel="share (dotted: null)", ylim=(-0.03, 1.03))
-            entropy.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0)
-            title = f"{result.model}, n = {result.n}; one dot per example"
-            headline(figure, title)
+            entropy.legend(ncols=2, **ABOVE)
+            headline(figure, f"{result.model}, n = {result.n}; one dot per example")
         return figure

@@ -7,7 +7,7 @@ the same. It is not shown here that a dormant head could be removed.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -20,7 +20,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import by_layer
 from ..result import Result
-from ..style import SHARE_MAP, Axes, Figure, headline, panels
+from ..style import Figure, grid, headline, panels
 
 LEVEL = 0.05  # share of errors in a list of heads; 1 − the confidence of a count
 _ZERO = 1e-6  # differences below are rounding
@@ -39,10 +39,12 @@ class Dormancy(Measure):
 
     threshold: float = 0.3
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
+    needs: ClassVar[tuple[str, ...]] = ("mass",)
+    layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"mass": "share", "dormant": "share of examples"}
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         mass, null, anchor = trace.mass, trace.null, self.rule(trace)
         maps = {
             "mass": mass.where(anchor, 0).sum("key"),
@@ -56,8 +58,9 @@ class Dormancy(Measure):
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):
             left, right = axes[0]
-            _map(left, result.data["mass"], "share of attention on anchors")
-            _map(right, result.data["dormant"], f"share of examples above {self.threshold:g}")
+            grid(left, result["mass"], "share of attention on anchors", vmin=0, vmax=1)
+            above = f"share of examples above {self.threshold:g}"
+            grid(right, result["dormant"], above, vmin=0, vmax=1)
             headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
@@ -145,7 +148,8 @@ def draw_switching(compared: xr.Dataset) -> Figure:
         limit = max(float(abs(compared["difference"]).max()), 0.05)
         for axis, name in zip(axes[0], compared["pair"].values, strict=True):
             one = compared.sel(pair=name).transpose("layer", "head")
-            _map(axis, one["difference"], "difference of mass on anchors", limit=limit)
+            look: Any = {"vmin": -limit, "vmax": limit, "cmap": "PuOr_r"}
+            grid(axis, one["difference"], "difference of mass on anchors", **look)
             axis.set_title(str(name))
             more, crosses = one["difference"].values > 0, one["crosses"].values
             marks = {
@@ -165,18 +169,3 @@ def draw_switching(compared: xr.Dataset) -> Figure:
         )
         headline(figure, title)
     return figure
-
-
-def _map(axis: Axes, values: xr.DataArray, label: str, *, limit: float | None = None) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    grid = values.transpose("head", "layer")
-    low, high, colours = (0, 1, SHARE_MAP) if limit is None else (-limit, limit, "PuOr_r")
-    x, y = grid["layer"].values, grid["head"].values
-    drawn = axis.pcolormesh(x, y, grid.values, vmin=low, vmax=high, cmap=colours)
-    axis.set_xlabel("layer")
-    axis.set_ylabel("head")
-    for side in (axis.xaxis, axis.yaxis):
-        side.set_major_locator(MaxNLocator(integer=True))
-    figure = axis.figure
-    figure.colorbar(drawn, ax=axis, label=label)

@@ -17,7 +17,7 @@ from ...stats.chance import Chance
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import Figure, band, headline, panels
+from ..style import Figure, band, bands, headline, panels
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,24 @@ class Drift(Measure):
         if self.over not in ("step", "layer"):
             raise UsageError(f"Drift(over={self.over!r})", 'Use over="step" or over="layer".')
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        received, mass = trace.received, trace.mass
-        if not self.rule.per_head:
-            received, mass = received.mean("head"), mass.mean("head")
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.rule.needs,)
+
+    @property
+    def layerwise(self) -> bool:
+        return self.rule.per_head and self.over == "step"
+
+    def compute(self, trace: Trace) -> xr.Dataset:
+        if self.rule.per_head:
+            received, mass = trace.received, trace.mass
+        else:
+            received, mass = trace.mean_received, trace.mean_mass
         by = "layer" if self.over == "step" else "step"
         lead = [by, "head"] if self.rule.per_head else [by]
         order = (*lead, self.over, "key")
         visible = trace.data["visible"].variable.set_dims(received.sizes).transpose(*order).values
-        c = received.transpose(*order).values.astype(np.float64)
-        anchor = self.rule(trace).transpose(*order).values
-        weight = mass.transpose(*order).values
+        c, anchor, weight = (a.transpose(*order).values for a in (received, self.rule(trace), mass))
         front = _frontier(trace) if self.over == "step" else np.full(c.shape[-2], np.nan)
         each = [
             _row(c[i], anchor[i], weight[i], visible[i], front) for i in np.ndindex(c.shape[:-2])
@@ -78,20 +85,16 @@ class Drift(Measure):
         by = "layer" if self.over == "step" else "step"
         with panels(1, 3, width=2.6) as (figure, axes):
             share, moved, life = axes[0]
-            band(share, result, "persistence", by, label="anchors (Jaccard)")
-            band(share, result, "stay", by, series=1, label="strongest key")
+            bands(share, result, {"persistence": "anchors (Jaccard)", "stay": "strongest key"}, by)
             share.set(ylabel="stays where it is", ylim=(-0.03, 1.03))
             share.legend()
             band(moved, result, "displacement", by)
             moved.set_ylabel("displacement (positions)")
             band(life, result, "lifetime", by)
             life.set_ylabel(f"an anchor lasts ({self.over}s)")
-            for axis in (share, moved, life):
-                axis.xaxis.get_major_locator().set_params(integer=True)
             for axis in (moved, life):
                 axis.set_ylim(bottom=0)
-            title = f"{result.model}, over {self.over}s, n = {result.n} (dotted: chance)"
-            headline(figure, title)
+            headline(figure, f"{result.model}, over {self.over}s, n = {result.n} (dotted: chance)")
         return figure
 
 
@@ -104,6 +107,7 @@ def _row(
     values |= {"centroid_variance": np.nan, "frontier": np.nan, "frontier_null": 0.0}
     if len(c) < 2:
         return values
+    c = c.astype(np.float64)
     chance = Chance(visible[-1], c)
     sizes = anchor.sum(-1)
     shared = (anchor[:-1] & anchor[1:]).sum(-1)

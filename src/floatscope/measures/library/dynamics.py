@@ -30,30 +30,29 @@ class Dynamics(Measure):
     one step has no change: NaN.
     """
 
+    needs: ClassVar[tuple[str, ...]] = ("head_mean",)
     units: ClassVar[dict[str, str]] = dict.fromkeys(
         ("layers", "steps", "region_layers", "region_steps"), "attention per key"
     )
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        received = trace.received.mean("head").transpose("step", "layer", "key").values
-        uniform = np.full(trace.data["visible"].shape, np.nan)
+    def compute(self, trace: Trace) -> xr.Dataset:
+        c = trace.mean_received.transpose("step", "layer", "key").values.astype(np.float64)
+        uniform = np.full((len(c), 1, c.shape[-1]), np.nan)
         for t, visible in enumerate(trace.data["visible"].values):
             there = visible > 0
-            uniform[t, there] = profile(visible[there].astype(float))[0]
-        c, u = received.astype(np.float64), uniform[:, None] + 0 * received
+            uniform[t, 0, there] = profile(visible[there].astype(float))[0]
+        lift = c / uniform
         values, region = xr.Dataset(), trace.data["region"].values
+        names = list(dict.fromkeys(map(str, region)))
         for name, axis, by in (("layers", 1, "step"), ("steps", 0, "layer")):
-            rise, null = _rises(np.moveaxis(c, axis, 0), np.moveaxis(u, axis, 0))
-            coords = {by: trace.data[by].values}
-            values[name] = xr.DataArray(_mean(rise, (0, 2)), dims=by, coords=coords)
-            values[f"{name}_null"] = xr.DataArray(_mean(null, 0), dims=by, coords=coords)
+            rise = np.maximum(np.diff(c, axis=axis), 0)  # NaN where a key is not there in both
+            null = _dealt(np.moveaxis(lift, axis, 0), np.moveaxis(uniform + 0 * c, axis, 0))
             per_key = _mean(rise, (0, 1))
-            names = list(dict.fromkeys(map(str, region)))
-            of_region = [_mean(per_key[region == r], 0) for r in names]
-            values[f"region_{name}"] = xr.DataArray(
-                of_region, dims="region", coords={"region": names}
-            )
-            values[f"region_{name}_null"] = xr.DataArray(_mean(per_key, 0))
+            values = values.assign_coords({by: trace.data[by].values, "region": names})
+            values[name] = by, _mean(rise, (axis, 2))
+            values[f"{name}_null"] = by, _mean(null, 0)
+            values[f"region_{name}"] = "region", [_mean(per_key[region == r], 0) for r in names]
+            values[f"region_{name}_null"] = (), _mean(per_key, 0)
         return values
 
     def plot(self, result: Result) -> Figure:
@@ -78,25 +77,29 @@ class Dynamics(Measure):
             regions.legend(loc="lower left", bbox_to_anchor=(-0.1, 1), ncols=2, borderpad=0)
             for axis in (layers, steps):
                 axis.set_ylim(bottom=0)
-                axis.xaxis.get_major_locator().set_params(integer=True)
-            title = f"{result.model}, n = {result.n} (dotted: null)"
-            headline(figure, title)
+            headline(figure, f"{result.model}, n = {result.n} (dotted: null)")
         return figure
 
 
-def _rises(c: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(states, other, keys) → rises (states − 1, other, keys) and their null (states − 1, other)."""
-    rise = np.maximum(np.diff(c, axis=0), 0)  # NaN where a key is not there in both
-    null = np.full(rise.shape[:2], np.nan)
+def _dealt(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """The mean rise to the next state if its lifts were dealt anew among the keys: (states − 1, other).
+
+    Both arrays are (states, other, keys), NaN where a key is not there.
+    """
+    null = np.full((max(len(lift) - 1, 0), lift.shape[1]), np.nan)
+    some_absent = np.isnan(lift).any()
     for t, o in np.ndindex(*null.shape):
-        both = ~np.isnan(rise[t, o])
-        mean, now = uniform[t, o, both], c[t, o, both] / uniform[t, o, both]
-        then = np.sort(c[t + 1, o, both] / uniform[t + 1, o, both])
-        # mean over k of max(0, then_k − now_j), by sums from the end: never keys × keys
+        now, then, mean = lift[t, o], lift[t + 1, o], uniform[t, o]
+        if some_absent:
+            both = ~np.isnan(now + then)
+            now, then, mean = now[both], then[both], mean[both]
+        order, then = np.argsort(now), np.sort(then)  # in order, they are found faster
+        now, mean = now[order], mean[order]
+        # Sum over k of max(0, then_k − now_j), by sums from the end: never keys × keys.
         above = np.searchsorted(then, now)
         tail = np.append(np.cumsum(then[::-1])[::-1], 0.0)[above]
-        null[t, o] = (mean * (tail - (len(then) - above) * now)).mean() / len(then)
-    return rise, null
+        null[t, o] = mean @ (tail - (len(then) - above) * now) / len(then) ** 2
+    return null
 
 
 def _mean(array: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:

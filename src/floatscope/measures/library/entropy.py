@@ -5,15 +5,15 @@ reveals by the entropy of predictions; and a low value does not say where a row 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import xarray as xr
 
 from ...trace import Trace
 from ..base import Measure
-from ..contrast import by_layer
 from ..result import Result
-from ..style import ABOVE, SHARE_MAP, Figure, band, headline, panels
+from ..style import ABOVE, Figure, bands, grid, headline, panels
 
 ROWS = ("masked", "revealed", "prompt")
 
@@ -30,47 +30,38 @@ class AttentionEntropy(Measure):
     i is i − 1: the first prediction is then made by a prompt row. Rows that see one key are left out.
     """
 
+    needs: ClassVar[tuple[str, ...]] = ("entropy",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = dict.fromkeys(("entropy", "by_head", *ROWS), "of the maximum")
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        entropy = trace.entropy
-        answer = _of_queries(trace.data["region"] == "answer")
-        masked = _of_queries(trace.data["masked"])
-        which = {"masked": answer & masked, "revealed": answer & ~masked, "prompt": ~answer}
-        values = {
-            "entropy": by_layer(entropy),
-            "by_head": by_layer(entropy, keep=("layer", "head")),
-            **{name: by_layer(entropy.where(rows)) for name, rows in which.items()},
-        }
-        nulls = {f"{name}_null": xr.ones_like(value) for name, value in values.items()}
-        return xr.Dataset({**values, **nulls})
+    def compute(self, trace: Trace) -> xr.Dataset:
+        entropy = trace.entropy.transpose("layer", "step", "head", "query")
+        answer, masked = trace.data["region"].values == "answer", trace.data["masked"].values
+        kinds = (answer & masked, answer & ~masked, np.broadcast_to(~answer, masked.shape))
+        of_kind = np.stack(kinds, -1).astype(np.float32)  # (step, query, kind)
+        total, count = np.zeros((2, *entropy.shape[:3:2], len(ROWS)))  # (layer, head, kind)
+        for layer, rows in enumerate(entropy.values):
+            there = ~np.isnan(rows)  # (step, head, query)
+            total[layer] = (np.where(there, rows, 0) @ of_kind).sum(0)
+            count[layer] = (there.astype(np.float32) @ of_kind).sum(0)
+        with np.errstate(invalid="ignore"):
+            by_kind = dict(zip(ROWS, (total.sum(1) / count.sum(1)).T, strict=True))
+            by_kind = {"entropy": total.sum((1, 2)) / count.sum((1, 2)), **by_kind}
+            values: dict[str, Any] = {name: ("layer", value) for name, value in by_kind.items()}
+            values["by_head"] = ("layer", "head"), total.sum(2) / count.sum(2)
+        nulls = {f"{name}_null": (dims, np.ones_like(v)) for name, (dims, v) in values.items()}
+        coords = {d: entropy[d].values for d in ("layer", "head")}
+        return xr.Dataset({**values, **nulls}, coords)
 
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):
             lines, heads = axes[0]
-            for i, name in enumerate(ROWS):
-                if result.data[name].notnull().any():
-                    band(lines, result, name, "layer", series=i, label=name)
+            bands(lines, result, {name: name for name in ROWS})
             lines.set_ylim(0, 1.05)
             lines.set_ylabel("entropy / uniform")
             lines.legend(ncols=2, **ABOVE)
-            lines.xaxis.get_major_locator().set_params(integer=True)
-            grid = result.data["by_head"].transpose("head", "layer")
-            layer, head = grid["layer"].values, grid["head"].values
-            drawn = heads.pcolormesh(layer, head, grid.values, vmin=0, vmax=1, cmap=SHARE_MAP)
-            heads.set_xlabel("layer")
-            heads.set_ylabel("head")
-            for axis in (heads.xaxis, heads.yaxis):
-                axis.get_major_locator().set_params(integer=True)
-            figure.colorbar(drawn, ax=heads, label="entropy / uniform")
+            grid(heads, result["by_head"], "entropy / uniform", vmin=0, vmax=1)
             headline(
                 figure, f"{result.model}, n = {result.n}: rows, by kind and by head (dotted: null)"
             )
         return figure
-
-
-def _of_queries(flags: xr.DataArray) -> xr.DataArray:
-    """A flag of positions, as keys, read as a flag of the same positions as queries."""
-    loose = [c for c in flags.coords if c not in flags.dims or c == "key"]
-    return flags.drop_vars(loose).rename(key="query")

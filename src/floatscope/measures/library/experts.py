@@ -15,7 +15,6 @@ from ...errors import UsageError
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
 from ..base import Measure
-from ..contrast import anchors_of
 
 PAIRS = ("masked–revealed", "masked–prompt", "revealed–prompt", "anchor–other")
 
@@ -37,7 +36,7 @@ class ExpertRouting(Measure):
     rule: Rule = field(default_factory=ZScore)
     draws: int = 100
     seed: int = 0
-    needs: ClassVar[tuple[str, ...]] = ("experts",)
+    needs: ClassVar[tuple[str, ...]] = ("experts", "head_mean")
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"difference": "total variation"}
 
@@ -47,12 +46,11 @@ class ExpertRouting(Measure):
         if self.rule.per_head:
             raise UsageError("a rule per head", "A position has one set of experts for all heads.")
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         experts = trace.experts["expert"].transpose("layer", "step", "key", "choice").values
         masked = trace.data["masked"].values  # (step, key)
         answer = trace.data["region"].values == "answer"
-        is_anchor, _ = anchors_of(trace, self.rule, fallback=False)
-        anchors = is_anchor.transpose("layer", "step", "key").values
+        anchors = self.rule(trace).transpose("layer", "step", "key").values
         found, chance = np.full((2, len(experts), len(PAIRS)), np.nan)
         for layer, chosen in enumerate(experts):
             there = chosen[..., 0] >= 0  # (step, key)

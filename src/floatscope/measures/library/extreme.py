@@ -35,10 +35,15 @@ class ExtremeTokens(Measure):
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
+    layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"drain": "×", "peak": "×", "gap": "q·k", "found": "share"}
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("value_norm", "residual_norm", "qk", self.rule.needs)
+
+    def compute(self, trace: Trace) -> xr.Dataset:
         values, residual, score = trace.value_norm, trace.residual_norm, trace.score
         anchor, has_anchor = anchors_of(trace, self.rule, fallback=self.fallback)
         at, off = sides(score, anchor)
@@ -65,7 +70,6 @@ class ExtremeTokens(Measure):
             for i, (axis, (name, label)) in enumerate(zip(axes[0], names.items(), strict=True)):
                 band(axis, result, name, "layer", series=i)
                 axis.set_ylabel(label)
-                axis.xaxis.get_major_locator().set_params(integer=True)
                 if name != "gap":
                     _ratio_axis(axis, result, name)
             headline(

@@ -47,7 +47,7 @@ class Foresight(Measure):
         "waits": "positions × steps",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         """Token ids, not yet values: chance is known when all examples are there."""
         start, steps = int(trace.info["prompt_length"]), trace.data["step"].values
         final = trace.canvas.values[-1, start:]
@@ -91,7 +91,6 @@ class Foresight(Measure):
             known.set(ylabel="arg-max is the later token", ylim=(-0.03, 1.03))
             band(before, result, "before", "ahead", series=1)
             before.set(xlabel="steps before its reveal", ylim=(-0.03, 1.03))
-            before.xaxis.get_major_locator().set_params(integer=True)
             headline(
                 figure, f"{result.model}, n = {result.n}: still masked (dotted: other prompts)"
             )

@@ -16,7 +16,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import anchors_of
 from ..result import Result
-from ..style import Figure, band, headline, panels, points
+from ..style import ABOVE, Figure, bands, headline, panels, points
 
 _FLAT = 1e-6  # a spread below this share of the largest value is rounding
 _CANCEL = 0.5  # parts that cancel to less than this share of their sizes have no share
@@ -44,6 +44,7 @@ class Geometry(Measure):
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
+    layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "score": "standard deviations",
@@ -57,7 +58,11 @@ class Geometry(Measure):
         "found": "share",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("qk", self.rule.needs)
+
+    def compute(self, trace: Trace) -> xr.Dataset:
         # Without their labels, which every sum and comparison of these would align anew.
         score, cosine, key_norm, query_norm, anchor, has_anchor = (
             one.variable
@@ -86,39 +91,22 @@ class Geometry(Measure):
         both = values["angle"] + values["norm"]
         clear = both > _CANCEL * (abs(values["angle"]) + abs(values["norm"]))
         values["angle_share"] = (values["angle"] / both).where(clear)
-        nulls = {f"{k}_null": 0 * values["found"] for k in ("score", "cosine", "norms")}
-        nulls |= {f"{k}_null": 0 * values["found"] for k in ("angle", "norm")}
-        nulls |= {"key_rank_null": 0.5 + 0 * values["found"]}
+        expected = {"score": 0, "cosine": 0, "norms": 0, "angle": 0, "norm": 0, "key_rank": 0.5}
+        nulls = {f"{name}_null": null + 0 * values["found"] for name, null in expected.items()}
         return xr.Dataset({"layer": trace.data["layer"].variable, **values, **nulls})
 
     def plot(self, result: Result) -> Figure:
         with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
             trio, parts, share = axes[0]
-            for i, (name, label) in enumerate(
-                {"score": "score", "cosine": "cosine", "norms": "norms"}.items()
-            ):
-                band(trio, result, name, "layer", series=i, label=label)
+            bands(trio, result, {name: name for name in ("score", "cosine", "norms")})
             trio.set_ylabel("anchors − rest (std. dev.)")
-            for i, (name, label) in enumerate(
-                {"angle": "angle", "norm": "norm", "remainder": "remainder"}.items()
-            ):
-                band(parts, result, name, "layer", series=i, label=label)
+            bands(parts, result, {name: name for name in ("angle", "norm", "remainder")})
             parts.set_ylabel("part of the advantage (q·k)")
-            band(share, result, "angle_share", "layer", label="angle share")
-            band(share, result, "key_rank", "layer", series=1, label="key norm rank")
+            bands(share, result, {"angle_share": "angle share", "key_rank": "key norm rank"})
             share.set_ylabel("share")
             share.set_ylim(bottom=min(0, share.get_ylim()[0]))
             for axis in axes[0]:
-                # Above the axes: no line is ever covered.
-                axis.legend(
-                    loc="lower left",
-                    bbox_to_anchor=(0, 1),
-                    fontsize=points(7),
-                    ncols=3,
-                    handlelength=2.4,
-                    columnspacing=0.8,
-                )
-                axis.xaxis.get_major_locator().set_params(integer=True)
+                axis.legend(fontsize=points(7), ncols=3, **ABOVE)
             headline(figure, f"{result.model}, n = {result.n}")
         return figure
 

@@ -31,15 +31,16 @@ class KindsOfKey(Measure):
     Looks at the last kept step.
     """
 
+    needs: ClassVar[tuple[str, ...]] = ("mass", "qk")
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"lift": "×", "angle": "q·k", "norm": "q·k"}
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        at = {"step": -1}
-        order = ("layer", "head", "key")
-        lift = trace.lift.isel(at).transpose(*order).values
-        cosine = trace.cosine.isel(at).transpose(*order).values
-        norms = (trace.query_norm * trace.key_norm).isel(at).transpose(*order).values
+    def compute(self, trace: Trace) -> xr.Dataset:
+        last, order = trace.at_step(-1), ("layer", "head", "key")
+        lift, cosine, norms = (
+            array.isel(step=0).transpose(*order).values
+            for array in (last.lift, last.cosine, last.query_norm * last.key_norm)
+        )
         kinds = _kinds(trace)
         names = [k for k in dict.fromkeys(kinds) if k]
         of = np.array([[k == name for k in kinds] for name in names], float)  # (kind, key)

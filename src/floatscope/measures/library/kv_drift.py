@@ -14,7 +14,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import by_layer
 from ..result import Result
-from ..style import ABOVE, Figure, band, headline, panels
+from ..style import ABOVE, Figure, bands, headline, panels
 
 KINDS = ("prompt", "masked", "revealed", "changed")
 
@@ -38,7 +38,7 @@ class KVDrift(Measure):
         [f"{side}_{kind}" for side in ("key", "value") for kind in KINDS], "1 − cos"
     )
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         kinds = _kinds(trace)
         return xr.Dataset(
             {
@@ -51,9 +51,7 @@ class KVDrift(Measure):
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):
             for axis, side in zip(axes[0], ("key", "value"), strict=True):
-                for i, kind in enumerate(KINDS):
-                    if result.data[f"{side}_{kind}"].notnull().any():
-                        band(axis, result, f"{side}_{kind}", "layer", series=i, label=kind)
+                bands(axis, result, {f"{side}_{kind}": kind for kind in KINDS})
                 axis.set(ylabel=f"{side}s, 1 − cos", xlabel="layer")
                 if axis.get_legend_handles_labels()[0]:
                     axis.set_yscale("log", nonpositive="mask")

@@ -45,7 +45,7 @@ class LogitLens(Measure):
         "lead": "steps",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         lens = trace.lens
         order = ("step", "layer", "key")
         token = lens["token"].transpose(*order).values

@@ -15,7 +15,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import by_layer
 from ..result import Result
-from ..style import ABOVE, Figure, band, headline, panels
+from ..style import ABOVE, Figure, band, bands, headline, panels
 
 _NORMAL = NormalDist()
 _MEDIAN = _NORMAL.inv_cdf(0.75)  # of |x| of a standard normal
@@ -51,7 +51,7 @@ class MassiveActivations(Measure):
         if not self.threshold > 1:
             raise UsageError(f"threshold = {self.threshold}", "A ratio over the median: above 1.")
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         ratio, channel = trace.massive, trace.massive_channel
         ratio = ratio.where(np.isfinite(ratio))
         there = ratio.notnull()
@@ -75,8 +75,7 @@ class MassiveActivations(Measure):
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):
             left, right = axes[0]
-            for i, name in enumerate(("largest", "first", "typical")):
-                band(left, result, name, "layer", series=i, label=name)
+            bands(left, result, {name: name for name in ("largest", "first", "typical")})
             left.set_yscale("log")
             left.set_ylabel("max |x| / median |x|")
             left.legend(ncols=3, **ABOVE)

@@ -20,7 +20,7 @@ from ...trace import Trace
 from ...trace.states import N_STATES
 from ..base import Measure
 from ..result import Result
-from ..style import SHARE_MAP, Figure, headline, panels
+from ..style import Figure, grid, headline, panels
 
 Dims = tuple[str, ...]
 _LAYER: Dims = ("layer",)
@@ -51,6 +51,7 @@ class Movement(Measure):
     """
 
     factor: float = FACTOR
+    needs: ClassVar[tuple[str, ...]] = ("groups",)
     units: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("moved", "moved_late", "share", "moved_heads", "share_heads"), "share"),
         **dict.fromkeys(("frontier", "frontier_heads"), "correlation"),
@@ -61,7 +62,7 @@ class Movement(Measure):
         if not self.factor >= 1:
             raise UsageError(f"Movement(factor={self.factor})", "Use 1 or more.")
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         regions = trace.data["region"].values.astype(str)
         if not any(name.startswith(UNTIL) for name in regions):
             raise TraceError(
@@ -79,7 +80,8 @@ class Movement(Measure):
         before, after = _pairs(trace)  # (pair, layer, head, key)
         mean = follow(before.mean(2), after.mean(2), self.factor)
         head = follow(before, after, self.factor)
-        start, late = (share.mean(1)[None] for share in _ends(trace))  # (1, layer, key)
+        until = f"{UNTIL} {N_STATES - 1}"  # rows that are masked at the first and at the last state
+        start, late = (_share(trace, s, until).mean(1)[None] for s in (0, -1))  # (1, layer, key)
         frontier = np.array([np.flatnonzero(last >= state).min() for state in range(N_STATES)])
         values = {
             "moved": (("layer",), mean.moved.astype(float)),
@@ -96,48 +98,35 @@ class Movement(Measure):
         """Layer × head: strength, movement, and correlation with the frontier of revealed text."""
         with panels(1, 3) as (figure, axes):
             share, moved, along = axes[0]
-            data, n = result.data, result.n
             surely = benjamini_hochberg(_p_value(result.examples["moved_heads"]))
-            maps = (
-                (share, "share_heads", "share of attention", SHARE_MAP, (0, None)),
-                (moved, "moved_heads", "share of texts that move", SHARE_MAP, (0, 1)),
-                (along, "frontier_heads", "r with the frontier", "RdBu_r", (-1, 1)),
-            )
-            for axis, name, label, colours, (low, high) in maps:
-                grid = data[name].transpose("head", "layer")
-                layer, head = grid["layer"].values, grid["head"].values
-                drawn = axis.pcolormesh(layer, head, grid.values, vmin=low, vmax=high, cmap=colours)
-                axis.set(xlabel="layer", ylabel="head")
-                for one in (axis.xaxis, axis.yaxis):
-                    one.get_major_locator().set_params(integer=True)
-                figure.colorbar(drawn, ax=axis, label=label)
+            grid(share, result["share_heads"], "share of attention", vmin=0)
+            grid(moved, result["moved_heads"], "share of texts that move", vmin=0, vmax=1)
+            label = "r with the frontier"
+            grid(along, result["frontier_heads"], label, vmin=-1, vmax=1, cmap="RdBu_r")
             at = np.argwhere(surely)
             moved.scatter(
                 at[:, 0], at[:, 1], s=5, color="white", edgecolors="black", linewidths=0.4
             )
-            headline(
-                figure, f"{result.model}, n = {n}; dots: more than half of the texts (FDR 5 %)"
-            )
+            note = "dots: more than half of the texts (FDR 5 %)"
+            headline(figure, f"{result.model}, n = {result.n}; {note}")
         return figure
 
 
 def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     """Shares by key (pair, layer, head, key) at a state and at the next, on the rows masked in both."""
     groups = [str(group) for group in trace.data["group"].values]
-    before, after = [], []
+    pairs = []
     for state in range(N_STATES - 1):
         rows = [g for i in range(state + 1, N_STATES) if (g := f"{UNTIL} {i}") in groups]
-        share = trace.mass_from(*rows).transpose("step", "layer", "head", "key").values
-        before.append(share[state])
-        after.append(share[state + 1])
-    return np.stack(before), np.stack(after)
+        pairs.append([_share(trace, s, *rows) for s in (state, state + 1)])
+    before, after = map(np.stack, zip(*pairs, strict=True))
+    return before, after
 
 
-def _ends(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Return shares (layer, head, key) at the first and the last state, on the rows masked in both."""
-    rows = trace.mass_from(f"{UNTIL} {N_STATES - 1}")
-    share = rows.transpose("step", "layer", "head", "key").values
-    return share[0], share[-1]
+def _share(trace: Trace, state: int, *rows: str) -> np.ndarray:
+    """Return the shares (layer, head, key) of attention from these rows at one state."""
+    share = trace.at_step(state).mass_from(*rows)
+    return share.transpose("step", "layer", "head", "key").values[0]
 
 
 def _correlate(

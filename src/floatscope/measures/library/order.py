@@ -18,7 +18,7 @@ from ...stats.frequencies import read_frequencies
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result, summarise_joined
-from ..style import SHARE_MAP, Axes, Figure, headline, panels, points
+from ..style import SHARE_MAP, Axes, Figure, dots, headline, panels, points
 
 _BINS = 10
 _EDGES = np.arange(_BINS + 1) / _BINS
@@ -76,7 +76,7 @@ class DecodingOrder(Measure):
         "content": "tokens",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         start = int(trace.info["prompt_length"])
         values = self._order(
             trace.change.values[:, start:],
@@ -179,21 +179,14 @@ class DecodingOrder(Measure):
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):
             left, right = axes[0]
-            data = result.data
-            image = _map(left, data)
+            figure.colorbar(_map(left, result.data), ax=left, label="P(revealed)")
             left.set(xlabel="position in the answer", ylabel="share of steps done")
-            figure.colorbar(image, ax=left, label="P(revealed)")
+            dots(right, result.data, _SHOWN)
             for y, name in enumerate(_SHOWN):
-                value, low, high = (float(data[name + end]) for end in ("", "_low", "_high"))
-                null = float(data[f"{name}_null"])
-                right.plot([low, high], [y, y], color="0.25")
-                right.plot(value, y, "o", color="0.1", markersize=4)
-                right.plot(null, y, "D", color="0.5", mfc="white", ms=6, zorder=1)
-                if np.isnan(value):
+                if np.isnan(result[name]):
                     right.text(0, y, "does not apply", ha="center", va="center", color="0.4")
             right.axvline(0, color="0.7", linewidth=0.6)
-            right.set_yticks(range(len(_SHOWN)), list(_SHOWN.values()))
-            right.set(ylim=(5.5, -0.5), xlim=(-1.08, 1.08), xlabel="value (diamond: null)")
+            right.set_xlim(-1.08, 1.08)
             headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
@@ -229,8 +222,5 @@ def maps(orders: Mapping[str, Result]) -> Figure:
 
 
 def _map(axis: Axes, data: xr.Dataset) -> Any:
-    image = axis.pcolormesh(
-        data["place"], data["time"], data["map"], cmap=SHARE_MAP, vmin=0, vmax=1
-    )
-    image.set_edgecolor("face")
-    return image
+    look: Any = {"cmap": SHARE_MAP, "vmin": 0, "vmax": 1, "edgecolors": "face"}
+    return axis.pcolormesh(data["place"], data["time"], data["map"], **look)

@@ -18,7 +18,7 @@ from ..base import Measure
 from ..nulls import flow_null, names, row_null, tokens
 from ..regions import CATEGORIES, SERIES, by_category, gold_of, passages_of, stated, written
 from ..result import Result
-from ..style import ABOVE, LIFT_MAP, Figure, band, headline, panels, points
+from ..style import ABOVE, LIFT_MAP, Axes, Figure, band, grid, headline, panels, points
 
 _ROWS = {
     "reveal": "the row that predicted each token of the answer, at the step that revealed it",
@@ -52,6 +52,10 @@ class RegionFlow(Measure):
         if not self.source:
             raise UsageError("no source", "Name regions, such as ('masked', 'revealed').")
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("rows",) if self.rows == "reveal" else ("flow",)
+
     def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         result = super().of(examples, model)
         result.data.attrs |= {"rows": _ROWS[self.rows], "gold": stated(examples)}
@@ -62,7 +66,7 @@ class RegionFlow(Measure):
             result.data.attrs["passage"] = f"left out: the traces hold {counts} passages"
         return result
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         flow, null, size = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
         places, gold = passages_of(trace), gold_of(trace)
         per = flow.sel(target=places) / size.sel(target=places)
@@ -138,17 +142,11 @@ class RegionFlow(Measure):
             lift.set_ylabel("gold lift (dotted: null)")
             lift.set_ylim(bottom=0)
             if not result["gold_lift"].notnull().any():
-                lift.text(
-                    0.5,
-                    0.5,
-                    "no gold region, or a single passage",
-                    ha="center",
-                    transform=lift.transAxes,
-                )
+                why = "no gold region, or a single passage"
+                lift.text(0.5, 0.5, why, ha="center", transform=lift.transAxes)
             if mapped:
-                _map(figure, axes[0][2], result)
-            note = f"{result.model}, n = {result.n}, {self.rows} rows"
-            headline(figure, note)
+                _map(axes[0][2], result["passage_lift"])
+            headline(figure, f"{result.model}, n = {result.n}, {self.rows} rows")
         return figure
 
 
@@ -159,16 +157,10 @@ def _over(flow: xr.DataArray, weight: xr.DataArray) -> xr.DataArray:
     return rows.mean("step")
 
 
-def _map(figure: Any, axis: Any, result: Result) -> None:
+def _map(axis: Axes, lift: xr.DataArray) -> None:
     from matplotlib.colors import LogNorm
 
-    lift = result["passage_lift"].transpose("place", "layer")
     top = max(2.0, float(np.nanquantile(lift, 0.98)), 1 / max(float(lift.min()), 0.05))
-    image = axis.pcolormesh(
-        lift["layer"], lift["place"], lift, cmap=LIFT_MAP, norm=LogNorm(1 / top, top)
-    )
-    axis.set_title("answer → passage, by place")
-    axis.set_xlabel("layer")
-    axis.set_ylabel("passage")
-    axis.set_yticks(lift["place"].values)
-    figure.colorbar(image, ax=axis, label="lift over uniform attention")
+    look: Any = {"cmap": LIFT_MAP, "norm": LogNorm(1 / top, top)}
+    grid(axis, lift, "lift over uniform attention", y="place", **look)
+    axis.set(title="answer → passage, by place", ylabel="passage", yticks=lift["place"].values)

@@ -19,7 +19,7 @@ from ..base import Measure
 from ..nulls import last_visible, present, row_null, rows_of_events
 from ..regions import gold_of, stated, written
 from ..result import Result
-from ..style import LIFT_MAP, SHARE_MAP, Figure, headline, panels
+from ..style import LIFT_MAP, Figure, grid, headline, panels
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class RetrievalHeads(Measure):
     """
 
     threshold: float = 0.1
+    needs: ClassVar[tuple[str, ...]] = ("rows",)
     units: ClassVar[dict[str, str]] = {"copy": "share", "evidence": "share", "heads": "heads"}
 
     def __post_init__(self) -> None:
@@ -67,30 +68,29 @@ class RetrievalHeads(Measure):
         where = {"threshold": [self.threshold]}
         return xr.DataArray([value], where, ("threshold",), attrs={"units": unit})
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        rows = trace.rows
+    def compute(self, trace: Trace) -> xr.Dataset:
+        rows, gold = trace.rows, gold_of(trace)
         key = rows["row_key"].isel(rank=0).transpose("event", "layer", "head")
-        shape = [key.sizes["layer"], key.sizes["head"]]
         where = {d: key[d].values for d in ("layer", "head")}
-        blank = xr.DataArray(np.full(shape, np.nan), where, ("layer", "head"))
-        gold, chance = gold_of(trace), _chance(trace)
+        blank = xr.DataArray(np.nan, where, ("layer", "head"))
         copy = copy_null = evidence = evidence_null = blank
+        luck = np.zeros(0)
         if gold is not None and len(key):
             counted = written(trace)
-            evidence = (
-                rows["row_flow"].sel(target=gold, drop=True).isel(event=counted).mean("event")
+            evidence, even = (
+                flow.sel(target=gold, drop=True).isel(event=counted).mean("event")
+                for flow in (rows["row_flow"], row_null(trace))
             )
-            evidence_null = blank.fillna(0) + row_null(trace).sel(target=gold, drop=True).isel(
-                event=counted
-            ).mean("event")
-        if len(chance):
-            token, _ = _copyable(trace)
-            inside, ids = _gold(trace)
-            at = key.values
-            hit = inside[at] & (ids[at] == token[:, None, None])
+            evidence_null = blank.fillna(0) + even
+            token, ids = rows["event_token"].values, trace.canvas.values[0]  # a prompt's ids stay
+            inside = trace.data["region"].values == gold
             words = [w for w in np.unique(token) if (ids[inside] == w).any()]
-            score = np.mean([hit[token == w].any(0) for w in words], axis=0)
-            copy, copy_null = blank.copy(data=score), blank.fillna(0) + chance.mean()
+            hit = inside[key.values] & (ids[key.values] == token[:, None, None])
+            chance = _chance(trace, inside, ids)
+            luck = np.array([1 - np.prod(1 - chance[token == w]) for w in words])
+            if words:
+                score = np.mean([hit[token == w].any(0) for w in words], axis=0)
+                copy, copy_null = blank.copy(data=score), blank.fillna(0) + luck.mean()
         return xr.Dataset(
             {
                 "copy": copy,
@@ -98,7 +98,7 @@ class RetrievalHeads(Measure):
                 "evidence": evidence.transpose("layer", "head"),
                 "evidence_null": evidence_null,
             },
-            attrs={"gold": gold is not None, "luck": chance.tolist()},
+            attrs={"gold": gold is not None, "luck": luck.tolist()},
         )
 
     def plot(self, result: Result) -> Figure:
@@ -107,7 +107,7 @@ class RetrievalHeads(Measure):
         with panels(1, 2) as (figure, axes):
             copy, lift = result["copy"], result["evidence_lift"]
             top = max(self.threshold, float(np.nan_to_num(copy.max(), nan=0)))
-            _map(figure, axes[0][0], copy, "strict copy score", cmap=SHARE_MAP, vmin=0, vmax=top)
+            grid(axes[0][0], copy, "strict copy score", vmin=0, vmax=top)
             for layer, head in np.argwhere(copy.values >= self.threshold):
                 at = (copy["layer"].values[layer], copy["head"].values[head])
                 axes[0][0].plot(*at, "o", color="white", markeredgecolor="black", markersize=3.5)
@@ -116,50 +116,26 @@ class RetrievalHeads(Measure):
             axes[0][0].set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
             ends = np.nan_to_num([float(lift.max()), 1 / max(float(lift.min()), 0.05)], nan=2)
             span = max(2.0, *ends)
-            norm = LogNorm(1 / span, span)
-            label = "mass on gold / uniform"
-            _map(figure, axes[0][1], lift, label, cmap=LIFT_MAP, norm=norm)
-            axes[0][1].set_title("evidence lift")
-            if not np.isfinite(lift).any():
-                axes[0][1].set_title("evidence lift: no gold region")
+            look: Any = {"cmap": LIFT_MAP, "norm": LogNorm(1 / span, span)}
+            grid(axes[0][1], lift, "mass on gold / uniform", **look)
+            there = np.isfinite(lift).any()
+            axes[0][1].set_title("evidence lift" if there else "evidence lift: no gold region")
             headline(figure, f"{result.model}, n = {result.n}")
         return figure
 
 
-def _map(figure: Any, axis: Any, array: xr.DataArray, label: str, **look: Any) -> None:
-    array = array.transpose("head", "layer")
-    image = axis.pcolormesh(array["layer"], array["head"], array, **look)
-    axis.set_xlabel("layer")
-    axis.set_ylabel("head")
-    for each in (axis.xaxis, axis.yaxis):
-        each.get_major_locator().set_params(integer=True)
-    figure.colorbar(image, ax=axis, label=label)
-
-
-def _gold(trace: Trace) -> tuple[Bool[np.ndarray, " s"], Int[np.ndarray, " s"]]:
-    """Which positions are gold, and the ids; a prompt's ids never change."""
-    return trace.data["region"].values == gold_of(trace), trace.canvas.values[0]
-
-
-def _copyable(trace: Trace) -> tuple[Int[np.ndarray, " e"], Float[np.ndarray, " e"]]:
-    """Each reveal's token, and how likely a random visible key of its row is a hit."""
+def _chance(
+    trace: Trace, inside: Bool[np.ndarray, " s"], ids: Int[np.ndarray, " s"]
+) -> Float[np.ndarray, " e"]:
+    """How likely a random key that a reveal's row sees lies in the gold region and holds its token."""
     token, steps = trace.rows["event_token"].values, trace.rows["event_step"].values
-    inside, ids = _gold(trace)
-    chance = np.zeros(len(token))
-    for e, (step, row) in enumerate(zip(steps, rows_of_events(trace), strict=True)):
-        reach = last_visible(trace, present(trace, int(step)), int(step))[row] + 1
-        chance[e] = (inside[:reach] & (ids[:reach] == token[e])).sum() / reach
-    return token, chance
-
-
-def _chance(trace: Trace) -> Float[np.ndarray, " w"]:
-    """For each distinct answer token that gold holds: how likely a random key hits it at least once."""
-    if gold_of(trace) is None:
-        return np.zeros(0)
-    token, chance = _copyable(trace)
-    inside, ids = _gold(trace)
-    words = [w for w in np.unique(token) if (ids[inside] == w).any()]
-    return np.array([1 - np.prod(1 - chance[token == w]) for w in words])
+    row, chance = rows_of_events(trace), np.zeros(len(token))
+    for step in np.unique(steps):
+        last = last_visible(trace, present(trace, int(step)), int(step))
+        for e in np.flatnonzero(steps == step):
+            reach = last[row[e]] + 1
+            chance[e] = (inside[:reach] & (ids[:reach] == token[e])).sum() / reach
+    return chance
 
 
 def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, float, float]:

@@ -34,6 +34,7 @@ class Rollout(Measure):
     """
 
     source: tuple[str, ...] = ("masked", "revealed")
+    needs: ClassVar[tuple[str, ...]] = ("rollout",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "rollout": "share",
@@ -46,7 +47,7 @@ class Rollout(Measure):
         result.data.attrs["gold"] = stated(examples)
         return result
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         rolled, null, count = trace.rollout, rollout_null(trace), tokens(trace)
         values: dict[str, xr.DataArray] = {}
         for end, array in (("", rolled), ("_null", null)):

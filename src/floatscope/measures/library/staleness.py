@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...errors import UsageError
 from ..base import Measure
 from ..result import Result, summarise
-from ..style import ABOVE, Figure, band, headline, panels
+from ..style import ABOVE, Figure, band, bands, headline, panels
 
 if TYPE_CHECKING:
     from ...decode.samplers.base import Sampler
@@ -47,8 +47,7 @@ class Staleness(Measure):
             band(left, result, "attention", "layer")
             left.set(xlabel="layer", ylabel="attention moved (TV)")
             left.set_ylim(bottom=0)
-            for i, name in enumerate(("key", "value")):
-                band(right, result, name, "layer", series=i, label=f"{name}s")
+            bands(right, result, {"key": "keys", "value": "values"})
             right.set(xlabel="layer", ylabel="old against new, 1 − cos")
             right.legend(ncols=2, **ABOVE)
             share = float(result.data["answer"])

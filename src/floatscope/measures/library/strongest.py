@@ -39,29 +39,28 @@ class StrongestKey(Measure):
         if not 0 <= self.at <= 1:
             raise UsageError(f"StrongestKey(at={self.at})", "Use a share of 1.")
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        at = {"step": round(self.at * (trace.data.sizes["step"] - 1))}
-        mass, received = trace.mass.isel(at), trace.received.isel(at)
-        if not self.per_head:
-            mass, received = mass.mean("head"), received.mean("head")
-        dims: list[str] = [d for d in ("layer", "head") if d in mass.dims]
-        mass, received = mass.transpose(*dims, "key"), received.transpose(*dims, "key")
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("mass",) if self.per_head else ("head_mean",)
+
+    def compute(self, trace: Trace) -> xr.Dataset:
+        here = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
+        both = (here.mass, here.received) if self.per_head else (here.mean_mass, here.mean_received)
+        dims = ["layer", "head"] if self.per_head else ["layer"]
+        mass, received = (array.transpose("step", *dims, "key").values[0] for array in both)
         prompt = int(trace.info["prompt_length"])
-        top = np.nan_to_num(mass.values[..., :prompt], nan=-1).argmax(-1)[..., None]
-        share = np.take_along_axis(mass.values, top, -1)[..., 0]
-        null = trace.null.isel(at).values
+        top = np.nan_to_num(mass[..., :prompt], nan=-1).argmax(-1)[..., None]
+        share = np.take_along_axis(mass, top, -1)[..., 0]
         # The head mean is judged by the rules as a head would be.
-        passes = [
-            np.take_along_axis(rule().passes(received.values), top, -1)[..., 0] for rule in RULES
-        ]
+        passes = [np.take_along_axis(rule().passes(received), top, -1)[..., 0] for rule in RULES]
         place = top[..., 0].astype(float)
         values = {
             "place": place,
-            "position": place / max(mass.sizes["key"] - 1, 1),
+            "position": place / max(mass.shape[-1] - 1, 1),
             "share": share,
-            "lift": share / null[top[..., 0]],
+            "lift": share / here.null.values[0][top[..., 0]],
         }
         data = {name: (dims, array) for name, array in values.items()}
         data["passes"] = (["rule", *dims], np.array(passes, float))
-        coords = {d: mass[d].values for d in dims} | {"rule": list(NAMES)}
+        coords = {d: trace.data[d].values for d in dims} | {"rule": list(NAMES)}
         return xr.Dataset(data, coords).assign(lift_null=(dims, np.ones_like(place)))

@@ -36,6 +36,7 @@ class Structure(Measure):
     """
 
     skip: int = 0
+    needs: ClassVar[tuple[str, ...]] = ("head_mean",)
     units: ClassVar[dict[str, str]] = {
         "class_mass": "share",
         "class_lift": "×",
@@ -43,13 +44,13 @@ class Structure(Measure):
         "trend": "ln × per depth",
     }
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        mass = trace.mass.mean("head").transpose("step", "layer", "key").fillna(0)
+    def compute(self, trace: Trace) -> xr.Dataset:
+        mass = np.nan_to_num(trace.mean_mass.transpose("step", "layer", "key").values)
         kind = trace.data["token_class"].transpose("step", "key").values.copy()
         kind[:, : self.skip] = "skipped"
         of = (kind[..., None] == np.array(SHOWN)).astype(float)  # (step, key, class)
         there = np.asarray(of.any(axis=(0, 1)))
-        got = np.einsum("tlk,tkc->cl", mass.values.astype(float), of) / len(kind)
+        got = (mass @ of).sum(0).T / len(kind)  # (class, layer)
         due = np.einsum("tk,tkc->c", trace.null.fillna(0).values.astype(float), of) / len(kind)
         got, due = np.where(there[:, None], got, np.nan), np.where(there, due, np.nan)
         structural = np.isin(SHOWN, STRUCTURAL) & there
@@ -84,7 +85,6 @@ class Structure(Measure):
             line.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
             line.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "25" else "")
             line.set_ylabel("structural / content lift")
-            line.xaxis.get_major_locator().set_params(integer=True)
             trend, low, high = (float(result.data[f"trend{x}"]) for x in ("", "_low", "_high"))
             interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
             line.set_title(f"trend of ln(index) over depth: {trend:.2f}{interval}")

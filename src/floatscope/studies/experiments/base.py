@@ -100,7 +100,7 @@ class Experiment(Measure):
         """Values of one question; raises Unusable where there can be none."""
         raise TypeError(f"{type(self).__name__} must define ask")
 
-    def one(self, trace: Trace) -> xr.Dataset:
+    def compute(self, trace: Trace) -> xr.Dataset:
         raise UsageError(
             f"{type(self).__name__} is done to a model, and not read off a trace",
             "Run it as a study: floatscope study.",

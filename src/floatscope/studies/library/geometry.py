@@ -58,13 +58,15 @@ NO_MODEL: Shares = (
 class PartsByRule(Measure):
     """Angle and norm of the anchors that each rule finds on the prompt measured: to see what hangs on it."""
 
+    needs: ClassVar[tuple[str, ...]] = ("mass", "qk")
     units: ClassVar[dict[str, str]] = {"angle": "q·k", "norm": "q·k"}
 
-    def one(self, trace: Trace) -> xr.Dataset:
-        at, order = {"step": -1}, ("layer", "head", "key")
-        cosine = trace.cosine.isel(at).transpose(*order).values
-        norms = (trace.query_norm * trace.key_norm).isel(at).transpose(*order).values
-        received = trace.received.isel(at).transpose(*order).values
+    def compute(self, trace: Trace) -> xr.Dataset:
+        last, order = trace.at_step(-1), ("layer", "head", "key")
+        cosine, norms, received = (
+            array.isel(step=0).transpose(*order).values
+            for array in (last.cosine, last.query_norm * last.key_norm, last.received)
+        )
         parts: list[tuple[np.ndarray, np.ndarray]] = []
         for rule in RULES:
             for each_head in (True, False):

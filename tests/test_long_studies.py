@@ -89,6 +89,7 @@ def test_claim_three_says_how_long_answers_are(finished):
     # An independent count: what of the canvas is no end token, in the one trace that is kept.
     _, _, shard, index = finished.shown()[0]
     trace = finished.trace(shard, index)
+    assert finished.scene(shard, index)["answer"] == trace.text
     start, ends = int(trace.info["prompt_length"]), set(trace.info["end_ids"])
     final = trace.canvas.values[-1, start:].tolist()
     assert content[0] == sum(token not in ends for token in final)

@@ -84,7 +84,11 @@ WRITTEN = ("summary.json", "registration.json")
 def produced(run):
     return {
         file.relative_to(run): file.read_bytes()
-        for file in [*run.glob("shards/*.npz"), *run.glob("results/*"), *map(run.joinpath, WRITTEN)]
+        for file in [
+            *run.glob("shards/*.shard"),
+            *run.glob("results/*"),
+            *map(run.joinpath, WRITTEN),
+        ]
     }
 
 
@@ -186,7 +190,7 @@ def test_an_absolute_path_that_is_gone_can_be_a_link(there, tmp_path):
 
 def test_a_sample_of_shards_is_computed_again_byte_for_byte(there):
     said = command("verify", "run", "--shards", 9, "--plugin", "mine.py")
-    assert said.count("byte for byte") == len(list((there / "run" / "shards").glob("*.npz")))
+    assert said.count("byte for byte") == len(list((there / "run" / "shards").glob("*.shard")))
     assert "✗" not in said
 
 

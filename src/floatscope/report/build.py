@@ -92,13 +92,13 @@ def source_of(directory: Path) -> "str | Path | Source":
         every = [(part, one) for part in (*findings.also, findings) for one in part.shown()]
     shown = {f"r{i}": one for i, one in enumerate(every)}
 
-    def read(scene_id: str, *, header: bool = False) -> Scene:
+    def read(scene_id: str, *, arrays: bool = True) -> Scene:
         part, (_, _, shard, index) = shown[scene_id]
         with understood(directory):
-            return (part.scene_header if header else part.scene)(shard, index, SERVED)
+            return part.scene(shard, index, SERVED, arrays=arrays)
 
     title = f"Floatscope: {directory.resolve().name}"
-    return StoredScenes(title, list(shown), read, partial(read, header=True))
+    return StoredScenes(title, list(shown), read, partial(read, arrays=False))
 
 
 def page_of(findings: Findings, budget: int = BUDGET) -> Page:

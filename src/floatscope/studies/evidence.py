@@ -415,21 +415,23 @@ class Evidence:
             if "scenes" in one
         ]
 
-    def scene_header(self, shard: str, index: int, name: str = PAGE) -> dict[str, Any]:
-        """Read a scene of a viewed example without its arrays.
+    def scene(
+        self, shard: str, index: int, name: str = PAGE, *, arrays: bool = True
+    ) -> dict[str, Any]:
+        """Read what the viewer shows of an example.
 
-        `name`: `PAGE`, as a report shows it, or `SERVED`, which leaves out less.
+        `name`: `PAGE`, as a report has it, or `SERVED`, which leaves out less; they are stored once where
+        nothing is left out. Without `arrays`, the rest of it alone.
         """
-        scene = dict(self._example(shard, index)["scenes"][name])
+        scenes = self._example(shard, index)["scenes"]
+        name = name if name in scenes else PAGE
+        scene, prefix = scenes[name], f"{index}/{name}"
+        if arrays:
+            read = self.run.read(shard, tuple(array_names(scene, prefix))).arrays
+            scene = put_arrays(scene, prefix, read)
         labels = {name: label for label, name in self.asked_for.items()}
         model = scene["model"]["model"]
         return scene | {"model": scene["model"] | {"model": labels.get(model, model)}}
-
-    def scene(self, shard: str, index: int, name: str = PAGE) -> dict[str, Any]:
-        """Read what the viewer shows of an example."""
-        header, prefix = self.scene_header(shard, index, name), f"{index}/{name}"
-        arrays = self.run.read(shard, tuple(array_names(header, prefix))).arrays
-        return dict(put_arrays(header, prefix, arrays))
 
     def _example(self, shard: str, index: int) -> dict[str, Any]:
         every = read_meta(self.run, shard, "trace")["examples"]

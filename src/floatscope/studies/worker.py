@@ -280,13 +280,14 @@ class ShardWorker:
         said = said | {"values": values}
         if shown is not None and spec is not None:
             try:
+                made = {
+                    n: scene_of(shown, example=said["id"], budget=b) for n, b in _SCENES.items()
+                }
+                if made[PAGE] == made[SERVED]:  # nothing was left out
+                    del made[SERVED]
                 said["scenes"] = {
-                    name: take_arrays(
-                        scene_of(shown, example=said["id"], budget=budget),
-                        f"{said['at']}/{name}",
-                        arrays,
-                    )
-                    for name, budget in _SCENES.items()
+                    name: take_arrays(scene, f"{said['at']}/{name}", arrays)
+                    for name, scene in made.items()
                 }
             except UsageError as error:
                 notes.append({"what": f"the view of example {said['index']}", "why": str(error)})

@@ -5,8 +5,9 @@
         --studies floating structure retrieval
 
 One process. The same prompts are decoded without tracing and then as a shard of a study, without controls and
-without the viewer; then once more with one viewed example, which shows what that example adds. Every way is
-run once before it is timed. On a GPU its utilisation is read from nvidia-smi twice a second.
+without the viewer, and with one viewed example, which shows what that example adds. Every way is run once
+before it is timed, then the ways take turns; ratios are medians over the rounds. CPU time is given beside
+wall time, for machines that others use too. On a GPU its utilisation is read from nvidia-smi twice a second.
 """
 
 import argparse
@@ -65,13 +66,16 @@ class Watched:
 
     def __enter__(self) -> "Watched":
         self.before = resident()
-        self.start = time.perf_counter()
+        self.start, self.cpu = time.perf_counter(), time.process_time()
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize()
         self.seconds = time.perf_counter() - self.start
+        self.cpu = time.process_time() - self.cpu
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -92,15 +96,6 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def timed(device: str, do: Callable[[], Any]) -> tuple[Watched, Any]:
-    do()
-    with Watched(device) as watched:
-        found = do()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-    return watched, found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="default: a tiny one, 8 layers × 8 heads × width 256")
@@ -111,6 +106,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--studies", nargs="+", default=["floating", "structure", "retrieval"])
     parser.add_argument("--threads", type=int, default=1, help="of the model on a CPU")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -152,26 +148,48 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     sampler = worker.sampler(model)
     torch.set_num_threads(args.threads)
-    plain, decodings = timed(args.device, lambda: model.generate(prompts, sampler))
-    traced, (output, size) = timed(args.device, shard(0))
-    viewed, (_, with_view) = timed(args.device, shard(1))
-    batches = output.meta.get("batches")
+    ways: dict[str, Callable[[], Any]] = {
+        "plain": lambda: model.generate(prompts, sampler),
+        "traced": shard(0),
+        "viewed": shard(1),
+    }
+    results = {name: do() for name, do in ways.items()}  # not timed
+    taken: dict[str, list[Watched]] = {name: [] for name in ways}
+    for turn in range(args.rounds):
+        for name in list(ways)[:: -1 if turn % 2 else 1]:
+            with Watched(args.device) as watched:
+                ways[name]()
+            taken[name].append(watched)
+
+    def over(way: str, what: str) -> float:
+        pairs = zip(taken[way], taken["plain"], strict=True)
+        return round(float(np.median([getattr(a, what) / getattr(b, what) for a, b in pairs])), 3)
+
+    def seconds(way: str) -> float:
+        return round(float(np.median([one.seconds for one in taken[way]])), 2)
+
+    before = min(one.before for one in taken["plain"])
+    peak = {way: round((max(w.peak for w in taken[way]) - before) / 1e6, 1) for way in ways}
+    size, with_view = results["traced"][1], results["viewed"][1]
     rows: dict[str, Any] = {
         "examples": args.examples,
-        "prompt tokens": float(np.mean([len(one.prompt.ids) for one in decodings])),
+        "prompt tokens": round(float(np.mean([len(one.prompt.ids) for one in results["plain"]]))),
         "layers × heads × steps": f"{model.n_layers} × {model.n_heads} × {args.steps}",
-        "batches": batches or "one at a time",
-        "untraced decoding (s)": round(plain.seconds, 2),
-        "traced shard (s)": round(traced.seconds, 2),
-        "traced over untraced": round(traced.seconds / plain.seconds, 3),
-        "with one viewed example, over untraced": round(viewed.seconds / plain.seconds, 3),
-        "peak memory beyond the model (MB)": round((traced.peak - plain.before) / 1e6, 1),
-        "… with one viewed example (MB)": round((viewed.peak - plain.before) / 1e6, 1),
+        "batches": results["traced"][0].meta.get("batches") or "one at a time",
+        "untraced decoding (s)": seconds("plain"),
+        "traced shard (s)": seconds("traced"),
+        "traced over untraced": over("traced", "seconds"),
+        "… in CPU time": over("traced", "cpu"),
+        "with one viewed example, over untraced": over("viewed", "seconds"),
+        "… in CPU time, with one viewed example": over("viewed", "cpu"),
+        "peak memory beyond the model (MB)": peak["traced"],
+        "… with one viewed example (MB)": peak["viewed"],
         "shard per example (MB)": round(size / args.examples / 1e6, 3),
         "more for a viewed example (MB)": round((with_view - size) / 1e6, 3),
     }
-    if traced.used:
-        rows["GPU utilisation of the traced shard (%)"] = round(float(np.mean(traced.used)), 1)
+    used = [share for one in taken["traced"] for share in one.used]
+    if used:
+        rows["GPU utilisation of the traced shard (%)"] = round(float(np.mean(used)), 1)
     return rows
 
 

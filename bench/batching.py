@@ -67,7 +67,8 @@ def once(
     model: fs.Model, prompts: list[Encoded], sampler: Any, batch: int | None
 ) -> tuple[float, list[Any], list[int]]:
     """Seconds, each example's tokens and values, and the batches."""
-    measure, results = fs.Absorption(), []
+    measure = fs.Absorption()
+    results: list[Any] = []
     batching = Batching.of(model, batch)
 
     def trace(some: list[Encoded]) -> list[fs.Trace]:
@@ -76,8 +77,8 @@ def once(
     start = time.perf_counter()
     for first in range(0, len(prompts), SHARD):
         shard = prompts[first : first + SHARD]
-        for _, one in batching.traces(shard, sampler.length, trace):
-            results.append((one.canvas.values[-1].tolist(), measure.example(one)))
+        for _, traces in batching.batches(shard, sampler.length, trace):
+            results += [(one.canvas.values[-1].tolist(), measure.example(one)) for one in traces]
     return time.perf_counter() - start, results, batching.sizes
 
 
@@ -132,7 +133,7 @@ def short_of_memory() -> dict[str, Any]:
     def trace(some: list[Encoded]) -> list[fs.Trace]:
         return model.trace(some, sampler, batch_size=len(some))
 
-    list(first.traces(prompts[:1], sampler.length, trace))
+    list(first.batches(prompts[:1], sampler.length, trace))
     assert first._per_position is not None
     assert first.memory is not None
     first.memory.release()

@@ -26,16 +26,15 @@ from floatscope.engine import Output
 from floatscope.engine.shards import Shards, encode
 
 
-def raw_bytes(output: Output, index: int, sizes: dict[str, int]) -> dict[str, int]:
-    """Bytes of an example's measures and of its kept trace, with dimensions of these sizes."""
-    found = {"measures": 0, "trace": 0}
-    for name, (dims, array) in example_arrays(output, index).items():
-        part = "trace" if name.startswith("trace/") else "measures"
-        found[part] += math.prod(shape_of(dims, array.shape, sizes)) * array.itemsize
-    return found
+def raw_bytes(output: Output, index: int, sizes: dict[str, int]) -> int:
+    """Bytes of an example's measures, with dimensions of these sizes."""
+    return sum(
+        math.prod(shape_of(dims, array.shape, sizes)) * array.itemsize
+        for dims, array in example_arrays(output, index).values()
+    )
 
 
-def check(folder: Path) -> list[dict[str, Any]]:
+def check(folder: Path) -> dict[str, int]:
     """The formula against a model of another shape: bytes foretold from the pair, and stored."""
     from floatscope.models import tiny
     from floatscope.studies import request_of
@@ -57,8 +56,7 @@ def check(folder: Path) -> list[dict[str, Any]]:
         for dim, size in zip(dims, array.shape, strict=True)
         if dim in llada()
     }
-    foretold, stored = raw_bytes(pair, 0, sizes), raw_bytes(real, 0, {})
-    return [{"part": p, "foretold": foretold[p], "stored": stored[p]} for p in foretold]
+    return {"foretold": raw_bytes(pair, 0, sizes), "stored": raw_bytes(real, 0, {})}
 
 
 def table(folder: Path, sizes: dict[str, int]) -> dict[str, Any]:
@@ -73,11 +71,9 @@ def table(folder: Path, sizes: dict[str, int]) -> dict[str, Any]:
         }
         one = [e for e in output.meta["examples"] if e["index"] == 1]
         file = len(encode("x", "", Output(small, {**output.meta, "examples": one})))
-        raw = raw_bytes(output, 0, sizes)
         found[kind] = {
-            "measures_raw": raw["measures"],
+            "measures_raw": raw_bytes(output, 0, sizes),
             "measures_file": file,
-            "kept_trace_raw": raw["trace"],
             "arrays": len(small),
             "answer_file": shards.path(f"ask-{kind}").stat().st_size / 4,
             "answer_file_sampled": shards.path(f"sampled-{kind}").stat().st_size / 4,

@@ -56,9 +56,12 @@ class Device(batching.Gpu):
 
 
 def traced(made, some, trace):
-    found = list(made.traces(some, LENGTH, trace))
-    assert [place for place, _ in found] == list(range(len(some)))
-    assert [one.data.attrs["at"] for _, one in found] == [id(prompt) for prompt in some]
+    found, at = [], []
+    for start, batch in made.batches(some, LENGTH, trace):
+        at.append(start)
+        found += batch
+    assert [one.data.attrs["at"] for one in found] == [id(prompt) for prompt in some]
+    assert at == [sum(made.sizes[-len(at) :][:i]) for i in range(len(at))]
     return made.sizes
 
 
@@ -67,7 +70,8 @@ def test_what_fits_is_known_from_the_first():
     assert traced(Batching(memory=gpu), prompts(*[90] * 9), gpu.trace) == [1, 7, 1]
     gpu = Device(10_000)  # a longer one makes all of its batch longer
     assert traced(Batching(memory=gpu), prompts(90, 90, 90, 190, 90), gpu.trace) == [1, 3, 1]
-    gpu = Device(10**9, host=1200)  # a quarter of it holds 300 positions of finished traces
+    # A quarter of it holds 600 positions of finished traces: 300 that are measured, 300 that are traced.
+    gpu = Device(10**9, host=2400)
     assert traced(Batching(memory=gpu), prompts(*[90] * 7), gpu.trace) == [1, 3, 3]
     made = Batching(memory=gpu)  # what it knows, it keeps for the next shard
     traced(made, prompts(90), gpu.trace)

@@ -156,13 +156,13 @@ def test_a_run_cut_short_ends_in_the_same_bytes(found, checkpoints, data):
     def produced():
         return {
             str(file): file.read_bytes()
-            for pattern in ("shards/*.npz", "results/*", "summary.json")
+            for pattern in ("shards/*.shard", "results/*", "summary.json")
             for file in Path(found.run.directory).glob(pattern)
         }
 
     before = produced()
     directory = Path(found.run.directory)
-    lost = sorted(directory.glob("shards/trace-*.npz"))
+    lost = sorted(directory.glob("shards/trace-*.shard"))
     assert len(lost) == 4
     for file in [*lost[1:], directory / "manifest.json", directory / "summary.json"]:
         file.unlink()

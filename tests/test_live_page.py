@@ -25,7 +25,7 @@ from floatscope.livepage.process import in_thread
 from floatscope.livepage.prompts import PLAIN
 from floatscope.livepage.runs import Runs
 from floatscope.livepage.serve import LiveServer
-from floatscope.report.codec import unpack
+from floatscope.scenes.codec import unpack
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e" + "W" * 120 + "<b>&amp;"
 

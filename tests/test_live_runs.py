@@ -9,8 +9,8 @@ import pytest
 
 import floatscope as fs
 from floatscope.livepage.limits import KEEP
-from floatscope.report.codec import unpack
-from floatscope.report.pack import scene_of
+from floatscope.scenes.codec import unpack
+from floatscope.scenes.pack import scene_of
 
 PROMPT = {"question": "Who has a cat?", "passages": ["Ann has a dog.", "Bo has a cat."], "gold": 1}
 SAMPLERS = {

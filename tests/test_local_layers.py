@@ -15,7 +15,7 @@ from floatscope.measures import nulls
 from floatscope.measures.regions import passages_of
 from floatscope.models import seam, tiny
 from floatscope.report.catalogue import Catalogue
-from floatscope.report.pack import scene_of
+from floatscope.scenes.pack import scene_of
 from floatscope.trace.chosen import attention_map
 from floatscope.trace.summary import _layers
 

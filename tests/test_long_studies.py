@@ -47,7 +47,7 @@ def both(checkpoints, tmp_path_factory):
                 {
                     "models": (str(tiny.write("LLaDA", folder / "deep", shape)),),
                     "data": "long:continuation",
-                    **{"length": 64, "steps": 16},
+                    **{"length": 64, "steps": 16, "keep_traces": True},
                 }
             ],
         }
@@ -89,6 +89,7 @@ def test_claim_three_says_how_long_answers_are(finished):
     # An independent count: what of the canvas is no end token, in the one trace that is kept.
     _, _, shard, index = finished.shown()[0]
     trace = finished.trace(shard, index)
+    assert finished.scene(shard, index)["answer"] == trace.text
     start, ends = int(trace.info["prompt_length"]), set(trace.info["end_ids"])
     final = trace.canvas.values[-1, start:].tolist()
     assert content[0] == sum(token not in ends for token in final)
@@ -145,7 +146,7 @@ def test_a_control_reads_the_canvases_that_its_model_decoded(both):
     worker = ShardWorker(part.request, KeptModels())
     (spec,) = [shard.spec for shard in part.plan.shards]
     trained = worker.model(spec)
-    traces = [trace for _, _, trace in worker._traces(trained, spec, None, [])]
+    traces = [trace for batch in worker._batches(trained, spec, []) for _, _, trace in batch]
     control = worker.model({**spec, "control": 1})
     with worker._untrained(spec["model"], 1, masked=True):
         here = part.measures["movement-states"]([control.read_states(one) for one in traces])

@@ -10,9 +10,9 @@ import torch
 import floatscope as fs
 from floatscope.models import tiny
 from floatscope.recording.transfer import Outbox
-from floatscope.report import codec, parts
 from floatscope.report.catalogue import Catalogue
-from floatscope.report.pack import scene_of
+from floatscope.scenes import codec, parts
+from floatscope.scenes.pack import scene_of
 from floatscope.trace import store
 
 

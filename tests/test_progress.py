@@ -133,9 +133,9 @@ def test_lines_of_a_study_an_evaluation_and_a_trace_say_how_far_they_are(
     few = ("--data", "world:one", "--limit", 2, "--length", 4)
     small = "--questions 2 --controls 0 --view 0 --workers 1 --out run".split()
     command_line("study", "knowledge", "--model", "pair/mdm", *few, *small)
-    shards = len(list(tmp_path.glob("run/shards/*.npz")))
+    shards = len(list(tmp_path.glob("run/shards/*.shard")))
     assert said[0].startswith(f"running: 0 of {shards} shards, ")
-    first = next(tmp_path.glob("run/shards/*.npz")).stem
+    first = next(tmp_path.glob("run/shards/*.shard")).stem
     assert any(f"shards, {first} 0%, " in line for line in said)
     assert said[-1].startswith(f"writing the report: {shards} of {shards} shards, ")
     said.clear()

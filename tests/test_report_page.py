@@ -16,8 +16,8 @@ from waiting import until
 from floatscope.measures.style import STYLE, save
 from floatscope.report import figure, numbers, ranges, strips
 from floatscope.report.content import Drawn, ModelLine, Page, Section, Table
-from floatscope.report.pack import scene_of
 from floatscope.report.page import render
+from floatscope.scenes.pack import scene_of
 from floatscope.studies.claim import VERDICTS, Claim, Number, curve_said
 from floatscope.studies.verdict import Rule, curve_of
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import floatscope as fs
-from floatscope.report import codec
-from floatscope.report.pack import scene_of
+from floatscope.scenes import codec
+from floatscope.scenes.pack import scene_of
 from floatscope.trace.tokens import by_step
 
 ROOM = 10**9

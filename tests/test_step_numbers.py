@@ -9,7 +9,7 @@ import pytest
 import floatscope as fs
 from floatscope.measures import heatmap
 from floatscope.report.embed import viewer_page
-from floatscope.report.pack import scene_of
+from floatscope.scenes.pack import scene_of
 
 LENGTH, STEPS = 6, 4
 SAMPLERS = {"pair/mdm": ("--steps", STEPS), "pair/arm": ()}

@@ -18,6 +18,7 @@ from latex_tables import assert_sound
 import floatscope as fs
 from floatscope.decode.presets import all_samplers, presets
 from floatscope.errors import RunError, UsageError
+from floatscope.models import tiny
 from floatscope.studies import STUDIES, Findings, batching, read_request, request_of
 from floatscope.studies.claim import Number, above, below, said, short
 from floatscope.studies.demo import DEMO
@@ -27,6 +28,7 @@ from floatscope.studies.planning import measures_of, plan, settings_of
 from floatscope.studies.run import run
 from floatscope.studies.study import by_default
 from floatscope.studies.values import flatten, unflatten
+from floatscope.studies.worker import make
 from floatscope.trace.drawing import asked
 
 NASTY = "<script>alert(1)</script>"
@@ -82,11 +84,11 @@ def produced(directory):
     """Everything that must not depend on how a run went."""
     directory = Path(directory)
     files = [
-        *directory.glob("shards/*.npz"),
+        *directory.glob("shards/*.shard"),
         *directory.glob("results/*"),
         directory / "summary.json",
     ]
-    assert {f.suffix for f in files} == {".npz", ".parquet", ".json"}
+    assert {f.suffix for f in files} == {".shard", ".parquet", ".json"}
     return {str(f.relative_to(directory)): f.read_bytes() for f in files}
 
 
@@ -188,7 +190,7 @@ def test_workers_and_interruption_change_nothing(checkpoints, data, tmp_path):
     assert process.wait() == -signal.SIGKILL
     with pytest.raises(RunError, match="not finished"):
         Findings(out)
-    one = sorted((out / "shards").glob("*.npz"))[0]
+    one = sorted((out / "shards").glob("*.shard"))[0]
     one.write_bytes(one.read_bytes()[:-7])  # and one shard cut short
     summary, _ = run(request, out)
     assert summary.kept == 4 and list(summary.redone) == [one.stem]
@@ -448,7 +450,46 @@ def test_small_models_are_kept_between_shards_and_large_ones_are_not(checkpoints
     assert models[0].fingerprint != models[1].fingerprint
     monkeypatch.setattr(kept_models, "ROOM", kept_models._size(models[0]) * 3 // 2)
     alone = kept_models.KeptModels()
-    for name, control in asked:
+    for name, control in [*asked, (asked[0][0], 1), *asked]:
         alone.get(name, "cpu", "float32", control)
-        assert len(alone.kept) == 1
-    assert len(loaded) == 6
+        assert len(alone.kept) <= 2  # the trained model, and one control
+    assert len(loaded) == 4
+    other = (str(checkpoints["Llama"]), "cpu", "float32", None)
+    alone.get(*other)
+    assert list(alone.kept) == [other]
+
+
+def test_a_control_made_of_another_one_is_the_same_as_a_loaded_one(checkpoints, monkeypatch):
+    from floatscope.studies import kept_models
+
+    where = str(checkpoints["LLaDA"]), "cpu", "float32"
+    loaded = kept_models.KeptModels()
+    monkeypatch.setattr(kept_models, "ROOM", 1)
+    refilled = kept_models.KeptModels()
+    refilled.get(*where, None)
+    first = refilled.get(*where, 0)
+    for seed in (1, 0, 2):
+        made, right = refilled.get(*where, seed), loaded.get(*where, seed)
+        assert made.name == right.name and made.fingerprint == right.fingerprint
+        pairs = zip(made.net.parameters(), right.net.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    assert not hasattr(first, "net")  # not another control's weights by mistake
+
+
+def test_a_run_loads_a_large_model_and_its_control_once(tmp_path, monkeypatch):
+    from floatscope.studies import kept_models
+
+    model = tiny.write("LLaDA", tmp_path / "model", tiny.Shape(context=1024))
+    fields = {"studies": ["floating"], "models": [str(model)], "data": "world:one", "limit": 4}
+    fields |= {"shard": 2, "controls": 2, "length": 4, "steps": 2, "view": 0, "questions": 2}
+    loaded, load = [], kept_models.load
+    monkeypatch.setattr(kept_models, "ROOM", 1)
+    monkeypatch.setattr(
+        kept_models, "load", lambda name, **how: loaded.append(how) or load(name, **how)
+    )
+    request = request_of(fields)
+    work = make(request.model_dump(mode="json"), {})
+    for shard in plan(request).shards:
+        if shard.spec["kind"] == "trace":
+            work(shard.spec, lambda done, of: None)
+    assert [how.get("seed") for how in loaded] == [None, 0]

@@ -7,7 +7,7 @@ import xarray as xr
 from tiny_models import CAUSAL, EVERY, FAMILIES, sampler_for
 
 import floatscope as fs
-from floatscope.report.words import words
+from floatscope.scenes.words import words
 
 PROMPT = "Hello, my friend"
 

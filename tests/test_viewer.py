@@ -16,8 +16,8 @@ from waiting import LIMIT
 import floatscope as fs
 from floatscope.report import embed
 from floatscope.report.embed import assets, fragment, notebook, viewer_page
-from floatscope.report.pack import scene_of
 from floatscope.report.serve import make_server
+from floatscope.scenes.pack import scene_of
 from floatscope.tasks import prompt_of
 from floatscope.tasks.world import LEVELS, World
 

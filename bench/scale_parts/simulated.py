@@ -84,27 +84,23 @@ class Simulated:
         arrays: dict[str, np.ndarray] = {}
         examples = []
         for index in range(spec["start"], spec["stop"]):
-            shown = spec["domain"] == "questions" and "control" not in spec
-            kept = shown and index < spec["view"]
-            one, found = self._example(spec["as"], kept)
+            one, found = self._example(spec["as"])
             arrays |= {f"{index}/{name}": array for name, array in found.items()}
             examples.append({**one, "index": index, "id": f"{spec['domain']}/{index}"})
         meta = self.templates.read(f"trace-{spec['as']}", ()).meta
         return Output(arrays, {**meta, "examples": examples, "left_out": []})
 
-    def _example(self, kind: str, kept: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """A traced example of the wanted size; the pair's first one has its trace kept."""
-        if (kind, kept) not in self._examples:
-            output, index = self.templates.read(f"trace-{kind}"), 0 if kept else 1
-            one = next(e for e in output.meta["examples"] if e["index"] == index)
+    def _example(self, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A traced example of the wanted size, which is not viewed."""
+        if kind not in self._examples:
+            output = self.templates.read(f"trace-{kind}")
+            one = next(e for e in output.meta["examples"] if e["index"] == 1)
             arrays = {
                 name: enlarged(dims, name.rpartition("/")[2], array, self.sizes)
-                for name, (dims, array) in example_arrays(output, index).items()
+                for name, (dims, array) in example_arrays(output, 1).items()
             }
-            if kept:  # hundreds of megabytes, and needed once
-                return one, arrays
-            self._examples[kind, kept] = one, arrays
-        return self._examples[kind, kept]
+            self._examples[kind] = one, arrays
+        return self._examples[kind]
 
     def _answers(self, spec: dict[str, Any]) -> Output:
         sampled = spec["setting"].startswith(SAMPLED.partition("-")[0])

@@ -26,7 +26,7 @@ def llada(positions: int = 1024, steps: int = 32) -> dict[str, int]:
 
 
 def write_templates(folder: Path) -> None:
-    """Real shards of the pair, one of each kind and model: two traces (one kept), four answers."""
+    """Real shards of the pair, one of each kind and model: two traces (one viewed), four answers."""
     from floatscope.studies import request_of
     from floatscope.studies.demo import DEMO
     from floatscope.studies.study import by_default
@@ -48,12 +48,11 @@ def write_templates(folder: Path) -> None:
 
 
 def example_arrays(output: Output, index: int) -> dict[str, tuple[list[str], np.ndarray]]:
-    """Arrays of one traced example with their dimensions; those of a kept trace are in trace/."""
+    """Arrays of one traced example's measures, with their dimensions."""
     one = next(e for e in output.meta["examples"] if e["index"] == index)
-    parts = {**one["values"], **({"trace": one["trace"]} if "trace" in one else {})}
     return {
         f"{part}/{kind}/{name}": (what["dims"], output.arrays[f"{index}/{part}/{kind}/{name}"])
-        for part, said in parts.items()
+        for part, said in one["values"].items()
         for kind in ("variables", "coords")
         for name, what in said[kind].items()
     }

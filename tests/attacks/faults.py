@@ -38,7 +38,7 @@ DISK = "24m"
 
 def produced(directory: Path) -> dict[str, bytes]:
     """Everything that must not depend on how a run went."""
-    kinds = ("shards/*.npz", "results/*", "summary.json")
+    kinds = ("shards/*.shard", "results/*", "summary.json")
     files = [file for kind in kinds for file in directory.glob(kind)]
     return {str(file.relative_to(directory)): file.read_bytes() for file in files}
 
@@ -202,7 +202,7 @@ class Attack:
         return log.read_text(errors="replace").count('"event": "stored"') if log.exists() else 0
 
     def flip(self, out: Path) -> bool:
-        shards = sorted(out.glob("shards/*.npz"))
+        shards = sorted(out.glob("shards/*.shard"))
         if not shards:
             return False
         shard = self.rng.choice(shards)

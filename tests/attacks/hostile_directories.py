@@ -16,23 +16,24 @@ import argparse
 import atexit
 import contextlib
 import hashlib
-import io
 import json
 import os
 import random
 import resource
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import threading
 import time
 import traceback
 import warnings
-import zipfile
 from collections import Counter
 from functools import cache
 from pathlib import Path
+
+import pyarrow
 
 sys.path.insert(0, str(Path(__file__).parent))
 import hostile_checkpoints as checkpoints
@@ -236,56 +237,70 @@ def _text(draw, folder):
 
 def _shard(draw, folder):
     """What a shard's file holds: its header, an array, or far more than it seems to."""
-    files = [f for f in _files(folder) if f.suffix == ".npz"]
+    files = [f for f in _files(folder) if f.suffix == ".shard"]
     if not files:
         return _described(draw, folder)
     file = draw.choice(files)
     try:
-        with zipfile.ZipFile(file) as archive:
-            entries = {name: archive.read(name) for name in archive.namelist()}
-    except (OSError, ValueError, zipfile.BadZipFile):
+        header, frames = taken_apart(file.read_bytes())
+    except (OSError, ValueError, KeyError, TypeError, struct.error):
         return f"{file.name} is no shard any more"
     what = draw.choice(["header", "header", "header", "array", "array", "bomb", "many"])
+    declared = None
     if what == "header":
-        header = json.loads(entries["shard.json"])
         part = header["meta"] if draw.random() < 0.8 else header
         said = _changed(draw, *checkpoints._place(draw, part))
-        entries["shard.json"] = json.dumps(header).encode()
-    elif what == "array" and len(entries) > 1:
-        name = draw.choice(sorted(set(entries) - {"shard.json"}))
-        entries[name] = _array(draw, folder, entries[name])
-        said = f"{name} is {entries[name][:70]!r}"
-    else:
-        said = "a bomb" if what == "bomb" else "100,000 entries"
-        if what == "bomb":
-            name = draw.choice(["shard.json", *entries, "more.npy"])
-            entries[name] = draw.choice([60, 900])  # MB of zeros
+    elif what == "array" and frames:
+        name = draw.choice(sorted(frames))
+        header["arrays"][name], frames[name] = _array(draw, header["arrays"][name], frames[name])
+        said = f"{name} is {header['arrays'][name]!r:.70}"
+    elif what == "bomb":
+        said, size = "a bomb", draw.choice([60, 900]) << 20
+        name = draw.choice([None, *frames, "more"])
+        if name is None:
+            declared = size
         else:
-            entries |= {f"{i}.npy": b"" for i in range(100_000)}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, content in entries.items():
-            with archive.open(name, "w", force_zip64=True) as entry:
-                for _ in range(content if isinstance(content, int) else 1):
-                    entry.write(bytes(1 << 20) if isinstance(content, int) else content)
+            frames[name] = zstd(bytes(size))
+            header["arrays"][name] = ["|u1", [size], len(frames[name])]
+    else:
+        said = "100,000 entries"
+        header["arrays"] |= {f"{i}": ["<f4", [0], 0] for i in range(100_000)}
+    file.write_bytes(put_together(header, frames, declared))
     return f"{file.name}: {said}"
 
 
-def _array(draw, folder, entry):
-    import numpy as np
+def zstd(data):
+    return pyarrow.compress(data, "zstd", asbytes=True)
 
-    class Evil:
-        def __reduce__(self):
-            return Path.touch, (folder / CANARY,)
 
-    shape = draw.choice([(), (0,), (3,), (2, 3, 4, 5), (10**12,), (-1,), (2**62, 4), "x", (1.5,)])
-    kind = draw.choice(["<f4", "<U0", "<U5", "|O", "<M8[s]", "nonsense", "<f8", "|b1"])
-    head = f"{{'descr': '{kind}', 'fortran_order': {draw.choice(['False', 'True', '1/0'])}, "
-    head = (head + f"'shape': {shape}, }}").encode() if shape != "x" else b"(" * 300
-    new = np.lib.format.magic(*draw.choice([(1, 0), (2, 0), (9, 9)]))
-    new += len(head).to_bytes(2, "little") + head + bytes(draw.choice([0, 12, 4000]))
-    buffer = io.BytesIO()
-    np.save(buffer, np.array([Evil()], object), allow_pickle=True)
-    return draw.choice([new, new, buffer.getvalue(), entry[:-3], entry + bytes(4000), b""])
+def taken_apart(data):
+    """The header of a shard's file, and the frames of its arrays."""
+    _, length, size = struct.unpack("<8sQQ", data[:24])
+    header = json.loads(pyarrow.decompress(data[24 : 24 + length], size, "zstd", asbytes=True))
+    at, frames = 24 + length, {}
+    for name, (_, _, length) in header["arrays"].items():
+        frames[name] = data[at : at + length]
+        at += length
+    return header, frames
+
+
+def put_together(header, frames, declared=None):
+    """A shard's file with this header, said to have so many bytes, and these frames."""
+    text = json.dumps(header).encode()
+    head = zstd(text)
+    size = len(text) if declared is None else declared
+    return b"".join([struct.pack("<8sQQ", b"FSSHARD\1", len(head), size), head, *frames.values()])
+
+
+def _array(draw, said, frame):
+    """What a header may say of an array, and a frame of it."""
+    shape = draw.choice(
+        [[], [0], [3], [2, 3, 4, 5], [10**12], [-1], [2**62, 4], "x", [1.5], [True]]
+    )
+    kind = draw.choice(["<f4", "<U0", "<U5", "|O", "<M8[s]", "nonsense", "<f8", "|b1", "f4,O", 7])
+    new = draw.choice([frame, frame[:-3], frame + bytes(4000), b"", zstd(bytes(4000)), b"x" * 50])
+    length = draw.choice([len(new), len(new), 0, -1, 10**15, "x"])
+    return draw.choice([[kind, shape, length], [kind, shape, length], said[:2], "text"]), new
 
 
 def _described(draw, folder):
@@ -330,7 +345,7 @@ def _sealed(folder):
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         manifest = _loaded(folder / "manifest.json")
         for entry in manifest["result"]["shards"]:
-            file = folder / "shards" / f"{entry['shard']}.npz"
+            file = folder / "shards" / f"{entry['shard']}.shard"
             if not _small(file):
                 continue
             told = digest_of(file)

@@ -367,7 +367,7 @@ def test_a_damaged_batch_is_asked_again_and_named(ended, small, batches, unbroke
     out, whole = tmp_path / "a.csv", unbroken(small, ".csv")
     batches.before(2, interrupt)
     ended(*small, "--out", out)
-    one = tmp_path / ".a.csv.answers" / "shards" / "0-000-00001.npz"
+    one = tmp_path / ".a.csv.answers" / "shards" / "0-000-00001.shard"
     one.write_bytes(one.read_bytes()[:-7])
     done = ended(*small, "--out", out)
     assert "going on: 2 answers are kept" in done.stderr

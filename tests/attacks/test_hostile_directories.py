@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import zipfile
 from pathlib import Path
 
 import hostile_directories
@@ -18,9 +17,6 @@ from floatscope.engine import Output, Run, atomic
 from floatscope.engine.shards import Shards, encode
 from floatscope.studies.findings import Findings
 from floatscope.studies.request import read_request, request_of
-
-OLD = Path(__file__).parents[1] / "data" / "run"
-
 
 # One reader of files
 
@@ -93,7 +89,7 @@ def test_a_study_file_that_is_none_is_refused(tmp_path, text):
 @pytest.fixture
 def run(tmp_path):
     """A copy of a small run, and a function that writes a change into its run.json."""
-    hostile_directories.shutil.copytree(OLD, tmp_path / "run")
+    hostile_directories.shutil.copytree(hostile_directories._valid() / "run", tmp_path / "run")
 
     def change(**fields):
         file = tmp_path / "run" / "run.json"
@@ -124,42 +120,78 @@ def test_a_request_for_more_than_the_run_holds_is_refused_without_making_it(run,
         Findings(run(**fields))
 
 
-@pytest.mark.parametrize("name", ["run.json", "manifest.json", "shards/ask-0-000-00000.npz"])
+@pytest.mark.parametrize("name", ["run.json", "manifest.json", "shards/ask-0-000-00000.shard"])
 @pytest.mark.parametrize("to", ["/dev/zero", None])
 def test_a_device_or_fifo_in_a_run_is_refused(run, name, to):
     file = run() / name
     file.unlink()
     file.symlink_to(to) if to else os.mkfifo(file)
     with pytest.raises(fs.RunError):
-        Findings(file.parents[name.count("/")]).answers("closed-book", "pair/mdm")
+        Findings(file.parents[name.count("/")]).answers("closed-book", "tiny")
 
 
-@pytest.mark.parametrize("entry", ["shard.json", "x.npy", "more.npy"])
-def test_a_shard_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch, entry):
+@pytest.fixture
+def changed(tmp_path):
+    """Read a shard of one array, x, of which the header or a frame was changed."""
+
+    def read(change):
+        shards = Shards(tmp_path)
+        shards.write("a", encode("a", "key", Output({"x": hostile_directories.zeros(4)}, {})))
+        header, frames = hostile_directories.taken_apart(shards.path("a").read_bytes())
+        declared = change(header, frames)
+        shards.path("a").write_bytes(hostile_directories.put_together(header, frames, declared))
+        info = hostile_directories.digest_of(shards.path("a"))
+        return shards.read("a", digest=info["sha256"])
+
+    assert read(lambda header, frames: None).arrays["x"].tolist() == [0.0] * 4
+    return read
+
+
+@pytest.mark.parametrize("name", ["x", "more"])
+def test_a_shard_that_unpacks_to_far_more_than_its_size_is_refused(changed, monkeypatch, name):
     monkeypatch.setattr(untrusted, "FREE", 1 << 20)  # a bomb of gigabytes would take long to pack
-    shards = Shards(tmp_path)
-    shards.write("a", encode("a", "key", Output({"x": hostile_directories.zeros(4)}, {})))
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(entry, bytes(8 << 20))
-    info = hostile_directories.digest_of(tmp_path / "a.npz")
-    with pytest.raises(fs.RunError, match="declares arrays of 8 MB in files of 0.008"):
-        shards.read("a", digest=info["sha256"])
+
+    def bomb(header, frames):
+        frames[name] = hostile_directories.zstd(bytes(8 << 20))
+        header["arrays"][name] = ["|u1", [8 << 20], len(frames[name])]
+
+    with pytest.raises(fs.RunError, match="declares arrays of 8.* MB in files of 0.00"):
+        changed(bomb)
 
 
-@pytest.mark.parametrize("shape", ["(10**12,)", "(1000000000000,)", "(4,", "((((", "(2, 3)"])
-def test_an_array_of_another_size_than_its_bytes_is_refused_before_it_is_made(tmp_path, shape):
-    shards = Shards(tmp_path)
-    shards.write("a", encode("a", "key", Output({"x": hostile_directories.zeros(4)}, {})))
-    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    new = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(32)
-    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
-        header = archive.read("shard.json")
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        archive.writestr("shard.json", header)
-        archive.writestr("x.npy", new)
-    info = hostile_directories.digest_of(tmp_path / "a.npz")
-    with pytest.raises(fs.RunError, match="holds an array"):
-        shards.read("a", digest=info["sha256"])
+def test_a_header_that_unpacks_to_more_than_a_header_may_have_is_refused(changed):
+    with pytest.raises(fs.RunError, match="a header of more than 32 MB"):
+        changed(lambda header, frames: 1 << 40)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "why"),
+    [
+        *(("<f8", shape, "cannot be read") for shape in ([5], [3], [2, 3], [], [0])),
+        *(("<f8", shape, "holds an array of shape") for shape in ([-4], [4.0], [True, 4], "4")),
+        *((kind, [4], "holds an array of shape") for kind in ("|O", "|V8", "<U0", "f8")),
+        ("f4,O", [4], "holds an array of shape"),
+        ("nonsense", [4], "cannot be read"),
+        ("<f8", [10**12], "declares arrays of 8,000,000 MB"),
+    ],
+)
+def test_an_array_of_another_size_than_its_bytes_is_refused_before_it_is_made(
+    changed, kind, shape, why
+):
+    def other(header, frames):
+        header["arrays"]["x"][:2] = kind, shape
+
+    with pytest.raises(fs.RunError, match=why):
+        changed(other)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 10**15, "9", None])
+def test_a_frame_of_another_length_than_declared_is_refused(changed, length):
+    def other(header, frames):
+        header["arrays"]["x"][2] = length
+
+    with pytest.raises(fs.RunError, match="cannot be read"):
+        changed(other)
 
 
 def test_a_manifest_that_names_files_elsewhere_does_not_count(run):

@@ -1,11 +1,9 @@
 """A run is computed from one model and one data set, and read as it was stored."""
 
-import io
 import json
 import shutil
-import zipfile
+from dataclasses import replace
 
-import numpy as np
 import pytest
 import toy_worker
 from safetensors.torch import load_file, save_file
@@ -14,6 +12,7 @@ from typer.testing import CliRunner
 import floatscope as fs
 from floatscope.cli import app
 from floatscope.engine import Run, execute
+from floatscope.engine.shards import Shards, encode
 from floatscope.models import tiny
 from floatscope.studies import Findings, request_of
 from floatscope.studies.run import run
@@ -27,14 +26,14 @@ def counted(tmp_path, monkeypatch):
 
 
 def test_a_model_replaced_during_a_run_ends_it_and_nothing_of_it_is_stored(tmp_path, monkeypatch):
-    def replace(event):
+    def other_weights(event):
         if event.get("shard") == "toy-001":
             monkeypatch.setenv("TOY_WEIGHTS", "second")
 
     with pytest.raises(
         fs.RunError, match="model toy has changed since .* was begun.*first.*second"
     ):
-        execute(toy_worker.plan(5), tmp_path / "run", on_event=replace)
+        execute(toy_worker.plan(5), tmp_path / "run", on_event=other_weights)
     there = Run(tmp_path / "run")
     assert there.shards.ids() == {"toy-000", "toy-001"}
     assert there.asked()["sources"] == {"model toy": "first"}
@@ -79,16 +78,12 @@ def test_sources_survive_a_damaged_run_json(tmp_path, monkeypatch):
 
 
 def altered(path, change):
-    """The same zip with other content: every checksum inside it is right."""
-    with zipfile.ZipFile(path) as archive:
-        entries = {name: archive.read(name) for name in archive.namelist()}
-    name = next(name for name in entries if name.endswith(".npy"))
-    array = np.load(io.BytesIO(entries[name]))
-    buffer = io.BytesIO()
-    np.save(buffer, change(array))
-    with zipfile.ZipFile(path, "w") as archive:
-        for entry, data in entries.items():
-            archive.writestr(entry, buffer.getvalue() if entry == name else data)
+    """The same shard with other content, which is encoded as it should be."""
+    shards = Shards(path.parent)
+    output, info = shards.read(path.stem), json.loads(shards.sidecar(path.stem).read_text())
+    name = next(name for name, array in output.arrays.items() if array.dtype.kind == "f")
+    arrays = output.arrays | {name: change(output.arrays[name])}
+    path.write_bytes(encode(path.stem, info["key"], replace(output, arrays=arrays)))
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -99,7 +94,9 @@ def test_an_altered_shard_is_not_read(tmp_path, finished):
     there = Run(tmp_path / "run")
     there.read("toy-001")
     altered(there.shards.path("toy-001"), lambda array: array + 1)
-    with pytest.raises(fs.RunError, match="toy-001.npz cannot be read: its file has changed since"):
+    with pytest.raises(
+        fs.RunError, match="toy-001.shard cannot be read: its file has changed since"
+    ):
         there.read("toy-001", ())  # also by whoever has read it before
     there.read("toy-000")
 

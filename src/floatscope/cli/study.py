@@ -127,6 +127,9 @@ def study(
         typer.Option(min=0, help="Untrained controls of each model (permuted weights); 0: none."),
     ] = None,
     view: Annotated[int | None, typer.Option(min=0, help="Examples the viewer shows.")] = None,
+    keep_traces: Annotated[
+        bool | None, typer.Option(help="Keep whole traces of those examples, in OUT/traces.")
+    ] = None,
     shard: Annotated[int | None, typer.Option(min=1, help="Examples in a shard.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Questions together.")] = None,
     batch: Annotated[
@@ -148,7 +151,14 @@ def study(
     chat: Annotated[bool | None, typer.Option(help="Use chat templates.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda …")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of a worker on a CPU.")] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of a model on a CPU, in each worker: sums depend on it, so it does not follow the "
+            "machine. Default: 1. Measuring takes the worker's share of the cores.",
+        ),
+    ] = None,
     skip_bad: Annotated[
         bool | None, typer.Option(help="Leave out what cannot be read or asked; list it.")
     ] = None,

@@ -4,6 +4,7 @@ What is done is kept, what is damaged is redone, and the same plan gives the sam
 engine, the number of workers, the order in which shards end, or how often it was interrupted.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -82,7 +83,11 @@ def execute(
         run.pin(sources or {})
         for name, data in (files or {}).items():
             run.write_pinned(name, data)
-        plan = replace(plan, context={**plan.context, "sources": run.sources})
+        here: dict[str, Any] = {"directory": os.path.abspath(run.directory), "sources": run.sources}
+        here["workers"] = (
+            workers if engine == "local" else 1
+        )  # on one machine; Ray limits each itself
+        plan = replace(plan, context={**plan.context, **here})
         kept = len(done)
         driver = _Driver(run, plan, done, progress)
         if kept < len(plan.shards):

@@ -1,8 +1,10 @@
-"""Shards on disk: `<id>.npz`, arrays and a JSON header, and `<id>.json`, written after it.
+"""Shards on disk: `<id>.shard`, arrays and a JSON header, and `<id>.json`, written after it.
 
+A shard's file is a few bytes that say how long its header is, the header, and the bytes of every array in the
+order of their names: each a zstd frame. The header has the type, the shape and the length of each.
 A shard counts as done only if its sidecar is there, says what the file's header says, carries the
 key of this plan, and the file has the checksum in it. The same output gives the same bytes: names
-are sorted, times are fixed, arrays are C-ordered and little-endian, compression is always the same.
+are sorted, arrays are C-ordered and little-endian, compression is always the same.
 No pickle is written or read.
 """
 
@@ -11,13 +13,12 @@ import io
 import json
 import math
 import os
-import zipfile
-import zlib
-from functools import lru_cache
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ..errors import RunError, UsageError
 from ..untrusted import (
@@ -33,15 +34,14 @@ from ..untrusted import (
 from . import atomic
 from .plan import SCHEMA, Output, as_json
 
-_HEADER = "shard.json"
-_COMPRESSION, _LEVEL = zipfile.ZIP_DEFLATED, 1  # measured floats hardly gain from a higher level
+SUFFIX = ".shard"
+_MAGIC = b"FSSHARD\x01"
+_START = struct.Struct("<8sQQ")  # magic, bytes of the header's frame, bytes of the header itself
+_LEVEL = 1  # measured floats hardly gain from a higher level
+_ZSTD = pa.Codec("zstd", compression_level=_LEVEL)
 _LARGEST = 4 << 30  # bytes of a shard's file, which is made in memory
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can name
-# What reading a zip file with JSON in it can raise; RuntimeError: one said to be encrypted.
-_UNREADABLE = (
-    zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, TypeError, AttributeError,
-    RuntimeError,
-)  # fmt: skip
+# What reading a file that may be anything can raise; OSError: a frame that is damaged, or of another size.
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error)
 
 
 class Damaged(Exception):
@@ -54,36 +54,26 @@ def encode(shard: str, key: str, output: Output) -> bytes:
     meta = as_json(output.meta, f"the meta of shard {shard}")
     if not isinstance(meta.get("left_out", []), list):
         raise UsageError(f"meta['left_out'] of shard {shard} is not a list", "List what and why.")
+    frames = {
+        name: _ZSTD.compress(array.reshape(-1).view(np.uint8), asbytes=True)
+        for name, array in arrays.items()
+    }
     header = {
         "schema": SCHEMA,
         "shard": shard,
         "key": key,
-        "compression": f"deflate {_LEVEL}",
-        "arrays": {name: [array.dtype.str, list(array.shape)] for name, array in arrays.items()},
+        "compression": f"zstd {_LEVEL}",
+        "arrays": {
+            name: [array.dtype.str, list(array.shape), len(frames[name])]
+            for name, array in arrays.items()
+        },
         "meta": meta,
     }
     if output.sources:
         header["sources"] = as_json(output.sources, f"the sources of shard {shard}")
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        text = json.dumps(header, sort_keys=True, allow_nan=False)
-        with archive.open(_entry(_HEADER), "w", force_zip64=True) as file:
-            file.write(text.encode("ascii"))
-        for name, array in arrays.items():
-            with archive.open(_entry(f"{name}.npy"), "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, _EPOCH)
-    entry.create_system = 3  # whatever system writes it
-    entry.compress_type = _COMPRESSION
-    # zipfile takes an entry's level from this field; the public argument is for whole archives.
-    setattr(
-        entry, "compress_level" if hasattr(entry, "compress_level") else "_compresslevel", _LEVEL
-    )
-    return entry
+    text = json.dumps(header, sort_keys=True, allow_nan=False).encode("ascii")
+    head = _ZSTD.compress(text, asbytes=True)
+    return b"".join([_START.pack(_MAGIC, len(head), len(text)), head, *frames.values()])
 
 
 def _plain(shard: str, name: str, value: np.ndarray) -> np.ndarray:
@@ -98,27 +88,43 @@ def _plain(shard: str, name: str, value: np.ndarray) -> np.ndarray:
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
-def _archive(file: io.BufferedIOBase) -> zipfile.ZipFile:
-    """Open a shard's file, unless it declares more than it can honestly hold."""
-    size = file.seek(0, io.SEEK_END)
-    archive = zipfile.ZipFile(file)
-    require_ratio(sum(entry.file_size for entry in archive.infolist()), size)
-    return archive
-
-
-def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
-    if archive.getinfo(_HEADER).file_size > LIMIT:
-        raise Unreadable(f"holds a {_HEADER} of more than {LIMIT >> 20} MB")
-    header = parse_object(archive.read(_HEADER))
+def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
+    """Read a shard's header, and where its arrays begin."""
+    file.seek(0)
+    magic, length, size = _START.unpack(file.read(_START.size))
+    if magic != _MAGIC:
+        raise Unreadable("is not a shard")
+    if max(length, size) > LIMIT:
+        raise Unreadable(f"holds a header of more than {LIMIT >> 20} MB")
+    header = parse_object(_ZSTD.decompress(file.read(length), size, asbytes=True))
     require_fields(header, {"schema": int, "shard": str, "key": str, "arrays": dict, "meta": dict})
     texts(header, "sources")
-    return header
+    return header, _START.size + length
+
+
+def _places(
+    file: io.BufferedIOBase, header: dict[str, Any], start: int
+) -> dict[str, tuple[np.dtype, list[int], int, int]]:
+    """Type, shape, offset and length of every array, unless they are more than the file can honestly hold."""
+    places, declared = {}, 0
+    for name, (kind, shape, length) in header["arrays"].items():
+        dtype = np.dtype(kind)
+        plain = dtype.str == kind and dtype.kind not in "OV" and dtype.itemsize
+        if not plain or any(type(n) is not int or n < 0 for n in (*shape, length)):
+            raise Unreadable(f"holds an array of shape {shape!r:.80} and {kind!r:.80}")
+        places[name] = dtype, shape, start, length
+        start += length
+        declared += math.prod(shape) * dtype.itemsize
+    size = file.seek(0, io.SEEK_END)
+    require_ratio(declared, size)
+    if start != size:
+        raise Unreadable(f"declares {start} bytes and has {size}")
+    return places
 
 
 def sources_of(data: bytes) -> dict[str, str]:
     """Return what an encoded shard was computed from: name → checksum."""
-    with _archive(io.BytesIO(data)) as archive:
-        return dict(_header(archive).get("sources", {}))
+    return dict(_header(io.BytesIO(data))[0].get("sources", {}))
 
 
 def _digest(file: io.BufferedIOBase) -> str:
@@ -137,28 +143,6 @@ def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
     return {**kept, **sources, "sha256": digest, "bytes": size, "left_out": left_out}
 
 
-def _array(entry: bytes) -> np.ndarray:
-    """An .npy file's array, as `encode` writes it. Thousands of a run have one of a few headers, and each
-    is parsed once."""
-    end = 10 + int.from_bytes(entry[8:10], "little")
-    shape, fortran, dtype = _form(entry[:end])
-    size = math.prod(shape) * dtype.itemsize
-    if fortran or dtype.hasobject or size != len(entry) - end or not dtype.itemsize:
-        raise Unreadable(f"holds an array of shape {shape} and {dtype} in {len(entry) - end} bytes")
-    return np.ndarray(shape, dtype, entry, end).copy()
-
-
-@lru_cache(maxsize=4096)
-def _form(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether columns come first, and type."""
-    file = io.BytesIO(header)
-    try:
-        np.lib.format.read_magic(file)
-        return np.lib.format.read_array_header_1_0(file)
-    except Exception as error:  # numpy lets those of Python's parser through
-        raise Unreadable("holds an array without a header") from error
-
-
 class Shards:
     """The folder of a run's shards."""
 
@@ -167,22 +151,21 @@ class Shards:
         self._verified: dict[str, tuple[str, tuple[int, ...]]] = {}  # digest and file state
 
     def path(self, shard: str) -> Path:
-        return self.folder / f"{shard}.npz"
+        return self.folder / f"{shard}{SUFFIX}"
 
     def sidecar(self, shard: str) -> Path:
         return self.folder / f"{shard}.json"
 
     def ids(self) -> set[str]:
         """Of everything that lies there, whole or not, ours or not."""
-        return {path.stem for path in self.folder.glob("*") if path.suffix in (".npz", ".json")}
+        return {path.stem for path in self.folder.glob("*") if path.suffix in (SUFFIX, ".json")}
 
     def write(self, shard: str, data: bytes) -> dict[str, Any]:
         """Store encoded bytes, then the sidecar that makes them count; returns the sidecar."""
         # An old sidecar beside a new file would only cost a second computation, but why.
         self.sidecar(shard).unlink(missing_ok=True)
         atomic.write(self.path(shard), data)
-        with _archive(io.BytesIO(data)) as archive:
-            header = _header(archive)
+        header, _ = _header(io.BytesIO(data))
         info = _sidecar(header, hashlib.sha256(data).hexdigest(), len(data))
         try:
             atomic.write_json(self.sidecar(shard), info)
@@ -211,11 +194,11 @@ class Shards:
             if _digest(file) != digest:
                 raise Damaged("its file has changed since it was written")
             try:
-                with _archive(file) as archive:
-                    expected = _sidecar(_header(archive), digest, size)
+                header, start = _header(file)
+                _places(file, header, start)
             except _UNREADABLE as error:
                 raise Damaged("its file is not a shard") from error
-        if info != expected:
+        if info != _sidecar(header, digest, size):
             raise Damaged("its sidecar and its file disagree")
         if info["schema"] != SCHEMA or info["shard"] != shard:
             raise Damaged("it is another shard, or another version's")
@@ -244,13 +227,14 @@ class Shards:
             digest = digest or self._read_sidecar(shard)["sha256"]
             with opened(self.path(shard)) as file:
                 self._require_digest(shard, file, digest)
-                with _archive(file) as archive:
-                    header = _header(archive)
-                    arrays = {}
-                    for name in header["arrays"] if names is None else names:
-                        # Whole, then parsed: zipfile tests a checksum at the end of an entry.
-                        arrays[name] = _array(archive.read(f"{name}.npy"))
-        except (OSError, Damaged, *_UNREADABLE) as error:
+                header, start = _header(file)
+                places, arrays = _places(file, header, start), {}
+                for name in places if names is None else names:
+                    dtype, shape, at, length = places[name]
+                    file.seek(at)
+                    content = _ZSTD.decompress(file.read(length), math.prod(shape) * dtype.itemsize)
+                    arrays[name] = np.frombuffer(content, dtype).reshape(shape)
+        except (Damaged, *_UNREADABLE) as error:
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",
                 "Run it again with --resume: damaged shards are redone.",

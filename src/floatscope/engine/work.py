@@ -1,7 +1,8 @@
 """What a worker process does with a job, whichever engine started it.
 
 It makes the plan's worker once, when the first job comes, and turns every job into the bytes of a
-shard or into a Failure. It writes no file: that is the driver's affair alone.
+shard or into a Failure. It writes no file: shards are the driver's affair alone. (A study's worker that was
+asked for whole traces writes these beside them.)
 """
 
 import time

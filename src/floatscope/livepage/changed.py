@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import UsageError
-from ..report.codec import pack_log
+from ..scenes.codec import pack_log
 from ..sequences.decoding import Change
 from ..trace import Trace
 

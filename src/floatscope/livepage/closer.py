@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..instrument import Model
 from ..models import parts, seam
 from ..recording.again import visibility_of
-from ..report.codec import pack_log
+from ..scenes.codec import pack_log
 from ..trace import Trace
 from .asked import Asked
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..report.embed import viewer_page
-from ..report.pack import scene_of
+from ..scenes.pack import scene_of
 from ..trace import Trace
 
 _BUDGET = 3_000_000  # characters of a run on an exported page

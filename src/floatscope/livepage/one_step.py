@@ -1,4 +1,4 @@
-"""The attention of one step, packed as a scene has it: what `report.parts` says of a whole trace.
+"""The attention of one step, packed as a scene has it: what `scenes.parts` says of a whole trace.
 
 The same definitions on plain arrays: a step is told while the next one waits, and labels cost as much as the
 numbers. `tests/test_live_runs.py` holds both against each other.
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..report.codec import pack_index, pack_log, text_size
-from ..report.parts import TOP_ANCHORS, TOP_HEAD_ANCHORS, strongest
+from ..scenes.codec import pack_index, pack_log, text_size
+from ..scenes.parts import TOP_ANCHORS, TOP_HEAD_ANCHORS, strongest
 from ..stats.anchors import Rule
 
 _HEAVY = 500_000  # characters of all heads at one step: beyond, they are asked for

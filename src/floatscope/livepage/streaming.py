@@ -1,6 +1,6 @@
 """A recorder that tells of each step as it is done: the part of a scene that the viewer draws of it.
 
-Names, codes and shapes are those of `report.pack`, with one step. What is told is what the trace holds:
+Names, codes and shapes are those of `scenes.pack`, with one step. What is told is what the trace holds:
 the recorder goes on as it would, and the finished run is an ordinary Trace.
 """
 
@@ -19,10 +19,10 @@ from ..instrument import Model
 from ..recording.options import TraceOptions
 from ..recording.recorder import Recorder
 from ..recording.step_record import StepRecord
-from ..report.codec import pack_index, pack_linear
-from ..report.pack import FORMAT, MODEL
-from ..report.parts import name_of
-from ..report.words import example_name, short_title
+from ..scenes.codec import pack_index, pack_linear
+from ..scenes.pack import FORMAT, MODEL
+from ..scenes.parts import name_of
+from ..scenes.words import example_name, short_title
 from ..sequences.decoding import ABSENT, change_of
 from ..sequences.direction import current_block
 from ..sequences.prompt import Encoded

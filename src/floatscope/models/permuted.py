@@ -57,6 +57,15 @@ def permute(net: PreTrainedModel, seed: int) -> None:
             parameter.data = _permuted(parameter.data, f"{seed} {name}")
 
 
+@torch.no_grad()
+def refill(net: PreTrainedModel, trained: PreTrainedModel, seed: int) -> None:
+    """Give a permuted network the weights of another seed, from the trained network in memory."""
+    pairs = zip(net.named_parameters(), trained.parameters(), strict=True)
+    for (name, parameter), origin in pairs:
+        if parameter.ndim >= 2:
+            parameter.copy_(_permuted(origin.data, f"{seed} {name}"))
+
+
 def _permuted(matrix: Shaped[Tensor, "rows *columns"], key: str) -> Shaped[Tensor, "rows *columns"]:
     """The same entries at other places; the key alone says which."""
     rows, columns = matrix.shape[0], matrix[0].numel()

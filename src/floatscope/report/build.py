@@ -5,6 +5,7 @@ It reads what a run left behind; it needs no model and never imports torch.
 
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
@@ -14,19 +15,19 @@ import pandas as pd
 
 from ..engine import Run, atomic
 from ..measures.style import Figure, asked, save, style
+from ..scenes.parts import Scene
 from ..studies.draw import Picture
 from ..studies.findings import ANSWERS, ORDER, Findings
 from ..studies.planning import settings_of
 from ..studies.results import file_of
+from ..studies.setting import SERVED
 from ..studies.stored import understood
 from ..studies.study import Study
-from .catalogue import Catalogue
+from .catalogue import StoredScenes
 from .content import Drawn, ModelLine, Page, Section, Table
 from .embed import as_json
 from .examples import examples_of
-from .pack import scene_of
 from .page import render
-from .parts import Scene
 
 if TYPE_CHECKING:
     from .serve import Source
@@ -83,15 +84,21 @@ def figures_of(findings: Findings) -> list[tuple[str, str, str, Callable[[], Fig
 
 
 def source_of(directory: Path) -> "str | Path | Source":
-    """What `view` serves: a run's kept traces, or a directory of saved ones."""
+    """What `view` serves: the scenes that a run stores, or a directory of saved traces."""
     if Run(directory).asked() is None:
         return directory
     with understood(directory):
         findings = Findings(directory)
-        every = [one for part in (*findings.also, findings) for one in part.shown()]
+        every = [(part, one) for part in (*findings.also, findings) for one in part.shown()]
     shown = {f"r{i}": one for i, one in enumerate(every)}
+
+    def read(scene_id: str, *, arrays: bool = True) -> Scene:
+        part, (_, _, shard, index) = shown[scene_id]
+        with understood(directory):
+            return part.scene(shard, index, SERVED, arrays=arrays)
+
     title = f"Floatscope: {directory.resolve().name}"
-    return Catalogue(title, list(shown), lambda name: findings.trace(*shown[name][2:]))
+    return StoredScenes(title, list(shown), read, partial(read, arrays=False))
 
 
 def page_of(findings: Findings, budget: int = BUDGET) -> Page:
@@ -211,8 +218,8 @@ def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
         by_example.setdefault(example, []).append((shard, index))
     scenes: list[Scene] = []
     used = 0
-    for number, (example, places) in enumerate(by_example.items()):
-        made = [scene_of(findings.trace(*place), example=example) for place in places]
+    for number, places in enumerate(by_example.values()):
+        made = [findings.scene(*place) for place in places]
         weight = sum(len(as_json(scene)) for scene in made)
         if used + weight > budget and scenes:
             total = findings.request.limit

@@ -17,13 +17,13 @@ import numpy as np
 import xarray as xr
 
 from ..errors import FloatscopeError, UsageError
+from ..scenes.pack import scene_of
+from ..scenes.parts import Scene, blocks, single_heads, sizes_of
+from ..scenes.words import example_of, title_of
 from ..stats.anchors import ZScore
 from ..trace import Trace
 from ..trace.windows import require_global
 from .embed import index_of
-from .pack import scene_of
-from .parts import Scene, blocks, single_heads, sizes_of
-from .words import example_of, title_of
 
 _BUDGET = 8_000_000  # a scene that is fetched may be heavier than one in a file
 _REMEMBERED = 8  # scenes kept in memory
@@ -148,6 +148,31 @@ class Catalogue:
         trace = self.load(scene_id)
         at = np.flatnonzero(np.isin(trace.data["step"].values, scene["steps"]))
         return _whole(Trace(trace.data.isel(layer=[layer], head=[head])), at)
+
+
+@dataclass(frozen=True)
+class StoredScenes:
+    """Scenes that a run stores, to be served as they are: `read` and `header` take a scene's id."""
+
+    title: str
+    ids: list[str]
+    read: Callable[[str], Scene]
+    header: Callable[[str], Scene]
+
+    def index(self) -> dict[str, Any]:
+        """`whole`: no single heads can be fetched beside those of a scene."""
+        return index_of(map(self.header, self.ids), self.ids) | {"left_out": [], "whole": True}
+
+    def scene(self, scene_id: str) -> Scene:
+        if scene_id not in self.ids:
+            raise KeyError(scene_id)
+        return self.read(scene_id)
+
+    def heads(self, scene_id: str, step: int) -> Scene:
+        raise KeyError(scene_id)
+
+    def head(self, scene_id: str, layer: int, head: int) -> Scene:
+        raise KeyError(scene_id)
 
 
 def _whole(trace: Trace, steps: np.ndarray) -> Scene:

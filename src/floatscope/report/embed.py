@@ -12,9 +12,9 @@ from importlib.resources import files
 from itertools import count
 from typing import Any
 
+from ..scenes.pack import scene_of
+from ..scenes.parts import Scene
 from ..trace import Trace
-from .pack import scene_of
-from .parts import Scene
 
 _SCRIPTS = (
     "viewer_data",

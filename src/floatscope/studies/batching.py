@@ -22,6 +22,10 @@ from ..trace import Trace
 
 _ON_DEVICE = 0.7  # of the memory that is free: the rest is for what an estimate does not know
 _ON_HOST = 0.25  # other workers share it
+_HOST_ROOM = (
+    3_000_000_000  # bytes of traces: with what is computed of them a worker takes about 4 GB
+)
+_AT_ONCE = 2  # batches in memory: one is measured while the next is traced
 Tracing = Callable[[list[Encoded]], list[Trace]]
 
 
@@ -73,10 +77,10 @@ class Batching:
         one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
         return cls(wanted, Gpu(model) if one_gpu else None)
 
-    def traces(
+    def batches(
         self, prompts: Sequence[Encoded], length: int, trace: Tracing
-    ) -> Iterator[tuple[int, Trace]]:
-        """Each prompt's place and trace, in order; `length`: what is generated behind it."""
+    ) -> Iterator[tuple[int, list[Trace]]]:
+        """Each batch's traces, and the place of the first; `length`: what is generated behind a prompt."""
         done = 0
         while done < len(prompts):
             batch = list(prompts[done : done + self.size(prompts[done:], length)])
@@ -84,7 +88,7 @@ class Batching:
             if found is None:
                 continue  # there was too little memory: again, with fewer
             self.sizes.append(len(batch))
-            yield from enumerate(found, done)
+            yield done, found
             done += len(batch)
 
     def size(self, prompts: Sequence[Encoded], length: int) -> int:
@@ -95,7 +99,8 @@ class Batching:
         if self.memory is None or self._per_position is None:
             return 1
         on_device, on_host = self._per_position
-        device, host = _ON_DEVICE * self.memory.free(), _ON_HOST * self.memory.host()
+        device = _ON_DEVICE * self.memory.free()
+        host = min(_ON_HOST * self.memory.host(), _HOST_ROOM) / _AT_ONCE
         for n in range(most, 1, -1):
             longest = length + max(len(prompt.ids) for prompt in prompts[:n])
             if n * longest * on_device <= device and n * longest * on_host <= host:

@@ -1,4 +1,4 @@
-"""Evidence: what a run measured. Measures by model, answers by setting, traces for the viewer.
+"""Evidence: what a run measured. Measures by model, answers by setting, scenes for the viewer.
 
 Reading needs no model and no torch. Everything is gathered shard by shard, in the plan's order, so
 the same shards give the same numbers. What follows from it is for the studies to say.
@@ -20,17 +20,17 @@ from ..measures.base import Measure
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
 from ..models.spec import ModelSpec, located
+from ..scenes.codec import array_names, put_arrays
 from ..stats.intervals import DIFFERENCES, SHARES, pair
 from ..tasks import cut
 from ..tasks.record import Asks
 from ..tasks.scores import counted
 from ..trace import Trace
-from ..trace.tokens import by_step
 from ..untrusted import encodable
 from .claim import Number
 from .numbers import number
 from .request import Request
-from .setting import PROSE, QUESTIONS
+from .setting import PAGE, PROSE, QUESTIONS, TRACES
 from .stored import read_meta
 from .values import Arrays, unflatten
 
@@ -402,30 +402,50 @@ class Evidence:
         measure = DecodingOrder(frequencies=self._frequencies)
         return measure.of_decodings(decodings, model, ends)
 
-    # Traces for the viewer
+    # Examples for the viewer
 
     def shown(self) -> list[tuple[str, str, str, int]]:
-        """Of every kept trace: model, example, shard, index."""
-        kept = []
+        """List the viewed examples: model, example, shard, index."""
         label = {name: label for label, name in self.asked_for.items()}
-        for shard in self.plan.shards:
-            if _trained(shard) and shard.spec.get("domain") == QUESTIONS:
-                if shard.spec["start"] >= self.request.view:
-                    continue
-                for one in self._meta(shard)["examples"]:
-                    if "trace" in one:
-                        kept.append((label[shard.spec["model"]], one["id"], shard.id, one["index"]))
-        return kept
+        return [
+            (label[shard.spec["model"]], one["id"], shard.id, one["index"])
+            for shard in self.plan.shards
+            if shard.spec["kind"] == "trace" and shard.spec["start"] < self.request.view
+            for one in self._meta(shard)["examples"]
+            if "scenes" in one
+        ]
+
+    def scene(
+        self, shard: str, index: int, name: str = PAGE, *, arrays: bool = True
+    ) -> dict[str, Any]:
+        """Read what the viewer shows of an example.
+
+        `name`: `PAGE`, as a report has it, or `SERVED`, which leaves out less; they are stored once where
+        nothing is left out. Without `arrays`, the rest of it alone.
+        """
+        scenes = self._example(shard, index)["scenes"]
+        name = name if name in scenes else PAGE
+        scene, prefix = scenes[name], f"{index}/{name}"
+        if arrays:
+            read = self.run.read(shard, tuple(array_names(scene, prefix))).arrays
+            scene = put_arrays(scene, prefix, read)
+        labels = {name: label for label, name in self.asked_for.items()}
+        model = scene["model"]["model"]
+        return scene | {"model": scene["model"] | {"model": labels.get(model, model)}}
+
+    def _example(self, shard: str, index: int) -> dict[str, Any]:
+        every = read_meta(self.run, shard, "trace")["examples"]
+        return next(one for one in every if one["index"] == index)
 
     def trace(self, shard: str, index: int) -> Trace:
-        meta = read_meta(self.run, shard, "trace")
-        one = next(e for e in meta["examples"] if e["index"] == index)
-        names = tuple(_names(f"{index}/trace", one["trace"]))
-        arrays = self.run.read(shard, names).arrays
-        data = unflatten(arrays, f"{index}/trace", one["trace"])
-        labels = {name: label for label, name in self.asked_for.items()}
-        data.attrs["model"] = labels.get(str(data.attrs["model"]), data.attrs["model"])
-        return Trace(by_step(data))
+        """Load the whole trace of a viewed example, which a run with `keep_traces` stores."""
+        kept = self._example(shard, index).get("trace")
+        if not isinstance(kept, str) or Path(kept).name != kept:
+            raise RunError(
+                f"{self.run.directory} holds no trace of example {index}",
+                "Run the study with --keep-traces.",
+            )
+        return Trace.load(self.run.directory / TRACES / kept)
 
     @property
     def left_out(self) -> list[dict[str, Any]]:

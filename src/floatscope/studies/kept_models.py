@@ -1,46 +1,74 @@
-"""Models that a worker keeps between shards: small ones together, a large one alone."""
+"""Models that a worker keeps between shards: small ones together; a large one, and one of its controls."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..instrument import Model, load
-from ..models.permuted import PERMUTED
+from ..models.permuted import PERMUTED, named, refill
 from ..models.spec import ModelSpec
 
 ROOM = 2_000_000_000  # bytes of parameters
+Key = tuple[str, str | None, str, int | None]  # name, device, dtype, and the seed of a control
 
 
 class KeptModels:
     """The oldest go when the next, taken to be as large as the largest so far, would not fit in ROOM.
 
-    Relative paths begin at `folder`, by default the working directory.
+    A trained model stays beside its control, whatever the room: a shard needs both. Where there is no room
+    for a second control, the network of the first is given the weights of the other seed, which are
+    permuted from the trained model's, so that a run loads a control once. Whoever holds the first can no
+    longer use it. Relative paths begin at `folder`, by default the working directory.
     """
 
     def __init__(self, folder: Path = Path()) -> None:
         self.folder = folder
-        self.kept: dict[tuple[str, str | None, str, int | None], Model] = {}
+        self.kept: dict[Key, Model] = {}
 
     def get(self, name: str, device: str | None, dtype: str, control: int | None) -> Model:
         """The trained model, or its untrained control of this seed."""
         key = name, device, dtype, control
         if key not in self.kept:
-            self._make_room()
-            where: dict[str, Any] = {"device": device, "dtype": dtype}
-            if control is not None:
-                where |= {"weights": PERMUTED, "seed": control}
-            spec = ModelSpec.parse(name)
-            there = spec.located(self.folder)
-            self.kept[key] = model = load(there, **where)
-            model.name = model.name.replace(
-                there.label, spec.label, 1
-            )  # as the run's request has it
+            model = self._refilled(key) if self._full() else None
+            self.kept[key] = model or self._loaded(key)
         return self.kept[key]
 
-    def _make_room(self) -> None:
-        sizes = {key: _size(model) for key, model in self.kept.items()}
-        next_one = max(sizes.values(), default=0)
-        while self.kept and sum(sizes[key] for key in self.kept) + next_one > ROOM:
-            del self.kept[next(iter(self.kept))]
+    def _full(self) -> bool:
+        sizes = [_size(model) for model in self.kept.values()]
+        return sum(sizes) + max(sizes, default=0) > ROOM
+
+    def _refilled(self, key: Key) -> Model | None:
+        """Make the control of another control of the same model, if both are here."""
+        *own, seed = key
+        trained = self.kept.get((*own, None))  # type: ignore[arg-type]
+        other = next((k for k in self.kept if [*k[:3]] == own and k[3] is not None), None)
+        if trained is None or other is None or seed is None:
+            return None
+        before = self.kept.pop(other)
+        refill(before.net, trained.net, seed)
+        model = replace(before, name=named(trained.name, seed))
+        del before.net
+        return model
+
+    def _loaded(self, key: Key) -> Model:
+        name, device, dtype, control = key
+        while self._full():
+            others = [
+                k
+                for k in self.kept
+                if k[:3] != key[:3] or (control is not None and k[3] is not None)
+            ]
+            if not others:
+                break
+            del self.kept[others[0]]
+        how: dict[str, Any] = {"device": device, "dtype": dtype}
+        if control is not None:
+            how |= {"weights": PERMUTED, "seed": control}
+        spec = ModelSpec.parse(name)
+        there = spec.located(self.folder)
+        model = load(there, **how)
+        model.name = model.name.replace(there.label, spec.label, 1)  # as the run's request has it
+        return model
 
 
 def _size(model: Model) -> int:

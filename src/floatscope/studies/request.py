@@ -38,6 +38,7 @@ _NEWER = (
     "batch",
     "chosen_on",
     "skip",
+    "keep_traces",
 )  # since there are further runs, which write down all of the above
 
 
@@ -65,7 +66,8 @@ class Request(BaseModel):
     chat: bool | None = None
     # Untrained controls of every model: permuted weights, made as sharp as the trained ones.
     controls: int = Field(5, ge=0, le=100)
-    view: int = Field(6, ge=0, le=_MOST)  # examples whose traces are kept for the viewer
+    view: int = Field(6, ge=0, le=_MOST)  # examples that the viewer shows
+    keep_traces: bool = False  # whole traces of those examples, in the run's folder `traces`
     shard: Count = 8  # examples in a shard
     batch_size: Count = 8  # questions decoded together
     batch: Count | None = None  # examples traced together; None, or "auto": see `together`
@@ -78,7 +80,7 @@ class Request(BaseModel):
     dtype: str = "auto"
     threads: int = Field(
         1, ge=1, le=1024
-    )  # of a worker on a CPU: the same for every number of workers
+    )  # of a model on a CPU: the same for every number of workers; measuring takes what is there
     skip_bad: bool = False
     split_alternatives: bool = False  # of a file's gold answers: "a or b" makes both right
     chosen_on: str = Field("", max_length=1000)  # other data, on which these settings were chosen

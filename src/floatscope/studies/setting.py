@@ -7,6 +7,11 @@ QUESTIONS, PROSE = "questions", "prose"  # what is traced
 # How a measure's name ends that looks at given texts instead of a decoding: the finished text of the model
 # itself; the prompt with its gold answer, the same text for every model; five states of the decoding.
 FINISHED, SAME, STATES = "-finished", "-same", "-states"
+PAGE, SERVED = (
+    "page",
+    "served",
+)  # scenes of a viewed example: for the report, and for `floatscope view`
+TRACES = "traces"  # the folder of a run in which whole traces are kept, where they are asked for
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..engine import Run
 from ..errors import RunError, foreign
@@ -34,11 +34,61 @@ class _Dataset(_Stored):
     coords: dict[str, _Variable]
 
 
+class _Packed(_Stored):
+    """As `codec.take_arrays` leaves a packed array."""
+
+    code: str
+    scale: float
+    offset: float
+
+
+class _Scene(_Stored):
+    """As `pack.scene_of` makes one, without the codes of its arrays."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: int
+    example: str
+    title: str
+    model: dict[str, str]
+    under: list[str]
+    answer: str
+    prompt_length: int
+    gold: str
+    ticks: int
+    steps: list[int]
+    layers: list[int]
+    heads: list[int]
+    range: dict[str, float]
+    vocabulary: list[str]
+    regions: list[str]
+    classes: list[str]
+    rule: str
+    left_out: list[str]
+    canvas: _Packed
+    result: _Packed
+    changes: _Packed
+    region: _Packed
+    class_: _Packed = Field(alias="class")
+    masked: _Packed
+    null: _Packed
+    reach: _Packed
+    share: _Packed
+    anchors: _Packed
+    anchor_count: _Packed
+    peak: _Packed
+    peak_key: _Packed
+    gold_look: _Packed | None = None
+    rows: dict[str, _Packed] | None = None
+    from_: dict[str, list[str] | _Packed] | None = Field(None, alias="from")
+    single_heads: dict[str, list[int] | _Packed] | None
+
+
 class _Example(_Stored):
     id: str
     index: int
     values: dict[str, _Dataset]
-    trace: _Dataset | None = None
+    scenes: dict[str, _Scene] | None = None
 
 
 class _Row(_Stored):

@@ -21,6 +21,7 @@ from .findings import Findings
 from .kept_models import KeptModels
 from .provenance import folder_of
 from .request import as_stored, request_of
+from .setting import PAGE, SERVED
 from .stored import understood
 from .values import Arrays
 from .worker import ShardWorker
@@ -102,11 +103,11 @@ def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
         key = "fingerprint" if "fingerprint" in changed else changed[0]
         differs = f"another model: {key} was {before['model'][key]}, is {now['model'].get(key)}"
         return Verified(shard.id, what, float("nan"), differs)
-    again_arrays = _named_as(stored.arrays, again.arrays)
-    if stored.arrays.keys() != again_arrays.keys():
+    stored_arrays, again_arrays = _measured(stored.arrays), _measured(again.arrays)
+    if stored_arrays.keys() != again_arrays.keys():
         return Verified(shard.id, what, float("nan"), "other arrays: another version?")
     largest, differs = 0.0, ""
-    for name, array in stored.arrays.items():
+    for name, array in stored_arrays.items():
         other = np.asarray(again_arrays[name])
         if array.shape != other.shape or (array.dtype.kind in "SU") != (other.dtype.kind in "SU"):
             return Verified(shard.id, what, float("nan"), f"{name} has another shape")
@@ -126,12 +127,11 @@ def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
     return Verified(shard.id, what, largest, differs)
 
 
-def _named_as(then: Arrays, now: Arrays) -> Arrays:
-    """With the names of a run of before traces knew their tokens at each step: `token` was the final one."""
-    final = "/trace/coords/final_token"
-    older = [name for name in now if name.endswith(final) and name not in then]
-    renamed = {name.replace(final, "/trace/coords/token"): now[name] for name in older}
-    return {name: array for name, array in now.items() if name not in older} | renamed
+def _measured(arrays: Arrays) -> Arrays:
+    """Without scenes: they show what was measured, in whole numbers that a last digit may change."""
+    return {
+        name: array for name, array in arrays.items() if name.split("/")[1] not in (PAGE, SERVED)
+    }
 
 
 def _said(meta: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ from ..models.spec import located
 from ..recording.finished import replaying
 from ..recording.options import TraceOptions
 from ..registry import load_plugin
+from ..scenes.codec import take_arrays
+from ..scenes.pack import BUDGET, NEEDS, scene_of
+from ..scenes.pack import SERVED as SERVED_BUDGET
 from ..sequences.prompt import Encoded, Prompt
 from ..sequences.vocabulary import ModelFacts
 from ..stats.thirds import thirds
@@ -41,29 +44,39 @@ from .batching import Batching
 from .data import Read, gold_is_missing, read_data, too_few
 from .experiments.base import Desk, Unusable
 from .kept_models import KeptModels
+from .measuring import Measuring, threads_of
 from .planning import experiments_of, held_out, measures_of, settings_of
 from .provenance import data_digests, plugin_digests
 from .request import Request, as_stored
-from .setting import FINISHED, KNOWN, PROSE, QUESTIONS, SAME, STATES, Setting
+from .setting import (
+    FINISHED,
+    KNOWN,
+    PAGE,
+    PROSE,
+    QUESTIONS,
+    SAME,
+    SERVED,
+    STATES,
+    TRACES,
+    Setting,
+)
 from .values import Arrays, flatten
 
-_VIEWED = frozenset(("mass", "groups", "rows"))  # statistics that the viewer shows
-# Measured and let go; the viewer shows the rest of a trace.
-_LET_GO = (
-    *("entropy", "flow", "rollout", "score", "cosine"),
-    *("key_norm", "query_norm", "value_norm", "residual_norm", "massive", "massive_channel"),
-    *("lens_token", "lens_probability", "lens_entropy", "key_drift", "value_drift"),
-)
 _OWN = "own decoding"  # state of a control for measures about tokens that a network reveals itself
+_SCENES = {PAGE: BUDGET, SERVED: SERVED_BUDGET}  # characters of each
 _CALIBRATION = 4  # texts on which controls are made as sharp as their models
 Tick = Callable[[float, float], None]
+Look = tuple[str, Measure, Trace]  # a measure's name, the measure, and what it looks at
+Measured = tuple[
+    dict[str, Any], Arrays, list[dict[str, str]]
+]  # what is said, arrays, what is left out
 
 
 def make(
     request: dict[str, Any], context: dict[str, Any]
 ) -> Callable[[dict[str, Any], Tick], Output]:
-    """Make the worker of a run. `context`: the folder at which relative paths begin, and the checksums
-    of sources that the run was begun with."""
+    """Make the worker of a run. `context`: the folder at which relative paths begin, the checksums of
+    sources that the run was begun with, its directory, and the number of workers on this machine."""
     asked = Request(**as_stored(request))
     plugins = plugin_digests(asked.plugins)
     for plugin in asked.plugins:
@@ -72,7 +85,9 @@ def make(
         raise RunError("a plugin changed while it was loaded", "Run it again.")
     folder = Path(context.get("folder", ""))
     models = KeptModels(folder)
-    part = cache(lambda number: ShardWorker((asked, *asked.also)[number], models, folder=folder))
+    own: dict[str, Any] = {"folder": folder, "threads": threads_of(context.get("workers", 1))}
+    own["directory"] = Path(context["directory"]) if "directory" in context else None
+    part = cache(lambda number: ShardWorker((asked, *asked.also)[number], models, **own))
     pinned = Sources(context.get("sources", {}))
     # What is wrong with its data is said before the first shard.
     pinned.require(part(0).sources | plugins)
@@ -105,7 +120,8 @@ class Sources:
 class ShardWorker:
     """Does the shards of one run.
 
-    `read`: its data, where they have been read already; `folder`: where relative paths begin.
+    `read`: its data, where they have been read already; `folder`: where relative paths begin; `directory`: of
+    the run, where whole traces may be kept; `threads`: that measure beside the model.
     """
 
     def __init__(
@@ -114,13 +130,16 @@ class ShardWorker:
         models: KeptModels,
         read: Read | None = None,
         folder: Path = Path(),
+        directory: Path | None = None,
+        threads: int = 1,
     ) -> None:
         self.request, self.models, self.folder = request, models, folder
+        self.directory, self.threads = directory, threads
         self.by_domain = {d: measures_of(request, domain=d) for d in (QUESTIONS, PROSE)}
         self.controlled = measures_of(request, controlled=True)
         self.settings = settings_of(request)
         self.experiments = experiments_of(request)
-        self._batchings: dict[tuple[str, str], Batching] = {}
+        self._batchings: dict[tuple[str, str, bool], Batching] = {}
         # Log scales by model, seed, and whether masked rows are matched or all.
         self._sharpness: dict[tuple[str, int, bool], Tensor] = {}
         self._prepared: dict[tuple[str, str, int | None], Any] = {}  # by experiment and model
@@ -148,8 +167,8 @@ class ShardWorker:
     def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
         model = self.model(spec)
         # The same sums whatever the number of workers: threads change the order of additions.
-        if model.device.type == "cpu":
-            torch.set_num_threads(self.request.threads)
+        on_cpu = model.device.type == "cpu"
+        torch.set_num_threads(self.request.threads if on_cpu else self.threads)
         work = {"trace": self._trace, "ask": self._ask, "experiment": self._experiment}[
             spec["kind"]
         ]
@@ -166,83 +185,118 @@ class ShardWorker:
     def _trace(
         self, model: Model, spec: dict[str, Any], tick: Tick
     ) -> tuple[Arrays, dict[str, Any]]:
-        arrays: Arrays = {}
-        examples: list[dict[str, Any]] = []
         left_out: list[dict[str, str]] = []
-        chosen = range(spec["start"], spec["stop"])
-        measures = self.by_domain[spec["domain"]]
-        keep = keep_for(measures.values())
-        if not keep or (spec["domain"] == QUESTIONS and spec["start"] < self.request.view):
-            keep |= _VIEWED
+        decoded: list[tuple[dict[str, Any], Trace]] = []
+        seeds: list[int] = spec.get("controls", [])
         batching = self._batching(model, spec)
         batches = len(batching.sizes)
-        seeds: list[int] = spec.get("controls", [])
-        total, decoded = len(chosen) * (1 + len(seeds)), []
-        for index, name, trace in self._traces(model, spec, keep, left_out):
-            tick(len(examples) + len(left_out), total)
-            said = {"id": name, "index": index, "at": str(index), "text": trace.text}
-            said["values"] = self._measure(model, trace, spec, said, measures, keep, arrays)
-            if spec["domain"] == QUESTIONS and index < self.request.view:
-                shown = trace.data.drop_vars(_LET_GO, errors="ignore")
-                said["trace"] = flatten(shown, f"{index}/trace", arrays)
-            examples.append(said)
-            if seeds:  # the canvases, without what was measured
-                large = [n for n, array in trace.data.data_vars.items() if "layer" in array.dims]
-                decoded.append((said, Trace(trace.data.drop_vars(large))))
-        meta: dict[str, Any] = {"examples": examples, "left_out": left_out}
+        total = (spec["stop"] - spec["start"]) * (1 + len(seeds))
+        with Measuring[Measured](self.threads) as measuring:
+
+            def jobs(batch: list[tuple[int, str, Trace]]) -> Iterator[Callable[[], Measured]]:
+                while batch:  # let go of each trace, so that it is freed when it is measured
+                    index, name, trace = batch.pop(0)
+                    tick(measuring.added + len(left_out), total)
+                    said = {"id": name, "index": index, "at": str(index), "text": trace.text}
+                    if seeds:
+                        decoded.append((said, _canvases(trace)))
+                    shown = trace if self._viewed(spec, index) else None
+                    looks = self._looks(model, trace, spec, index)
+                    yield partial(self._measured, said, looks, shown, spec)
+
+            for batch in self._batches(model, spec, left_out):
+                measuring.add(jobs(batch))
+            for seed in seeds:
+                control = self.model({"model": spec["model"], "control": seed})
+                for own, trace in decoded:
+                    tick(measuring.added + len(left_out), total)
+                    index = own["index"]
+                    said = {"id": own["id"], "at": f"{index}/control-{seed}", "index": index}
+                    looks = self._looks(control, trace, spec, index, seed)
+                    measuring.add([partial(self._measured, said, looks)])
+            results = measuring.finish()
+        arrays: Arrays = {}
+        for _, more, notes in results:
+            arrays |= more
+            left_out += notes
+        said_of = [said for said, _, _ in results]
+        n = len(said_of) - len(seeds) * len(decoded)
+        meta: dict[str, Any] = {"examples": said_of[:n], "left_out": left_out}
         if seeds:
-            meta["controls"] = {}
-        keep = keep_for(self.controlled.values()) or _VIEWED
-        for number, seed in enumerate(seeds):
-            control = self.model({"model": spec["model"], "control": seed})
-            lines: list[dict[str, Any]] = []
-            meta["controls"][str(seed)] = lines
-            for own, trace in decoded:
-                tick(len(chosen) * (1 + number) + len(lines), total)
-                said = {"id": own["id"], "at": f"{own['index']}/control-{seed}"}
-                said["index"] = own["index"]
-                said["values"] = self._measure(
-                    control, trace, spec, said, self.controlled, keep, arrays, seed=seed
-                )
-                lines.append(said)
+            parts = {seed: n + i * len(decoded) for i, seed in enumerate(seeds)}
+            meta["controls"] = {
+                str(seed): said_of[start : start + len(decoded)] for seed, start in parts.items()
+            }
         if batching.memory is not None:  # free memory decided: which, no one could say afterwards
             meta["batches"] = batching.sizes[batches:]
         return arrays, meta
 
-    def _measure(
-        self,
-        model: Model,
-        trace: Trace,
-        spec: dict[str, Any],
-        said: dict[str, Any],
-        measures: Mapping[str, Measure],
-        keep: Collection[str] | None,
-        arrays: Arrays,
-        *,
-        seed: int | None = None,
-    ) -> dict[str, Any]:
-        """Put the measures' values among the arrays, and describe them.
+    def _viewed(self, spec: dict[str, Any], index: int) -> bool:
+        """Whether the viewer shows this example."""
+        return bool(spec["domain"] == QUESTIONS and index < self.request.view)
+
+    def _looks(
+        self, model: Model, trace: Trace, spec: dict[str, Any], index: int, seed: int | None = None
+    ) -> list[Look]:
+        """Pair each measure with the trace that it looks at: the decoding, or forwards over given texts.
 
         `seed`: of the untrained control that reads the canvases of the trained model's decoding.
         """
-        values: dict[str, Any] = {}
-        # What measures look at: the decoding, or given texts.
-        traces = {"": trace} if seed is None else {}
+        measures = self.by_domain[spec["domain"]] if seed is None else self.controlled
+        by_state: dict[str, list[tuple[str, Measure]]] = {}
         for key, measure in measures.items():
-            state = next((s for s in (FINISHED, SAME, STATES) if key.endswith(s)), "")
+            state = _state_of(key)
             if state == STATES and (not model.is_diffusion or model.block is not None):
                 continue  # no two states have masked rows that see the same canvas
             if seed is not None and state == "" and measure.own_tokens:
                 state = _OWN
-            if state not in traces:
+            by_state.setdefault(state, []).append((key, measure))
+        looks: list[Look] = []
+        for state, some in by_state.items():
+            at = trace
+            if state or seed is not None:
                 masked = state not in (SAME, FINISHED)
+                keep = keep_for(measure for _, measure in some) or {"mass"}
                 name = spec["model"]
                 with nullcontext() if seed is None else self._untrained(name, seed, masked):
-                    traces[state] = self._read(
-                        model, trace, state, spec["domain"], said["index"], keep
-                    )
-            values[key] = flatten(measure.example(traces[state]), f"{said['at']}/{key}", arrays)
-        return values
+                    at = self._read(model, trace, state, spec["domain"], index, keep)
+            looks += [(key, measure, at) for key, measure in some]
+        return looks
+
+    def _measured(
+        self,
+        said: dict[str, Any],
+        looks: list[Look],
+        shown: Trace | None = None,
+        spec: dict[str, Any] | None = None,
+    ) -> Measured:
+        """Compute an example's values, and what the viewer shows of it. No model is used here."""
+        arrays: Arrays = {}
+        values = {
+            key: flatten(measure.example(trace), f"{said['at']}/{key}", arrays)
+            for key, measure, trace in looks
+        }
+        notes: list[dict[str, str]] = []
+        said = said | {"values": values}
+        if shown is not None and spec is not None:
+            try:
+                made = {
+                    n: scene_of(shown, example=said["id"], budget=b) for n, b in _SCENES.items()
+                }
+                if made[PAGE] == made[SERVED]:  # nothing was left out
+                    del made[SERVED]
+                said["scenes"] = {
+                    name: take_arrays(scene, f"{said['at']}/{name}", arrays)
+                    for name, scene in made.items()
+                }
+            except UsageError as error:
+                notes.append({"what": f"the view of example {said['index']}", "why": str(error)})
+            if self.request.keep_traces:
+                number = self.request.models.index(spec["model"])
+                said["trace"] = f"{spec.get('also', 0)}-{number}-{said['index']:05d}.zarr"
+                if self.directory is not None:
+                    shown.save(self.directory / TRACES / said["trace"], overwrite=True)
+        return said, arrays, notes
 
     @contextmanager
     def _untrained(self, name: str, seed: int, masked: bool) -> Iterator[None]:
@@ -251,10 +305,11 @@ class ShardWorker:
         `masked`: on the masked rows of unfinished texts, where the model has any; else on all rows of whole
         texts.
         """
-        trained, control = (self.model({"model": name, "control": s}) for s in (None, seed))
-        masked = masked and trained.mask_id is not None
+        control = self.model({"model": name, "control": seed})
+        masked = masked and control.mask_id is not None
         if (name, seed, masked) not in self._sharpness:
             calibrate = self._unfinished_texts if masked else self._whole_texts
+            trained = self.model({"model": name})
             scale = match_sharpness(control, trained, *calibrate(trained))
             self._sharpness[name, seed, masked] = scale
         with sharpened(control, self._sharpness[name, seed, masked]):
@@ -295,7 +350,7 @@ class ShardWorker:
         state: str,
         domain: str,
         index: int,
-        keep: Collection[str] | None,
+        keep: Collection[str],
     ) -> Trace:
         """Forwards over given texts: the finished one, states of the decoding, one that all models read,
         all canvases of another model's decoding, or those of the model's own decoding."""
@@ -321,14 +376,10 @@ class ShardWorker:
         space = " " if record.asks is Asks.CONTINUATION else ""  # it goes on after a word
         return space + " ".join(words[: self.request.length])
 
-    def _traces(
-        self,
-        model: Model,
-        spec: dict[str, Any],
-        keep: Collection[str] | None,
-        left_out: list[dict[str, str]],
-    ) -> Iterator[tuple[int, str, Trace]]:
-        """Index, name and trace of each example that can be traced; a batch at a time in memory."""
+    def _batches(
+        self, model: Model, spec: dict[str, Any], left_out: list[dict[str, str]]
+    ) -> Iterator[list[tuple[int, str, Trace]]]:
+        """Yield index, name and trace of the examples that can be traced, a batch at a time."""
         prompts: dict[int, tuple[str, Encoded]] = {}
         for index in range(spec["start"], spec["stop"]):
             if spec["domain"] == QUESTIONS and index in self.repeats:
@@ -342,26 +393,30 @@ class ShardWorker:
                     raise
                 left_out.append({"what": f"example {index}", "why": str(error)})
         sampler = self.sampler(model)
-        options: dict[str, Any] = {"keep": keep}
-        measures, first = self.by_domain[spec["domain"]], spec["start"]
-        if first >= self.request.view and all(key.endswith((SAME, STATES)) for key in measures):
-            options = {
-                "keep": ("mass",),
-                "layers": [0],
-                "heads": [0],
-            }  # its canvases are all that counts
+        options = self._options(spec)
 
         def trace(batch: list[Encoded]) -> list[Trace]:
             return model.trace(batch, sampler, batch_size=len(batch), **options)
 
         named = [(index, name) for index, (name, _) in prompts.items()]
         encoded = [one for _, one in prompts.values()]
-        for place, one in self._batching(model, spec).traces(encoded, sampler.length, trace):
-            yield *named[place], one
+        for start, some in self._batching(model, spec).batches(encoded, sampler.length, trace):
+            yield [(*named[start + i], some.pop(0)) for i in range(len(some))]
+
+    def _options(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Say what the traces of a shard keep: what its measures need, and what the viewer shows."""
+        measures = self.by_domain[spec["domain"]]
+        own = [measure for key, measure in measures.items() if not _state_of(key)]
+        keep = keep_for(own)
+        if self._viewed(spec, spec["start"]):
+            keep |= {*NEEDS, *(TraceOptions().kept if self.request.keep_traces else ())}
+        if keep:
+            return {"keep": keep}
+        return {"keep": ("mass",), "layers": [0], "heads": [0]}  # its canvases are all that counts
 
     def _batching(self, model: Model, spec: dict[str, Any]) -> Batching:
         """What is known of the memory that such traces take, kept from shard to shard."""
-        kind = spec["model"], spec["domain"]
+        kind = spec["model"], spec["domain"], self._viewed(spec, spec["start"])
         if kind not in self._batchings:
             self._batchings[kind] = Batching.of(model, self.request.together)
         return self._batchings[kind]
@@ -538,22 +593,33 @@ class ShardWorker:
         return text if self.folder == Path() else text.replace(f"{self.folder}{os.sep}", "")
 
 
+def _state_of(key: str) -> str:
+    """How a measure's name ends that looks at given texts; "" if it looks at the decoding."""
+    return next((state for state in (FINISHED, SAME, STATES) if key.endswith(state)), "")
+
+
+def _canvases(trace: Trace) -> Trace:
+    """A trace without what was recorded of layers."""
+    large = [name for name, array in trace.data.data_vars.items() if "layer" in array.dims]
+    return Trace(trace.data.drop_vars(large))
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str | Path) and str(value) != ""
 
 
 def about(model: Model) -> dict[str, Any]:
-    return {
-        "name": model.name,
-        "family": model.family.name,
-        "direction": str(model.direction),
-        "parameters": model.n_parameters,
-        "layers": model.n_layers,
-        "heads": model.n_heads,
-        "fingerprint": model.fingerprint,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "device": model.device.type,
-    }
+    known = (
+        "family",
+        "direction",
+        "parameters",
+        "layers",
+        "heads",
+        "fingerprint",
+        "dtype",
+        "device",
+    )
+    return {"name": model.name, **{name: model.facts[name] for name in known}}
 
 
 def _prose(record: Record, index: int) -> Prompt:

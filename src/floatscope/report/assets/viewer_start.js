@@ -12,8 +12,10 @@ async function servedSource() {
     if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
     return answer.json();
   };
-  return { ...(await get("index")), scene: (id) => get(`scene/${id}`),
+  const index = await get("index");
+  const more = index.whole ? {} : {  // single heads that a scene left out
     heads: (id, step) => get(`scene/${id}/heads/${step}`), head: (id, layer, head) => get(`scene/${id}/head/${layer}/${head}`) };
+  return { ...index, scene: (id) => get(`scene/${id}`), ...more };
 }
 
 window.floatscopeViewer = floatscopeViewer;

@@ -7,7 +7,7 @@ one of 50 %. The highest code means "not there" (NaN). It packs numbers and know
 
 import base64
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
 import numpy as np
@@ -125,6 +125,39 @@ def unpack(packed: Packed) -> np.ndarray:
     else:
         values = np.where(codes > 0, 2.0 ** (packed["offset"] + packed["scale"] * (codes - 1)), 0.0)
     return np.where(absent, np.nan, values)
+
+
+def take_arrays(part: Any, name: str, into: dict[str, np.ndarray]) -> Any:
+    """Move the codes of every packed array of a scene into `into`; return what remains, as small JSON."""
+    if not isinstance(part, dict):
+        return part
+    if "data" not in part:
+        return {key: take_arrays(value, f"{name}/{key}", into) for key, value in part.items()}
+    codes = np.frombuffer(base64.b64decode(part["data"]), _stored(part["dtype"]))
+    into[name] = codes.reshape(part["shape"])
+    return {key: part[key] for key in ("code", "scale", "offset")}
+
+
+def array_names(part: Any, name: str) -> Iterator[str]:
+    """Name the arrays that `take_arrays` took."""
+    if isinstance(part, dict):
+        if "code" in part:
+            yield name
+        else:
+            for key, value in part.items():
+                yield from array_names(value, f"{name}/{key}")
+
+
+def put_arrays(part: Any, name: str, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Rebuild the scene that `take_arrays` took apart."""
+    if not isinstance(part, dict):
+        return part
+    if "code" not in part:
+        return {key: put_arrays(value, f"{name}/{key}", arrays) for key, value in part.items()}
+    codes, numbers = arrays[name], (float(part["scale"]), float(part["offset"]))
+    if codes.dtype.name not in _OCTAVES or part["code"] not in ("index", "linear", "log"):
+        raise ValueError(f"{name} is no packed array")
+    return _packed(codes, codes.dtype.name, part["code"], *numbers)
 
 
 def _stored(dtype: str) -> np.dtype[Any]:

@@ -29,7 +29,9 @@ from .parts import (
 from .words import example_of, title_of, words
 
 FORMAT = 1
-BUDGET = 1_200_000  # characters of one scene
+BUDGET = 1_200_000  # characters of one scene in a page
+SERVED = 32_000_000  # … of one that is stored to be served by itself: 24 MB before compression
+NEEDS = ("mass", "groups", "rows")  # statistics that a scene shows, where a trace has them
 
 
 def scene_of(

@@ -1,0 +1,52 @@
+"""Measure batches in the background: while one is measured, the worker traces the next."""
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Measuring(Generic[T]):
+    """Run jobs in threads; results come in the order in which jobs were added.
+
+    `add` returns when all jobs of the batch before are done, so that at most two batches are in memory: one
+    that is measured, and one that is traced. The first error of a job is raised by `add` or `finish`.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self.added, self._results, self._waiting = 0, list[T](), list[Future[T]]()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="measuring")
+
+    def __enter__(self) -> "Measuring[T]":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, jobs: Iterable[Callable[[], T]]) -> None:
+        """Begin the jobs of a batch, each as soon as `jobs` gives it."""
+        begun = []
+        for job in jobs:
+            begun.append(self._pool.submit(job))
+            self.added += 1
+        self._collect()
+        self._waiting = begun
+
+    def finish(self) -> list[T]:
+        """Wait for the last batch; return the results of all."""
+        self._collect()
+        return self._results
+
+    def _collect(self) -> None:
+        self._results += [job.result() for job in self._waiting]
+        self._waiting = []
+
+
+def threads_of(workers: int) -> int:
+    """Share the machine's cores among the workers on it, within what OMP_NUM_THREADS allows."""
+    cores = len(os.sched_getaffinity(0))
+    allowed = os.environ.get("OMP_NUM_THREADS", "")
+    share = cores // max(workers, 1)
+    return max(1, min(share, int(allowed)) if allowed.isdigit() else share)

@@ -1,0 +1,398 @@
+"""One generation of a watched network: its canvases, the recorder of its forwards, and its traces.
+
+How many forwards will come, and how long the canvas will be, is not known beforehand: `_make_room` lets the
+recorder grow. What a forward revealed, and whether a cache keeps its rows, shows in the next forward.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from ..decode.samplers.base import Sampler
+from ..decode.state import State
+from ..errors import CaptureError, UsageError
+from ..models import Direction, Model, seam
+from ..sequences.decoding import ABSENT, Decoding, change_of
+from ..sequences.prompt import Encoded
+from ..trace import Trace
+from .dataset import DIMS
+from .options import TraceOptions
+from .recorder import Recorder
+from .steps import nothing
+
+_ROOM = 32  # steps at first
+
+
+@dataclass(frozen=True)
+class Watched(Sampler):
+    """Not a sampler: it stands where a sampler's description would."""
+
+    def most_steps(self, blocks: int) -> int:
+        return self.n_steps
+
+    def describe(self) -> str:
+        return "watched"
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What one forward computes: columns `past` … of a canvas, or those that are fresh."""
+
+    canvas: Int[Tensor, "b k"]
+    padding: Int[Tensor, " b"]
+    past: int = 0  # columns in a cache that grows
+    fresh: Bool[Tensor, "b k"] | None = None  # of a cache whose entries are replaced; None: all
+
+
+@dataclass(eq=False)
+class Generation:
+    """Prompts that are decoded together, from the first forward over them on."""
+
+    model: Model
+    options: TraceOptions
+    columns: Columns  # of the last forward
+    given: Sequence[Encoded] = ()
+    prompt_length: int | None = None
+    result: Tensor | None = None  # the ids that the loop returned
+    canvases: list[Tensor] = field(default_factory=list)
+    windows: list[tuple[int, int]] = field(default_factory=list)
+    cached: bool = False  # some forward left rows out
+    approximate: bool = False  # and what it used instead was old
+    state: State = field(init=False)
+
+    def __post_init__(self) -> None:
+        canvas, padding = self.columns.canvas, self.columns.padding
+        self.padding = padding
+        self._offsets: list[int] = padding.tolist()
+        n = len(canvas)
+        self.blind = self._second_half_is_guidance(canvas)  # and is not asked for
+        self.prompt_end = self._prompt_end(canvas[: n // 2] if self.blind else canvas)
+        self.prompts = [self._prompt(b) for b in range(n)]
+        length = canvas.shape[1] - self.prompt_end
+        sampler = Watched(length, steps=_ROOM)
+        self.recorder = Recorder(self.model, self.prompts, sampler, self.options)
+        self.recorder.__enter__()
+        self._closed = False
+        self._traces: list[Trace] = []
+        self._undo: dict[int, object] = {}  # sums before the last forward
+        self._tail: Tensor | None = None  # the last layer's key of the last column in the cache
+        self._next_tail: Tensor | None = None
+
+    @property
+    def canvas(self) -> Int[Tensor, "b k"]:
+        return self.columns.canvas
+
+    @property
+    def _accumulates(self) -> bool:
+        """Rows in a cache never change: sums are added up."""
+        return self.model.direction is not Direction.BIDIRECTIONAL
+
+    # Where it begins
+
+    def _second_half_is_guidance(self, canvas: Int[Tensor, "b k"]) -> bool:
+        """Tell whether the second half of a batch is the first with its prompt masked."""
+        half, odd = divmod(len(canvas), 2)
+        if odd or not half or self.model.mask_id is None:
+            return False
+        first, second = canvas.chunk(2)
+        hidden = (second == self.model.mask_id) & (first != self.model.mask_id)
+        return bool(hidden.any(1).all()) and bool(((first == second) | hidden).all())
+
+    def _prompt_end(self, canvas: Int[Tensor, "b k"]) -> int:
+        """The column at which the answers begin."""
+        if self.given:
+            lengths = [len(one.ids) for one in self.given]
+            ends = {p + n for p, n in zip(self._offsets, lengths * len(canvas), strict=False)}
+            if len(lengths) not in (1, len(canvas)) or len(ends) > 1:
+                raise UsageError(
+                    f"{len(lengths)} prompts for a batch of {len(canvas)}, or of other lengths",
+                    "Give one prompt for each, padded on the left.",
+                )
+            return ends.pop()
+        if self.prompt_length is not None:
+            return int(max(self._offsets)) + self.prompt_length
+        if self.model.mask_id is None:
+            return canvas.shape[1]
+        open_ = (canvas == self.model.mask_id).any(0).nonzero()
+        end = int(open_[0]) if len(open_) else canvas.shape[1]
+        if not end:
+            raise UsageError(
+                "the first column of the first canvas is masked", "Say prompt_length=, at least 1."
+            )
+        return end
+
+    def _prompt(self, b: int) -> Encoded:
+        ids = tuple(self.canvas[b, self._offsets[b] : self.prompt_end].tolist())
+        if not self.given or (self.blind and b >= len(self.canvas) // 2):
+            return Encoded(ids, ("prompt",) * len(ids))
+        said = self.given[b % len(self.given)]
+        if said.ids != ids:
+            raise UsageError(
+                f"prompt {b} has other tokens than those that the network was given",
+                "Build the ids with session.encode(prompt).ids.",
+            )
+        return said
+
+    # From forward to forward
+
+    def is_guidance(self, columns: Columns) -> bool:
+        """Tell whether a forward repeats the last canvas with its prompt masked."""
+        mask, end = self.model.mask_id, self.prompt_end
+        new, old = columns.canvas, self.canvas
+        if mask is None or new.shape != old.shape or columns.past:
+            return False
+        hidden = bool((new[:, :end] == mask).any(1).all())
+        return hidden and torch.equal(new[:, end:], old[:, end:]) and not torch.equal(new, old)
+
+    def continues(self, columns: Columns) -> bool:
+        """Tell whether a forward belongs to this generation."""
+        if columns.past:  # whose canvas was taken from here
+            return True
+        new, old = columns.canvas, self.canvas
+        if len(new) != len(old) or not torch.equal(columns.padding, self.padding):
+            return False
+        if self.model.mask_id is None:
+            return new.shape[1] > old.shape[1] and torch.equal(new[:, : old.shape[1]], old)
+        end = self.prompt_end
+        if new.shape[1] < old.shape[1] or not torch.equal(new[:, :end], old[:, :end]):
+            return False
+        again = torch.equal(new, self.canvases[0]) and not torch.equal(new, old)
+        return not again
+
+    def begin(self, columns: Columns) -> None:
+        """Note what the last forward revealed, and describe the next one."""
+        if self.canvases:
+            self._decide(columns.canvas)
+            self._settle(columns)
+        self.columns = columns
+        self.cached |= columns.past > 0 or columns.fresh is not None
+        size, step = columns.canvas.shape[1], len(self.canvases)
+        _make_room(self.recorder, step + 1, [size - offset for offset in self._offsets])
+        self.state = self._state(columns, step)
+        # A loop may write into its canvas.
+        self.canvases.append(columns.canvas.clone())
+        self.columns = replace(columns, canvas=self.canvases[-1])
+        self.windows.append(self.state.window)
+
+    def _state(self, columns: Columns, step: int) -> State:
+        model, canvas, end = self.model, columns.canvas, self.prompt_end
+        size, past = canvas.shape[1], columns.past
+        there: dict[str, object] = {}
+        first, stop = past, size
+        if model.block is not None:
+            there["ends"] = [size] * len(canvas)
+        fresh = columns.fresh
+        if past and not self._accumulates:
+            fresh = torch.zeros_like(canvas, dtype=torch.bool)
+            fresh[:, past:] = True
+        if fresh is not None:
+            if self._accumulates:
+                raise UsageError(
+                    f"a cache whose entries are replaced, in a network that is {model.direction}",
+                    "Watch it without that cache.",
+                )
+            some = fresh.any(0).nonzero().flatten()
+            first, stop = int(some[0]), int(some[-1]) + 1
+            there |= {"rows": (first, stop), "fresh": fresh}
+            self.approximate = True
+        elif past or model.mask_id is None:
+            there["new"] = size - past
+        if model.mask_id is None:
+            window = (size, size + 1)
+        else:
+            low = min(max(end, first + model.shift), size)
+            window = (low, max(low, min(stop + model.shift, size)))
+        predicting = None
+        if window[0] == window[1]:  # nothing is decided
+            predicting = (stop - first - 1, stop - first)
+        return State.of(
+            *(model, self.prompts, canvas, window),
+            prompt_end=end,
+            step=step,
+            predicting=predicting,
+            **there,  # type: ignore[arg-type]
+        )
+
+    def _decide(self, canvas: Int[Tensor, "b k"] | None) -> None:
+        """Tell the recorder what the last forward revealed, now that the next canvas is known."""
+        low, high = self.windows[-1]
+        if low == high:
+            return
+        n = len(self.prompts)
+        revealed = torch.zeros(n, high - low, dtype=torch.bool, device=self.canvas.device)
+        token = torch.zeros_like(revealed, dtype=torch.long)
+        if canvas is not None and canvas.shape[1] >= high:
+            token = canvas[:, low:high]
+            if self.model.mask_id is None:
+                revealed[:] = True
+            else:
+                was = self.canvas[:, low:high] == self.model.mask_id
+                revealed = was & (token != self.model.mask_id)
+        with torch.inference_mode():
+            self.recorder.committed(self.state, revealed, token)
+
+    def _settle(self, columns: Columns) -> None:
+        """Keep the last forward's sums, or take them back where the cache did not keep its rows."""
+        running, rollout = self.recorder.running, self.recorder.capture.rollout
+        if not self._accumulates or not columns.past:
+            running.total, self._undo = {}, {}
+            if self._accumulates:
+                rollout.kept, self._tail = {}, None
+            return
+        last = self.columns
+        captured = self.recorder.captured
+        if columns.past == last.canvas.shape[1]:
+            if not self.state.cached and captured is not None:  # the first forward, without a cache
+                running.total, running.prompts = dict(captured.layers), list(self.state.active)
+            self._tail = self._next_tail
+        elif columns.past == last.past:
+            running.total = dict(self._undo)  # type: ignore[arg-type]
+            rollout.kept = {n: (who, s[:, : last.past]) for n, (who, s) in rollout.kept.items()}
+        else:
+            raise UsageError(
+                f"a cache of {columns.past} positions after a forward that left "
+                f"{last.canvas.shape[1]}",
+                "Watch a loop that keeps all rows of a forward or none: not assisted generation.",
+            )
+        self._undo = dict(running.total)
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Record one forward."""
+        watching = self.recorder.forward(self.state)
+        with torch.inference_mode():
+            watching.__enter__()
+        try:
+            yield
+        except BaseException as error:
+            watching.__exit__(type(error), error, error.__traceback__)
+            raise
+        with torch.inference_mode():
+            watching.__exit__(None, None, None)
+
+    def check_keys(self, call: seam.Call) -> None:
+        """Refuse a forward with other rows and keys than its ids and cache told."""
+        visible, fresh = self.state.visible, self.columns.fresh
+        rows = visible.queries if fresh is None else int(fresh[0].sum())
+        found = (call.query.shape[2], call.key.shape[2])
+        if found != (rows, visible.keys):
+            raise CaptureError(
+                f"attention of {found[0]} rows over {found[1]} keys, where ids and cache tell of {rows} "
+                f"over {visible.keys}",
+                "Say which columns the network computes: watch(..., rows=…).",
+            )
+        if not self.state.cached or call.layer != self.model.n_layers - 1:
+            return
+        past = self.columns.past
+        if past and self._tail is not None and not torch.equal(call.key[:, :, past - 1], self._tail):
+            raise CaptureError(
+                "the cache is not the one that the last forward left",
+                "Watch without beam search (num_beams=1), and one generation at a time.",
+            )
+        self._next_tail = call.key[:, :, -1].clone()
+
+    def widened(self, call: seam.Call) -> seam.Call:
+        """The call with rows between those that are computed, which do not count."""
+        fresh = self.columns.fresh
+        assert fresh is not None
+        some = fresh[:, self.state.visible.rows]  # (b, q)
+        b, h, _, d = call.query.shape
+        query = call.query.new_zeros(b, some.shape[1], h, d)
+        query[some] = call.query.transpose(1, 2).flatten(0, 1)
+        visible = self.state.visible
+        mask = None if call.mask is None else visible.mask
+        return replace(call, query=query.transpose(1, 2), mask=mask)
+
+    # Afterwards
+
+    def close(self) -> None:
+        """Take everything off the network."""
+        if not self._closed:
+            self._closed = True
+            self.recorder.__exit__(None, None, None)
+
+    def traces(self, result: Tensor | None) -> list[Trace]:
+        """One trace for each prompt, made once; guidance's second half is left out."""
+        self.close()
+        if not self._traces:
+            n = len(self.prompts) // 2 if self.blind else len(self.prompts)
+            final = self._checked(self.result if result is None else result, n)
+            self._decide(torch.cat([final, final]) if self.blind and final is not None else final)
+            self._traces = self.recorder.traces([self._decoding(b, final) for b in range(n)])
+        return self._traces
+
+    def _checked(self, final: Tensor | None, n: int) -> Int[Tensor, "n s"] | None:
+        """The canvas behind the last forward, as wide as it can be known."""
+        if final is None:
+            return None
+        last, end = self.canvas[:n], self.prompt_end
+        final = final.to(last.device)
+        width = last.shape[1] + (self.model.mask_id is None)
+        same = last.shape[1] if self.model.mask_id is None else end
+        fits = final.ndim == 2 and len(final) == n and final.shape[1] >= last.shape[1]
+        if not fits or not torch.equal(final[:, :same], last[:, :same]):
+            raise UsageError(
+                f"result {tuple(final.shape)} does not continue the canvas {tuple(last.shape)}",
+                "Give the ids that this generation's loop returned, with its prompt.",
+            )
+        return final[:, :width]
+
+    def _decoding(self, b: int, final: Int[Tensor, "n s"] | None) -> Decoding:
+        model, offset, prompt = self.model, self._offsets[b], self.prompts[b]
+        states = [one[b, offset:].tolist() for one in self.canvases]
+        states.append(states[-1] if final is None else final[b, offset:].tolist())
+        canvas = np.full((len(states), max(map(len, states))), ABSENT, dtype=np.int64)
+        for t, ids in enumerate(states):
+            canvas[t, : len(ids)] = ids
+        block, start = np.array(self.windows) - offset, len(prompt.ids)
+        mask = ABSENT if model.mask_id is None else model.mask_id
+        finished = final is not None and not (canvas[-1] == mask).any()
+        ended = "complete" if finished else "unfinished"
+        if model.mask_id is None and (steps := _steps_to_end(canvas[-1, start:], model.end_ids)):
+            canvas, block, ended = canvas[: steps + 1, : start + steps], block[:steps], "eos"
+        change = change_of(canvas[:-1], canvas[1:], mask)
+        change[:, :start] = 0
+        cache = None
+        if model.is_diffusion and self.cached:
+            cache = "approximate" if self.approximate else "exact"
+        return Decoding(
+            prompt=prompt,
+            canvas=canvas,
+            change=change,
+            confidence=np.full(change.shape, np.nan, dtype=np.float32),
+            block=block,
+            ended=ended,
+            text=model.text([i for i in canvas[-1, start:].tolist() if i not in (mask, ABSENT)]),
+            cache=cache,
+        )
+
+
+def _steps_to_end(answer: Int[np.ndarray, " n"], ends: Sequence[int]) -> int:
+    """How many steps it took to an end token behind which there is nothing but padding; 0: none did."""
+    found = np.flatnonzero(np.isin(answer, ends))
+    if not len(found) or len(set(answer[found[0] + 1 :].tolist())) > 1:
+        return 0
+    return int(found[0]) + 1
+
+
+def _make_room(recorder: Recorder, steps: int, sizes: Sequence[int]) -> None:
+    """Let each prompt's record hold so many steps and positions; half as many more where it grows."""
+    for recorded, size in zip(recorder.recorded, sizes, strict=True):
+        if steps <= recorded.room and size <= recorded.size:
+            continue
+        recorder.outbox.settle()
+        recorded.tensors.clear()
+        recorded.room = max(recorded.room, steps + steps // 2 if steps > recorded.room else 0)
+        recorded.size = max(recorded.size, size + size // 2 if size > recorded.size else 0)
+        recorder.steps = frozenset(range(recorded.room))
+        for name, old in recorded.arrays.items():
+            last = (recorded.size,) if DIMS[name][-1] in ("key", "query") else old.shape[-1:]
+            new = recorded.empty((recorded.room, *old.shape[1:-1], *last), old.dtype)
+            new[..., old.shape[-1] :] = nothing(old.dtype)
+            new[: len(old), ..., : old.shape[-1]] = old
+            recorded.arrays[name] = new

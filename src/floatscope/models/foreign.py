@@ -93,11 +93,11 @@ class _Layer(nn.Module):
         self.o_proj = nn.Linear(1, 1, bias=False)
 
 
-class StandIn(nn.Module):
+class StandIn(PreTrainedModel):
     """A network of which nothing is known but its config, its parameters and its attention calls."""
 
     def __init__(self, network: nn.Module) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # there is no config of transformers' to begin with
         config: Any = network.config
         sizes = {name: _size(config, name, others) for name, others in _SIZES.items()}
         fields = {**vars(config), **sizes, "_attn_implementation": seam.NAME}

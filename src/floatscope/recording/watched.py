@@ -18,6 +18,7 @@ from ..decode.state import State
 from ..errors import CaptureError, UsageError
 from ..models import Direction, Model, seam
 from ..sequences.decoding import ABSENT, Decoding, change_of
+from ..sequences.direction import block_start
 from ..sequences.prompt import Encoded
 from ..trace import Trace
 from .dataset import DIMS
@@ -172,7 +173,8 @@ class Generation:
         self.columns = columns
         self.cached |= columns.past > 0 or columns.fresh is not None
         size, step = columns.canvas.shape[1], len(self.canvases)
-        _make_room(self.recorder, step + 1, [size - offset for offset in self._offsets])
+        most = size + (self.model.mask_id is None)  # with the token that it predicts
+        _make_room(self.recorder, step + 1, [most - offset for offset in self._offsets])
         self.state = self._state(columns, step)
         # A loop may write into its canvas.
         self.canvases.append(columns.canvas.clone())
@@ -205,7 +207,8 @@ class Generation:
         if model.mask_id is None:
             window = (size, size + 1)
         else:
-            low = min(max(end, first + model.shift), size)
+            low = max(end, first + model.shift, self._block_start(canvas))
+            low = min(low, size)
             window = (low, max(low, min(stop + model.shift, size)))
         predicting = None
         if window[0] == window[1]:  # nothing is decided
@@ -217,6 +220,16 @@ class Generation:
             predicting=predicting,
             **there,  # type: ignore[arg-type]
         )
+
+    def _block_start(self, canvas: Int[Tensor, "b k"]) -> int:
+        """Of a model in blocks, the column at which the block with the first mask begins."""
+        model, end = self.model, self.prompt_end
+        masked = (canvas[:, end:] == model.mask_id).any(0).nonzero()
+        if model.block is None or not len(masked):
+            return 0
+        padding, prompt = self._offsets[0], len(self.prompts[0].ids)
+        first, offset = prompt + int(masked[0]), model.grid.offset(model.block, prompt)
+        return padding + block_start(first, model.block, offset)
 
     def _decide(self, canvas: Int[Tensor, "b k"] | None) -> None:
         """Tell the recorder what the last forward revealed, now that the next canvas is known."""

@@ -22,6 +22,7 @@ from .model import Model
 from .registry import family_by_name
 from .stated import Stated
 
+_SDPA = torch.nn.functional.scaled_dot_product_attention
 _SIZES = {
     "num_hidden_layers": ("n_layers", "num_layers", "n_layer"),
     "num_attention_heads": ("n_heads", "n_head"),
@@ -129,9 +130,18 @@ class SdpaCalls(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is torch.nn.functional.scaled_dot_product_attention:
+        if func is _SDPA:
             return self._attend(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        if exc[0] is None and self._next < len(self._layers):
+            raise CaptureError(
+                f"{self._next} calls of SDPA in a forward of {len(self._layers)} layers",
+                "Set the network's attn_implementation to 'sdpa'; attention that it computes in another "
+                "way cannot be watched.",
+            )
 
     def _attend(
         self,

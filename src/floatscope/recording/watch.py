@@ -29,7 +29,7 @@ from .watched import Columns, Generation
 _OF_QK = ("mass", "groups", "entropy", "flow", "rollout", "qk", "rows")
 _BY_ROW = {"residual_norm", "massive", "experts", "lens"}  # hooks see the rows that are forwarded
 
-Rows = Callable[[dict[str, Any]], Tensor | None]
+Rows = Callable[[dict[str, Any]], Tensor | tuple[Tensor, Tensor] | None]
 
 
 def watch(
@@ -62,7 +62,8 @@ def watch(
         prompt_length: where the answer begins. By default at the first mask of the first canvas; of a causal
             network, behind the ids of the first forward.
         rows: for a cache that chooses inside the network which rows are computed: a function of the
-            forward's arguments, by name, that returns a boolean (b, k), or None for all.
+            forward's arguments, by name, that returns a boolean (b, k), or None for all. Where attention
+            has the keys in another order than the canvas, that and the column of each key, (b, k).
         name, family, direction, block, grid, shift, mask_id: what the network's config does not say, as for
             `floatscope.load`.
         keep, layers, heads, groups, top, dtype: what is recorded, as for `Model.trace`.
@@ -220,7 +221,9 @@ class Session:
             padding = known.padding if known is not None else ids.new_zeros(len(ids))
         chosen = None if self._rows is None else self._rows(given)
         if chosen is not None:
-            return _chosen(ids, chosen.to(ids.device).bool(), padding, known)
+            chosen, order = chosen if isinstance(chosen, tuple) else (chosen, None)
+            columns = _chosen(ids, chosen.to(ids.device).bool(), padding, known)
+            return replace(columns, order=None if order is None else order.to(ids.device))
         past = _stored(cache)
         if not past:
             return Columns(ids, padding)
@@ -249,7 +252,8 @@ class Session:
         if reach not in self._compared:
             _require_seen(call, now, reach)
             self._compared.add(reach)
-        if now.state.visible.queries == call.query.shape[2]:
+        in_order = now.columns.order is None
+        if in_order and now.state.visible.queries == call.query.shape[2]:
             return proceed(call)
         if found := sorted(_BY_ROW & self.options.kept):
             raise UsageError(
@@ -257,7 +261,7 @@ class Session:
                 f"Leave {', '.join(found)} out of keep.",
             )
         output = seam.stock(call)
-        proceed(now.widened(call))
+        proceed(now.in_place(call))
         return output
 
 

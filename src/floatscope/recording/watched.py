@@ -48,6 +48,7 @@ class Columns:
     padding: Int[Tensor, " b"]
     past: int = 0  # columns in a cache that grows
     fresh: Bool[Tensor, "b k"] | None = None  # of a cache whose entries are replaced; None: all
+    order: Int[Tensor, "b k"] | None = None  # the column of each key, where they are in another order
 
 
 @dataclass(eq=False)
@@ -309,17 +310,20 @@ class Generation:
             )
         self._next_tail = call.key[:, :, -1].clone()
 
-    def widened(self, call: seam.Call) -> seam.Call:
-        """The call with rows between those that are computed, which do not count."""
-        fresh = self.columns.fresh
-        assert fresh is not None
-        some = fresh[:, self.state.visible.rows]  # (b, q)
-        b, h, _, d = call.query.shape
-        query = call.query.new_zeros(b, some.shape[1], h, d)
-        query[some] = call.query.transpose(1, 2).flatten(0, 1)
-        visible = self.state.visible
-        mask = None if call.mask is None else visible.mask
-        return replace(call, query=query.transpose(1, 2), mask=mask)
+    def in_place(self, call: seam.Call) -> seam.Call:
+        """The call with keys in the order of the canvas, and with rows between those that are computed,
+        which do not count."""
+        visible, fresh, order = self.state.visible, self.columns.fresh, self.columns.order
+        if order is not None:
+            at = order.argsort(1)[:, None, :, None]
+            key, value = (t.gather(2, at.expand_as(t)) for t in (call.key, call.value))
+            call = replace(call, key=key, value=value)
+        if fresh is not None and visible.queries != call.query.shape[2]:
+            some = fresh[:, visible.rows]  # (b, q)
+            query = call.query.new_zeros(*some.shape, *call.query.shape[1::2])  # (b, q, h, d)
+            query[some] = call.query.transpose(1, 2).flatten(0, 1)
+            call = replace(call, query=query.transpose(1, 2))
+        return replace(call, mask=None if call.mask is None else visible.mask)
 
     # Afterwards
 

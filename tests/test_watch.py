@@ -1,4 +1,4 @@
-"""Somebody else's loop, watched: the same numbers as `trace`, as eager attention, and a clear refusal elsewhere."""
+"""Somebody else's loop, watched: the numbers of `trace` and of eager attention, or a refusal."""
 
 from contextlib import contextmanager
 
@@ -267,7 +267,7 @@ class Kept(DynamicCache):
         return 0
 
 
-@pytest.mark.parametrize("kind", ["prefix", "dual"])
+@pytest.mark.parametrize("kind", ["prefix", "dual", "cropped"])
 def test_a_loop_with_an_approximate_cache(models, kind):
     """Fast-dLLM's shape: a forward over the block (and what follows) beside keys that are older."""
     model = models["LLaDA"]
@@ -281,10 +281,12 @@ def test_a_loop_with_an_approximate_cache(models, kind):
         within, at = step % 2, start + step // 2 * 4
         step += 1
         if within == 0:
-            cache = Kept(config=model.net.config)
+            cache = (DynamicCache if kind == "cropped" else Kept)(config=model.net.config)
             return model.net(canvas, past_key_values=cache)
-        cache.first, stop = at, size if kind == "prefix" else at + 4
+        cache.first, stop = at, at + 4 if kind == "dual" else size
         where = torch.arange(at, stop)[None]
+        if kind == "cropped":  # to what is before the block, as Fast-dLLM's own code does
+            cut(cache, at)
         some = model.net(canvas[:, at:stop], past_key_values=cache, position_ids=where)
         every = torch.zeros(1, size, model.vocab_size)
         every[:, at:stop] = some.logits
@@ -300,12 +302,13 @@ def test_a_loop_with_an_approximate_cache(models, kind):
     for t in (1, 3):
         at = start + t // 2 * 4
         stale[t] = True
-        stale[t, at : size if kind == "prefix" else at + 4] = False
+        stale[t, at : at + 4 if kind == "dual" else size] = False
     np.testing.assert_array_equal(trace.data["stale"], stale)
     assert trace.info["cache"] == "approximate"
     assert (trace.data["rows_counted"].sum("group") == (~stale).sum(1)).all()
     own = model.trace(
-        ids, fs.Confidence(length=8, steps=4, block_length=4, stop_at_eos=False), cache=kind
+        *(ids, fs.Confidence(length=8, steps=4, block_length=4, stop_at_eos=False)),
+        cache="dual" if kind == "dual" else "prefix",
     )
     assert own.canvas.values[-1].tolist() == result[0].tolist()
     for name in ("column_sum", "entropy", "residual_norm", "flow", "rollout", "row_weight"):
@@ -320,10 +323,16 @@ class Block(nn.Module):
 
     def __init__(self, width, heads):
         super().__init__()
-        self.heads, self.into, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads, self.into, self.out = (
+            heads,
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
 
     def forward(self, x, store):
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.into(x).chunk(3, -1))
+        q, k, v = (
+            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.into(x).chunk(3, -1)
+        )
         if store is not None:
             k, v = store(self, k, v)
         found = nn.functional.scaled_dot_product_attention(q * 4, k, v)
@@ -333,7 +342,7 @@ class Block(nn.Module):
 class Research(nn.Module):
     """A network whose cache chooses inside it which rows are computed, as d2Cache's does."""
 
-    class config:  # noqa: N801
+    class config:
         n_layers, n_heads, d_model, vocab_size = 3, 4, 32, 64
 
     def __init__(self):
@@ -343,7 +352,7 @@ class Research(nn.Module):
         self.blocks = nn.ModuleList(Block(32, 4) for _ in range(3))
         self.requires_grad_(False)
 
-    def forward(self, input_ids, rows=None):
+    def forward(self, input_ids, rows=None, order=None):
         x = self.tokens(input_ids) + self.places(torch.arange(input_ids.shape[1]))
         if rows is not None:
             x = x[:, rows]
@@ -356,6 +365,8 @@ class Research(nn.Module):
                 for whole, new in zip(old, (k, v), strict=True):
                     whole[:, :, rows] = new
                 block.kept = tuple(old)
+            if order is not None:  # keys in another order, as dKV-Cache has them
+                return tuple(t[:, :, order] for t in block.kept)
             return block.kept
 
         for block in self.blocks:
@@ -363,14 +374,18 @@ class Research(nn.Module):
         return x
 
 
-def test_scattered_rows_of_a_foreign_network():
+@pytest.mark.parametrize("moved", [False, True])
+def test_scattered_rows_of_a_foreign_network(moved):
     net, mask = Research(), 63
+    order = torch.tensor([7, 3, 4, 0, 2, 1, 6, 5]) if moved else None
     canvas = torch.tensor([[5, 9, 11, 2, 63, 63, 63, 63]])
     rows = {1: torch.tensor([3, 4, 7]), 2: torch.tensor([0, 5])}
     truth, found = [], []
 
     def look(module, args, output):
-        q, k, _ = (t.unflatten(-1, (4, -1)).transpose(1, 2) for t in module.into(args[0]).chunk(3, -1))
+        q, *_ = (
+            t.unflatten(-1, (4, -1)).transpose(1, 2) for t in module.into(args[0]).chunk(3, -1)
+        )
         a = (q.double() * 4 @ module.kept[0].double().mT / 8**0.5).softmax(-1)
         truth.append(a[0].sum(1))
 
@@ -379,12 +394,13 @@ def test_scattered_rows_of_a_foreign_network():
     def chosen(given):
         if given.get("rows") is None:
             return None
-        return torch.zeros(1, 8, dtype=torch.bool).index_fill(1, given["rows"], True)
+        fresh = torch.zeros(1, 8, dtype=torch.bool).index_fill(1, given["rows"], True)
+        return (fresh, order[None]) if moved else fresh
 
     def loop():
         outputs, now = [], canvas.clone()
         for step in range(3):
-            outputs.append(net(now, rows.get(step)))
+            outputs.append(net(now, rows.get(step), order if step else None))
             now[0, 4 + step] = 7 + step
         return outputs, now
 
@@ -455,7 +471,9 @@ def test_more_steps_than_the_first_room(models):
     with fs.watch(net, keep=("mass",)) as session:
         net.generate(ids, max_new_tokens=100, do_sample=False)
     cached = session.trace()
-    assert uncached.canvas.values[-1].tolist() == cached.canvas.values[-1].tolist() == out[0].tolist()
+    assert (
+        uncached.canvas.values[-1].tolist() == cached.canvas.values[-1].tolist() == out[0].tolist()
+    )
     np.testing.assert_allclose(uncached.mass, cached.mass, atol=1e-5)
     assert uncached.n_steps == 100
 
@@ -506,8 +524,14 @@ def refused(net, what, call, error=UsageError, **facts):
 def test_what_cannot_be_watched_is_refused_with_a_remedy(models):
     net, ids = network(), torch.tensor([[3, 4, 5, 6]])
     llada = models["LLaDA"].net
-    refused(net, "not the one", lambda: net.generate(ids, num_beams=3, max_new_tokens=8), CaptureError)
-    refused(net, "fixed size", lambda: net.generate(ids, cache_implementation="static", max_new_tokens=4))
+    refused(
+        net, "not the one", lambda: net.generate(ids, num_beams=3, max_new_tokens=8), CaptureError
+    )
+    refused(
+        net,
+        "fixed size",
+        lambda: net.generate(ids, cache_implementation="static", max_new_tokens=4),
+    )
     refused(net, "without input_ids", lambda: net(inputs_embeds=torch.zeros(1, 3, 32)))
     right = torch.tensor([[1, 1, 1, 0]])
     refused(net, "zeros behind", lambda: net(ids, attention_mask=right))
@@ -543,7 +567,10 @@ def test_what_cannot_be_watched_is_refused_with_a_remedy(models):
         assert caught.value.remedy
     with pytest.raises(UsageError, match="'value_norm' of a network"):
         fs.watch(Research(), direction="causal", keep=("mass", "value_norm"))
-    with pytest.raises(UsageError, match="no forward of the network was seen"), fs.watch(net) as session:
+    with (
+        pytest.raises(UsageError, match="no forward of the network was seen"),
+        fs.watch(net) as session,
+    ):
         session.trace()
     with fs.watch(net, prompt=[9, 9, 9, 9]) as session, torch.no_grad():
         with pytest.raises(UsageError, match="other tokens"):
@@ -572,7 +599,9 @@ def test_column_sums_equal_a_float64_softmax():
         causal, scale = bool(draw(0, 2)), (None, 0.3)[draw(0, 2)]
         mask = groups = None
         if draw(0, 2):
-            mask = torch.rand((b, 1)[draw(0, 2)], (1, h)[draw(0, 2)], q, k, generator=generator) > 0.3
+            mask = (
+                torch.rand((b, 1)[draw(0, 2)], (1, h)[draw(0, 2)], q, k, generator=generator) > 0.3
+            )
             mask[..., 0] = True
             mask[:, :, draw(0, q)] &= bool(draw(0, 2))  # a row may see nothing
         if draw(0, 2):

@@ -1,4 +1,4 @@
-"""Column sums for attention code of one's own: how much attention each key receives, without the S×S matrix."""
+"""Column sums for other people's attention code: how much attention each key receives, without S×S memory."""
 
 import torch
 from jaxtyping import Bool, Int
@@ -40,7 +40,7 @@ def column_sums(
         (b, g, h, k) float32: Σ A over the queries of group g. A query that sees no key adds nothing.
     """
     _require_shapes(query, key, mask, groups, lse)
-    b, h, q, d = query.shape
+    b, _, q, d = query.shape
     k, device = key.shape[2], query.device
     group = torch.zeros(b, q, dtype=torch.long, device=device)
     if groups is not None:
@@ -102,9 +102,17 @@ def _require_shapes(
     whole = (b, h, q, key.shape[2])
     if mask is not None and mask.dtype != torch.bool:
         refuse(f"a mask of {mask.dtype}", "Give booleans, True where a query may see: mask == 0.")
-    if mask is not None and (mask.ndim != 4 or any(m not in (1, n) for m, n in zip(mask.shape, whole))):
-        refuse(f"mask {tuple(mask.shape)}", f"It has to have four dimensions that broadcast to {whole}.")
+    if mask is not None and (
+        mask.ndim != 4 or any(m not in (1, n) for m, n in zip(mask.shape, whole, strict=True))
+    ):
+        refuse(
+            f"mask {tuple(mask.shape)}",
+            f"It has to have four dimensions that broadcast to {whole}.",
+        )
     if groups is not None and (groups.is_floating_point() or groups.shape not in ((q,), (b, q))):
-        refuse(f"groups {tuple(groups.shape)} of {groups.dtype}", f"Give whole numbers, ({q},) or ({b}, {q}).")
+        refuse(
+            f"groups {tuple(groups.shape)} of {groups.dtype}",
+            f"Give whole numbers, ({q},) or ({b}, {q}).",
+        )
     if lse is not None and lse.shape != (b, h, q):
         refuse(f"lse {tuple(lse.shape)}", f"Give one number for each row: {(b, h, q)}.")

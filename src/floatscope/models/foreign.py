@@ -105,9 +105,9 @@ class StandIn(PreTrainedModel):
         self.config = SimpleNamespace(**fields)
         self.blocks = nn.ModuleList(_Layer(number) for number in range(sizes["num_hidden_layers"]))
         self._network = (network,)  # not as a submodule
-        self.named_parameters = network.named_parameters  # type: ignore[method-assign]
-        self.named_buffers = network.named_buffers  # type: ignore[method-assign]
-        self.state_dict = network.state_dict  # type: ignore[method-assign]
+        self.named_parameters = network.named_parameters
+        self.named_buffers = network.named_buffers
+        self.state_dict = network.state_dict
 
 
 def _size(config: Any, name: str, others: tuple[str, ...]) -> int:
@@ -128,7 +128,11 @@ class SdpaCalls(TorchFunctionMode):
         self._next = 0
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func is _SDPA:
             return self._attend(*args, **(kwargs or {}))

@@ -7,6 +7,7 @@ to agree, or the session refuses. What a step revealed is seen in the next forwa
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,11 +24,13 @@ from ..models.stated import Stated
 from ..sequences.prompt import Encoded, PromptLike, encode
 from ..trace import Trace
 from .options import TraceKeywords, TraceOptions
-from .watched import Columns, Generation
+from .watched import Computed, Generation
 
 # What is known of a network of which only calls of SDPA are seen: q and k.
 _OF_QK = ("mass", "groups", "entropy", "flow", "rollout", "qk", "rows")
 _BY_ROW = {"residual_norm", "massive", "experts", "lens"}  # hooks see the rows that are forwarded
+
+_OTHER = ("softcap", "s_aux", "position_bias")  # what transformers hands to attention functions
 
 Rows = Callable[[dict[str, Any]], Tensor | tuple[Tensor, Tensor] | None]
 
@@ -59,8 +62,8 @@ def watch(
         tokenizer: for the tokens' texts.
         prompt: text with named parts, as `fs.Prompt`; for a batch, one for each. Its tokens have to be those
             that the network is given: `session.encode(prompt).ids`.
-        prompt_length: where the answer begins. By default at the first mask of the first canvas; of a causal
-            network, behind the ids of the first forward.
+        prompt_length: the column at which the answers begin, padding included. By default the first mask of
+            the first canvas; of a causal network, the end of the first forward's ids.
         rows: for a cache that chooses inside the network which rows are computed: a function of the
             forward's arguments, by name, that returns a boolean (b, k), or None for all. Where attention
             has the keys in another order than the canvas, that and the column of each key, (b, k).
@@ -69,7 +72,9 @@ def watch(
         keep, layers, heads, groups, top, dtype: what is recorded, as for `Model.trace`.
     """
     if "steps" in options:
-        raise UsageError("watch takes no steps", "Choose them in the trace: trace.data.isel(step=…).")
+        raise UsageError(
+            "watch takes no steps", "Choose them in the trace: trace.data.isel(step=…)."
+        )
     if isinstance(network, Model):
         model, said = network, (name, family, direction, block, grid, shift, mask_id, tokenizer)
         if any(one is not None for one in said):
@@ -88,6 +93,18 @@ def watch(
             )
         options["keep"] = keep
     module = network.net if isinstance(network, Model) else network
+    if model.edits:
+        raise UsageError(
+            "interventions are in force, which follow the steps of a decoding of Floatscope's own",
+            "Use model.trace with them, or watch outside their with block.",
+        )
+    used = module.config._attn_implementation if model.net is module else "sdpa"
+    if used not in ("sdpa", seam.NAME):
+        warnings.warn(
+            f"{model.name} is set to {used}: while it is watched it computes attention by PyTorch's SDPA, "
+            "which gives the same to rounding",
+            stacklevel=2,
+        )
     return Session(module, model, TraceOptions(**options), prompt, prompt_length, rows)
 
 
@@ -150,7 +167,9 @@ class Session:
             )
         if not some or not -some <= (generation or 0) < some:
             raise UsageError(
-                f"generation {generation} of {some}" if some else "no forward of the network was seen",
+                f"generation {generation} of {some}"
+                if some
+                else "no forward of the network was seen",
                 "Call the network itself inside the with block: network(input_ids=…), network.generate(…).",
             )
         traces = self.generations[generation or 0].traces(result)
@@ -161,8 +180,8 @@ class Session:
     def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._now is not None:  # of a network inside itself
             return forward(*args, **kwargs)
-        bound = inspect.signature(forward).bind(*args, **kwargs).arguments
-        given = {**bound, **bound.get("kwargs", {})}
+        names = list(inspect.signature(forward).parameters)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.network.parameters()):
             raise UsageError(
                 "a watched forward that keeps gradients", "Run the loop inside torch.no_grad()."
@@ -173,11 +192,23 @@ class Session:
             return forward(*args, **kwargs)
         self._compared.clear()
         with ExitStack() as stack:
-            stack.callback(setattr, self, "_now", None)
-            stack.enter_context(self._now.forward())
+            stack.enter_context(self._step(self._now))
             if isinstance(self.model.net, StandIn):
                 stack.enter_context(SdpaCalls(self.model.net))
             return forward(*args, **kwargs)
+
+    @contextmanager
+    def _step(self, now: Generation) -> Iterator[None]:
+        """Record one forward; one that fails is no step."""
+        try:
+            with now.forward():
+                yield
+        except BaseException:
+            self.generations.remove(now)
+            now.close()
+            raise
+        finally:
+            self._now = None
 
     def _generate(self, generate: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         before = len(self.generations)
@@ -195,19 +226,19 @@ class Session:
     def _begin(self, given: dict[str, Any]) -> Generation | None:
         """Find the generation whose forward this is, and begin its step; None where it is not to be seen."""
         known = self.generations[-1] if self.generations else None
-        columns = self._columns(given, known)
-        if known is not None and known.is_guidance(columns):
+        computed = self._computed(given, known)
+        if known is not None and known.is_guidance(computed):
             return None
-        if known is None or not known.continues(columns):
+        if known is None or not known.continues(computed):
             self._leave()
             known = Generation(
-                self.model, self.options, columns, self._prompts, self._prompt_length
+                self.model, self.options, computed, self._prompts, self._prompt_length
             )
             self.generations.append(known)
-        known.begin(columns)
+        known.begin(computed)
         return known
 
-    def _columns(self, given: dict[str, Any], known: Generation | None) -> Columns:
+    def _computed(self, given: dict[str, Any], known: Generation | None) -> Computed:
         """Which columns of which canvas a forward computes."""
         ids = given.get("input_ids")
         if not isinstance(ids, Tensor) or ids.ndim != 2:
@@ -222,11 +253,11 @@ class Session:
         chosen = None if self._rows is None else self._rows(given)
         if chosen is not None:
             chosen, order = chosen if isinstance(chosen, tuple) else (chosen, None)
-            columns = _chosen(ids, chosen.to(ids.device).bool(), padding, known)
-            return replace(columns, order=None if order is None else order.to(ids.device))
+            computed = _chosen(ids, chosen.to(ids.device).bool(), padding, known)
+            return replace(computed, order=None if order is None else order.to(ids.device))
         past = _stored(cache)
         if not past:
-            return Columns(ids, padding)
+            return Computed(ids, padding)
         if known is None or len(known.canvas) != len(ids) or known.canvas.shape[1] < past:
             raise UsageError(
                 f"{past} positions in the cache were not watched",
@@ -241,9 +272,10 @@ class Session:
         now = self._now
         if now is None:
             return proceed(call)
-        if call.extra.get("s_aux") is not None or call.extra.get("position_bias") is not None:
+        if other := [name for name in _OTHER if call.extra.get(name) is not None]:
             raise CaptureError(
-                "the network adds sinks or biases to its scores", "Its attention cannot be watched."
+                f"the network changes its scores: {', '.join(other)}",
+                "Only attention that is a softmax of scaled products can be watched.",
             )
         if call.mask is not None and call.mask.dtype != torch.bool:
             call = replace(call, mask=_truths(call.mask))
@@ -252,7 +284,7 @@ class Session:
         if reach not in self._compared:
             _require_seen(call, now, reach)
             self._compared.add(reach)
-        in_order = now.columns.order is None
+        in_order = now.computed.order is None
         if in_order and now.state.visible.queries == call.query.shape[2]:
             return proceed(call)
         if found := sorted(_BY_ROW & self.options.kept):
@@ -325,7 +357,7 @@ def _truths(mask: Tensor) -> Bool[Tensor, "..."]:
     if bool((mask[~seen] > -1e4).any()):
         raise CaptureError(
             "the network adds other numbers than 0 and −inf to its scores",
-            "Its attention cannot be watched.",
+            "Only attention that is a softmax of scaled products can be watched.",
         )
     return seen
 
@@ -335,12 +367,14 @@ def _chosen(
     rows: Bool[Tensor, "#b k"],
     padding: Int[Tensor, " b"],
     known: Generation | None,
-) -> Columns:
+) -> Computed:
     """The columns that a cache inside the network computes, as the user says."""
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
     if bool((counts != counts[0]).any()):
-        raise UsageError("rows chooses more columns of one prompt than of another", "Watch one prompt.")
+        raise UsageError(
+            "rows chooses more columns of one prompt than of another", "Watch one prompt."
+        )
     canvas = ids
     if ids.shape[1] != rows.shape[1]:
         if known is None or known.canvas.shape != rows.shape or ids.shape[1] != int(counts[0]):
@@ -350,7 +384,7 @@ def _chosen(
             )
         canvas = known.canvas.clone()
         canvas[rows] = ids.flatten()
-    return Columns(canvas, padding, fresh=None if bool(rows.all()) else rows)
+    return Computed(canvas, padding, fresh=None if bool(rows.all()) else rows)
 
 
 def _cached(
@@ -359,22 +393,22 @@ def _cached(
     past: int,
     positions: Any,
     known: Generation,
-) -> Columns:
-    """Columns behind those of a cache, or among them."""
+) -> Computed:
+    """Computed behind those of a cache, or among them."""
     q = ids.shape[1]
     if isinstance(positions, Tensor):
         at = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)
         if bool((at < past).all()):  # they replace what is there
             fresh = torch.zeros_like(known.canvas[:, :past], dtype=torch.bool).scatter_(1, at, True)
             canvas = known.canvas[:, :past].scatter(1, at, ids)
-            return Columns(canvas, padding, fresh=fresh)
+            return Computed(canvas, padding, fresh=fresh)
         if not torch.equal(at, torch.arange(past, past + q, device=at.device).expand_as(at)):
             raise UsageError(
                 f"rows at positions {int(at.min())} to {int(at.max())} with {past} in the cache",
                 "Say which columns are computed: watch(..., rows=…).",
             )
     canvas = torch.cat([known.canvas[:, :past], ids], dim=1)
-    return Columns(canvas, padding, past)
+    return Computed(canvas, padding, past)
 
 
 def _require_seen(call: seam.Call, now: Generation, reach: int | None) -> None:
@@ -386,8 +420,8 @@ def _require_seen(call: seam.Call, now: Generation, reach: int | None) -> None:
         return
     rows = visible.row_is_real
     expected, found = visible.matrix, seam.allowed(call)
-    if now.columns.fresh is not None and visible.queries != call.query.shape[2]:
-        fresh = now.columns.fresh[:, visible.rows]
+    if now.computed.fresh is not None and visible.queries != call.query.shape[2]:
+        fresh = now.computed.fresh[:, visible.rows]
         shape = (*call.query.shape[:1], call.query.shape[2], -1)
         expected, rows = expected[fresh].view(shape), rows[fresh].view(shape[:2])
     differ = (found != expected[:, None]) & rows[:, None, :, None]

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from ..attention import LayerStatistics
 from ..decode.samplers.base import Sampler
 from ..decode.state import State
 from ..errors import CaptureError, UsageError
@@ -41,14 +42,14 @@ class Watched(Sampler):
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class Computed:
     """What one forward computes: columns `past` … of a canvas, or those that are fresh."""
 
     canvas: Int[Tensor, "b k"]
     padding: Int[Tensor, " b"]
     past: int = 0  # columns in a cache that grows
     fresh: Bool[Tensor, "b k"] | None = None  # of a cache whose entries are replaced; None: all
-    order: Int[Tensor, "b k"] | None = None  # the column of each key, where they are in another order
+    order: Int[Tensor, "b k"] | None = None  # the column of each key; None: as on the canvas
 
 
 @dataclass(eq=False)
@@ -57,7 +58,7 @@ class Generation:
 
     model: Model
     options: TraceOptions
-    columns: Columns  # of the last forward
+    computed: Computed  # by the last forward
     given: Sequence[Encoded] = ()
     prompt_length: int | None = None
     result: Tensor | None = None  # the ids that the loop returned
@@ -65,10 +66,11 @@ class Generation:
     windows: list[tuple[int, int]] = field(default_factory=list)
     cached: bool = False  # some forward left rows out
     approximate: bool = False  # and what it used instead was old
-    state: State = field(init=False)
+    state: State = field(init=False)  # of the last forward, as is what follows
+    rows: int = field(init=False)
 
     def __post_init__(self) -> None:
-        canvas, padding = self.columns.canvas, self.columns.padding
+        canvas, padding = self.computed.canvas, self.computed.padding
         self.padding = padding
         self._offsets: list[int] = padding.tolist()
         n = len(canvas)
@@ -81,13 +83,13 @@ class Generation:
         self.recorder.__enter__()
         self._closed = False
         self._traces: list[Trace] = []
-        self._undo: dict[int, object] = {}  # sums before the last forward
+        self._undo: dict[int, LayerStatistics] = {}  # sums before the last forward
         self._tail: Tensor | None = None  # the last layer's key of the last column in the cache
         self._next_tail: Tensor | None = None
 
     @property
     def canvas(self) -> Int[Tensor, "b k"]:
-        return self.columns.canvas
+        return self.computed.canvas
 
     @property
     def _accumulates(self) -> bool:
@@ -98,26 +100,30 @@ class Generation:
 
     def _second_half_is_guidance(self, canvas: Int[Tensor, "b k"]) -> bool:
         """Tell whether the second half of a batch is the first with its prompt masked."""
-        half, odd = divmod(len(canvas), 2)
-        if odd or not half or self.model.mask_id is None:
+        mask = self.model.mask_id
+        if len(canvas) % 2 or mask is None:
             return False
         first, second = canvas.chunk(2)
-        hidden = (second == self.model.mask_id) & (first != self.model.mask_id)
-        return bool(hidden.any(1).all()) and bool(((first == second) | hidden).all())
+        hidden = (second == mask) & (first != mask)
+        return self._begins_masked(second) and bool(((first == second) | hidden).all())
+
+    def _begins_masked(self, canvas: Int[Tensor, "b k"]) -> bool:
+        """Tell whether every first token behind the padding is a mask."""
+        at = self.padding[: len(canvas), None]
+        return bool((canvas.gather(1, at) == self.model.mask_id).all())
 
     def _prompt_end(self, canvas: Int[Tensor, "b k"]) -> int:
         """The column at which the answers begin."""
         if self.given:
-            lengths = [len(one.ids) for one in self.given]
-            ends = {p + n for p, n in zip(self._offsets, lengths * len(canvas), strict=False)}
-            if len(lengths) not in (1, len(canvas)) or len(ends) > 1:
+            ends = {self._offsets[b] + len(self._said(b).ids) for b in range(len(canvas))}
+            if len(self.given) not in (1, len(canvas)) or len(ends) > 1:
                 raise UsageError(
-                    f"{len(lengths)} prompts for a batch of {len(canvas)}, or of other lengths",
+                    f"{len(self.given)} prompts for a batch of {len(canvas)}, or of other lengths",
                     "Give one prompt for each, padded on the left.",
                 )
             return ends.pop()
         if self.prompt_length is not None:
-            return int(max(self._offsets)) + self.prompt_length
+            return self.prompt_length
         if self.model.mask_id is None:
             return canvas.shape[1]
         open_ = (canvas == self.model.mask_id).any(0).nonzero()
@@ -128,11 +134,14 @@ class Generation:
             )
         return end
 
+    def _said(self, b: int) -> Encoded:
+        return self.given[b % len(self.given)]
+
     def _prompt(self, b: int) -> Encoded:
         ids = tuple(self.canvas[b, self._offsets[b] : self.prompt_end].tolist())
         if not self.given or (self.blind and b >= len(self.canvas) // 2):
             return Encoded(ids, ("prompt",) * len(ids))
-        said = self.given[b % len(self.given)]
+        said = self._said(b)
         if said.ids != ids:
             raise UsageError(
                 f"prompt {b} has other tokens than those that the network was given",
@@ -142,21 +151,20 @@ class Generation:
 
     # From forward to forward
 
-    def is_guidance(self, columns: Columns) -> bool:
+    def is_guidance(self, computed: Computed) -> bool:
         """Tell whether a forward repeats the last canvas with its prompt masked."""
-        mask, end = self.model.mask_id, self.prompt_end
-        new, old = columns.canvas, self.canvas
-        if mask is None or new.shape != old.shape or columns.past:
+        new, old, end = computed.canvas, self.canvas, self.prompt_end
+        if self.model.mask_id is None or new.shape != old.shape or computed.past:
             return False
-        hidden = bool((new[:, :end] == mask).any(1).all())
-        return hidden and torch.equal(new[:, end:], old[:, end:]) and not torch.equal(new, old)
+        same = torch.equal(new[:, end:], old[:, end:])
+        return same and self._begins_masked(new) and not torch.equal(new, old)
 
-    def continues(self, columns: Columns) -> bool:
+    def continues(self, computed: Computed) -> bool:
         """Tell whether a forward belongs to this generation."""
-        if columns.past:  # whose canvas was taken from here
+        if computed.past:  # whose canvas was taken from here
             return True
-        new, old = columns.canvas, self.canvas
-        if len(new) != len(old) or not torch.equal(columns.padding, self.padding):
+        new, old = computed.canvas, self.canvas
+        if len(new) != len(old) or not torch.equal(computed.padding, self.padding):
             return False
         if self.model.mask_id is None:
             return new.shape[1] > old.shape[1] and torch.equal(new[:, : old.shape[1]], old)
@@ -166,30 +174,32 @@ class Generation:
         again = torch.equal(new, self.canvases[0]) and not torch.equal(new, old)
         return not again
 
-    def begin(self, columns: Columns) -> None:
+    def begin(self, computed: Computed) -> None:
         """Note what the last forward revealed, and describe the next one."""
         if self.canvases:
-            self._decide(columns.canvas)
-            self._settle(columns)
-        self.columns = columns
-        self.cached |= columns.past > 0 or columns.fresh is not None
-        size, step = columns.canvas.shape[1], len(self.canvases)
+            self._decide(computed.canvas)
+            self._settle(computed)
+        size, step = computed.canvas.shape[1], len(self.canvases)
         most = size + (self.model.mask_id is None)  # with the token that it predicts
         _make_room(self.recorder, step + 1, [most - offset for offset in self._offsets])
-        self.state = self._state(columns, step)
-        # A loop may write into its canvas.
-        self.canvases.append(columns.canvas.clone())
-        self.columns = replace(columns, canvas=self.canvases[-1])
+        # Cloned: a loop may write into its own.
+        self.computed = replace(computed, canvas=computed.canvas.clone())
+        self.cached |= computed.past > 0 or computed.fresh is not None
+        self.state = self._state(self.computed, step)
+        self.rows = self.state.visible.queries  # of each prompt
+        if computed.fresh is not None:
+            self.rows = int(computed.fresh[0].sum())
+        self.canvases.append(self.computed.canvas)
         self.windows.append(self.state.window)
 
-    def _state(self, columns: Columns, step: int) -> State:
-        model, canvas, end = self.model, columns.canvas, self.prompt_end
-        size, past = canvas.shape[1], columns.past
+    def _state(self, computed: Computed, step: int) -> State:
+        model, canvas, end = self.model, computed.canvas, self.prompt_end
+        size, past = canvas.shape[1], computed.past
         there: dict[str, object] = {}
         first, stop = past, size
         if model.block is not None:
             there["ends"] = [size] * len(canvas)
-        fresh = columns.fresh
+        fresh = computed.fresh
         if past and not self._accumulates:
             fresh = torch.zeros_like(canvas, dtype=torch.bool)
             fresh[:, past:] = True
@@ -225,8 +235,10 @@ class Generation:
     def _block_start(self, canvas: Int[Tensor, "b k"]) -> int:
         """Of a model in blocks, the column at which the block with the first mask begins."""
         model, end = self.model, self.prompt_end
+        if model.block is None or model.mask_id is None:
+            return 0
         masked = (canvas[:, end:] == model.mask_id).any(0).nonzero()
-        if model.block is None or not len(masked):
+        if not len(masked):
             return 0
         padding, prompt = self._offsets[0], len(self.prompts[0].ids)
         first, offset = prompt + int(masked[0]), model.grid.offset(model.block, prompt)
@@ -250,60 +262,60 @@ class Generation:
         with torch.inference_mode():
             self.recorder.committed(self.state, revealed, token)
 
-    def _settle(self, columns: Columns) -> None:
+    def _settle(self, computed: Computed) -> None:
         """Keep the last forward's sums, or take them back where the cache did not keep its rows."""
         running, rollout = self.recorder.running, self.recorder.capture.rollout
-        if not self._accumulates or not columns.past:
+        if not self._accumulates or not computed.past:
             running.total, self._undo = {}, {}
             if self._accumulates:
                 rollout.kept, self._tail = {}, None
             return
-        last = self.columns
-        captured = self.recorder.captured
-        if columns.past == last.canvas.shape[1]:
+        last, captured = self.computed, self.recorder.captured
+        if computed.past == last.canvas.shape[1]:
             if not self.state.cached and captured is not None:  # the first forward, without a cache
                 running.total, running.prompts = dict(captured.layers), list(self.state.active)
             self._tail = self._next_tail
-        elif columns.past == last.past:
-            running.total = dict(self._undo)  # type: ignore[arg-type]
-            rollout.kept = {n: (who, s[:, : last.past]) for n, (who, s) in rollout.kept.items()}
+        elif computed.past == last.past:
+            running.total = dict(self._undo)
         else:
             raise UsageError(
-                f"a cache of {columns.past} positions after a forward that left "
+                f"a cache of {computed.past} positions after a forward that left "
                 f"{last.canvas.shape[1]}",
                 "Watch a loop that keeps all rows of a forward or none: not assisted generation.",
             )
+        kept = rollout.kept.items()
+        rollout.kept = {layer: (who, rows[:, : computed.past]) for layer, (who, rows) in kept}
         self._undo = dict(running.total)
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Record one forward."""
-        watching = self.recorder.forward(self.state)
-        with torch.inference_mode():
-            watching.__enter__()
-        try:
+        """Record one forward, which runs in the modes in which it was called."""
+        inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+        with (
+            torch.inference_mode(),
+            self.recorder.forward(self.state),
+            torch.inference_mode(inference),
+            torch.set_grad_enabled(gradients),
+        ):
             yield
-        except BaseException as error:
-            watching.__exit__(type(error), error, error.__traceback__)
-            raise
-        with torch.inference_mode():
-            watching.__exit__(None, None, None)
 
     def check_keys(self, call: seam.Call) -> None:
         """Refuse a forward with other rows and keys than its ids and cache told."""
-        visible, fresh = self.state.visible, self.columns.fresh
-        rows = visible.queries if fresh is None else int(fresh[0].sum())
-        found = (call.query.shape[2], call.key.shape[2])
-        if found != (rows, visible.keys):
+        found, keys = (call.query.shape[2], call.key.shape[2]), self.state.visible.keys
+        if found != (self.rows, keys):
             raise CaptureError(
-                f"attention of {found[0]} rows over {found[1]} keys, where ids and cache tell of {rows} "
-                f"over {visible.keys}",
+                f"attention of {found[0]} rows over {found[1]} keys, where ids and cache tell of "
+                f"{self.rows} over {keys}",
                 "Say which columns the network computes: watch(..., rows=…).",
             )
         if not self.state.cached or call.layer != self.model.n_layers - 1:
             return
-        past = self.columns.past
-        if past and self._tail is not None and not torch.equal(call.key[:, :, past - 1], self._tail):
+        past = self.computed.past
+        if (
+            past
+            and self._tail is not None
+            and not torch.equal(call.key[:, :, past - 1], self._tail)
+        ):
             raise CaptureError(
                 "the cache is not the one that the last forward left",
                 "Watch without beam search (num_beams=1), and one generation at a time.",
@@ -313,7 +325,7 @@ class Generation:
     def in_place(self, call: seam.Call) -> seam.Call:
         """The call with keys in the order of the canvas, and with rows between those that are computed,
         which do not count."""
-        visible, fresh, order = self.state.visible, self.columns.fresh, self.columns.order
+        visible, fresh, order = self.state.visible, self.computed.fresh, self.computed.order
         if order is not None:
             at = order.argsort(1)[:, None, :, None]
             key, value = (t.gather(2, at.expand_as(t)) for t in (call.key, call.value))
@@ -340,7 +352,11 @@ class Generation:
             n = len(self.prompts) // 2 if self.blind else len(self.prompts)
             final = self._checked(self.result if result is None else result, n)
             self._decide(torch.cat([final, final]) if self.blind and final is not None else final)
-            self._traces = self.recorder.traces([self._decoding(b, final) for b in range(n)])
+            decodings = [self._decoding(b, final) for b in range(n)]
+            for recorded, one in zip(self.recorder.recorded, decodings, strict=False):
+                size = one.canvas.shape[1]
+                recorded.stale = [np.pad(old, (0, size - len(old))) for old in recorded.stale]
+            self._traces = self.recorder.traces(decodings)
         return self._traces
 
     def _checked(self, final: Tensor | None, n: int) -> Int[Tensor, "n s"] | None:

@@ -421,6 +421,42 @@ def test_scattered_rows_of_a_foreign_network(moved):
     assert "forward" not in vars(net)
 
 
+def test_the_llada2_pipeline_of_diffusers(tmp_path):
+    """Two blocks, each with a wider canvas; the pipeline's tokens are those that it gives unwatched."""
+    diffusers = pytest.importorskip("diffusers", reason="an extra of the tests")
+    model = fs.load(tiny.write("LLaDA2", tmp_path / "llada2"))
+    pipeline = diffusers.LLaDA2Pipeline(
+        model=model.net, scheduler=diffusers.BlockRefinementScheduler(), tokenizer=None
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    ids = torch.arange(5, 13)[None]
+
+    def run():
+        return pipeline(
+            input_ids=ids,
+            gen_length=16,
+            block_length=8,
+            num_inference_steps=4,
+            mask_token_id=model.mask_id,
+            eos_early_stop=False,
+            sampling_method="greedy",
+            editing_threshold=None,
+            output_type="seq",
+        ).sequences
+
+    plain = run()
+    with eager_weights(model.net) as weights, fs.watch(model) as session:
+        answer = run()
+    assert torch.equal(plain, answer)
+    trace = session.trace(torch.cat([ids, answer], 1))
+    assert trace.info["ended"] == "complete" and trace.n_steps == 8
+    found = trace.data["column_sum"].sum("group").values
+    for step, layers in enumerate(zip(*[iter(weights)] * model.n_layers, strict=True)):
+        truth = torch.stack(layers).numpy()  # (layer, head, key)
+        np.testing.assert_allclose(found[step, ..., : truth.shape[-1]], truth, atol=1e-5)
+        assert truth.shape[-1] == (16 if step < 4 else 24)
+
+
 # Where one generation ends
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .measures.result import Result
     from .models.family import Family
     from .recording.exports import to_bertviz, to_circuitsvis
-    from .recording.watch import Session, watch
+    from .recording.watch import watch
     from .registry import load_plugin, register
     from .sequences.decoding import Decoding
     from .sequences.prompt import Part, Prompt

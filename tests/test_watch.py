@@ -126,6 +126,25 @@ def test_a_padded_batch_of_generate_gives_the_bits_of_trace(models):
         require_equal(truth, trace, but=("confidence",))
 
 
+@pytest.mark.parametrize("inference", [True, False])
+def test_a_padded_batch_of_denoising_gives_the_bits_of_trace(models, inference):
+    model = models["LLaDA"]
+    prompts = [list(model.encode(text).ids) for text in ("Hi", "Hello there", "Good morning")]
+    truths = model.trace(prompts, fs.Confidence(length=8, steps=4, stop_at_eos=False))
+    longest = max(map(len, prompts))
+    canvas = torch.tensor([[0] * (longest - len(p)) + p + [model.mask_id] * 8 for p in prompts])
+    there = torch.tensor([[0] * (longest - len(p)) + [1] * (len(p) + 8) for p in prompts])
+    places = (there.cumsum(1) - 1).clamp(min=0)
+
+    def forward(canvas):
+        return model.net(canvas, attention_mask=there, position_ids=places)
+
+    with fs.watch(model) as session, torch.inference_mode(inference):
+        result = denoised(model.net, canvas, model.mask_id, 4, forward=forward)
+    for truth, trace in zip(truths, session.trace(result), strict=True):
+        require_equal(truth, trace, but=("confidence",))
+
+
 @pytest.fixture(scope="module")
 def sdar(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sdar")
@@ -160,17 +179,21 @@ def block_loop(net, ids, mask, blocks, forward):
     return ids
 
 
-def test_a_block_loop_gives_the_bits_of_trace(sdar):
+@pytest.mark.parametrize("hidden", [None, -torch.inf, torch.finfo(torch.float32).min])
+def test_a_block_loop_gives_the_bits_of_trace(sdar, hidden):
+    """With a mask of truths, or of numbers that are added to scores."""
     ids = list(sdar.encode("Good morning").ids)[:8]
     truth = sdar.trace(ids, fs.Confidence(length=8, steps=4, stop_at_eos=False), cache=None)
 
     def forward(canvas, done=False):
-        return None if done else sdar.net(canvas, attention_mask=in_blocks(canvas.shape[1]))
+        mask = in_blocks(canvas.shape[1])
+        if hidden is not None:
+            mask = torch.zeros(mask.shape).masked_fill(~mask, hidden)
+        return None if done else sdar.net(canvas, attention_mask=mask)
 
     with fs.watch(sdar) as session:
         result = block_loop(sdar.net, torch.tensor([ids]), sdar.mask_id, 2, forward)
-    trace = session.trace(result)
-    require_equal(truth, trace, but=("confidence",))
+    require_equal(truth, session.trace(result), but=("confidence",))
 
 
 def test_a_cached_block_loop_accumulates_exactly(sdar):
@@ -495,6 +518,24 @@ def test_guidance_is_left_out(models, doubled):
     trace = session.trace(result)
     assert trace.canvas.values.tolist() == truth.canvas.values.tolist()
     np.testing.assert_allclose(trace.mass, truth.mass, atol=1e-6)
+
+
+def test_a_batch_of_another_size_is_another_generation():
+    """Also after one with padding, and after a forward that failed."""
+    net = network()
+    padded = {"attention_mask": torch.tensor([[0, 1, 1], [1, 1, 1]])}
+    with fs.watch(net, keep=("mass",)) as session, torch.no_grad():
+        net(torch.tensor([[0, 4, 5], [6, 7, 8]]), **padded)
+        with pytest.raises(UsageError, match="zeros behind"):
+            net(torch.tensor([[3, 4]]), attention_mask=torch.tensor([[1, 0]]))
+        net(torch.tensor([[3, 4, 5, 6]]))
+        with pytest.raises(CaptureError):
+            net(torch.tensor([[9, 4]]), is_causal=False)
+        net(torch.tensor([[3, 4, 5, 6, 7]]))
+    one, two = session.trace(generation=0)
+    assert [t.canvas.shape[1] for t in (one, two)] == [2, 3]
+    assert session.trace(generation=1).canvas.values.tolist() == [[3, 4, 5, 6]] * 2
+    assert session.trace(generation=2).canvas.values.tolist() == [[3, 4, 5, 6, 7]] * 2
 
 
 def test_more_steps_than_the_first_room(models):

@@ -29,8 +29,7 @@ from .watched import Computed, Generation
 # What is known of a network of which only calls of SDPA are seen: q and k.
 _OF_QK = ("mass", "groups", "entropy", "flow", "rollout", "qk", "rows")
 _BY_ROW = {"residual_norm", "massive", "experts", "lens"}  # hooks see the rows that are forwarded
-
-_OTHER = ("softcap", "s_aux", "position_bias")  # what transformers hands to attention functions
+_CHANGES = ("softcap", "s_aux", "position_bias")  # of scores, as transformers names them
 
 Rows = Callable[[dict[str, Any]], Tensor | tuple[Tensor, Tensor] | None]
 
@@ -85,7 +84,8 @@ def watch(
         asked = Stated(name, family, direction, block, shift, mask_id, None, grid)
         model = watched_model(network, tokenizer, asked)
     if isinstance(model.net, StandIn):
-        keep = TraceOptions(**options).kept if "keep" in options else frozenset(_OF_QK)
+        named = options.get("keep") is not None
+        keep = TraceOptions(**options).kept if named else frozenset(_OF_QK)
         if unknown := sorted(keep - set(_OF_QK)):
             raise UsageError(
                 f"{unknown[0]!r} of a network that does not use transformers' attention interface",
@@ -131,46 +131,44 @@ class Session:
         self._compared: set[int | None] = set()  # of that forward: the reaches whose masks were
 
     def encode(self, prompt: PromptLike) -> Encoded:
-        """A prompt as tokens, each with its region; `.ids` is what to give the network."""
+        """Encode a prompt as tokens, each with its region; `.ids` is what to give the network."""
         return encode(self.model, prompt)
 
     def __enter__(self) -> "Session":
-        net, stack = self.network, self._open
-        stack.enter_context(seam.alone(net))
-        if not isinstance(self.model.net, StandIn):
-            stack.enter_context(seam.engaged(self.model.net))
-        stack.enter_context(seam.attached(self.model.net, self._attend))
-        stack.enter_context(_wrapped(net, "forward", self._forward))
-        if hasattr(net, "generate"):
-            stack.enter_context(_wrapped(net, "generate", self._generate))
+        net = self.network
+        with ExitStack() as stack:
+            stack.enter_context(seam.alone(net))
+            stack.enter_context(seam.attached(self.model.net, self._attend))
+            stack.enter_context(_wrapped(net, "forward", self._forward))
+            if hasattr(net, "generate"):
+                stack.enter_context(_wrapped(net, "generate", self._generate))
+            self._open = stack.pop_all()
+        self._open.callback(self._leave)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._leave()
         self._open.close()
 
     def trace(
         self, result: Tensor | None = None, *, generation: int | None = None
     ) -> Trace | list[Trace]:
-        """One trace for each prompt of a batch, in order; of a single prompt, the trace itself.
+        """Return one trace for each prompt of a batch, in order; of a single prompt, the trace itself.
 
         Args:
             result: ids (b, s), as the loop returned them: no forward has seen what the last one revealed.
                 Not needed after `network.generate`.
             generation: which one, where several were watched.
         """
-        some = len(self.generations)
-        if generation is None and some > 1:
+        n = len(self.generations)
+        if not n:
             raise UsageError(
-                f"{some} generations were watched",
-                f"Say which: session.trace(generation=0), …, {some - 1}.",
-            )
-        if not some or not -some <= (generation or 0) < some:
-            raise UsageError(
-                f"generation {generation} of {some}"
-                if some
-                else "no forward of the network was seen",
+                "no forward of the network was seen",
                 "Call the network itself inside the with block: network(input_ids=…), network.generate(…).",
+            )
+        if generation not in (range(n) if n > 1 else (None, 0)):
+            raise UsageError(
+                f"generation {generation}, and {n} generations were watched",
+                f"Say which: session.trace(generation=0), …, {n - 1}.",
             )
         traces = self.generations[generation or 0].traces(result)
         return traces if len(traces) > 1 else traces[0]
@@ -226,6 +224,8 @@ class Session:
     def _begin(self, given: dict[str, Any]) -> Generation | None:
         """Find the generation whose forward this is, and begin its step; None where it is not to be seen."""
         known = self.generations[-1] if self.generations else None
+        if known is not None and known.closed:  # the one behind it failed
+            known = None
         computed = self._computed(given, known)
         if known is not None and known.is_guidance(computed):
             return None
@@ -239,23 +239,22 @@ class Session:
         return known
 
     def _computed(self, given: dict[str, Any], known: Generation | None) -> Computed:
-        """Which columns of which canvas a forward computes."""
+        """Find which columns of which canvas a forward computes."""
         ids = given.get("input_ids")
         if not isinstance(ids, Tensor) or ids.ndim != 2:
             raise UsageError(
                 "a watched forward without input_ids (b, s)",
                 "Give the network ids: a canvas cannot be read from embeddings.",
             )
-        ids, cache = ids.to(self.model.device), given.get("past_key_values")
+        ids, past = ids.to(self.model.device), _stored(given.get("past_key_values"))
         padding = _padding(given.get("attention_mask"), len(ids), ids.device)
         if padding is None:
-            padding = known.padding if known is not None else ids.new_zeros(len(ids))
+            padding = known.padding if known is not None and past else ids.new_zeros(len(ids))
         chosen = None if self._rows is None else self._rows(given)
         if chosen is not None:
             chosen, order = chosen if isinstance(chosen, tuple) else (chosen, None)
             computed = _chosen(ids, chosen.to(ids.device).bool(), padding, known)
             return replace(computed, order=None if order is None else order.to(ids.device))
-        past = _stored(cache)
         if not past:
             return Computed(ids, padding)
         if known is None or len(known.canvas) != len(ids) or known.canvas.shape[1] < past:
@@ -272,13 +271,13 @@ class Session:
         now = self._now
         if now is None:
             return proceed(call)
-        if other := [name for name in _OTHER if call.extra.get(name) is not None]:
+        if other := [name for name in _CHANGES if call.extra.get(name) is not None]:
             raise CaptureError(
                 f"the network changes its scores: {', '.join(other)}",
                 "Only attention that is a softmax of scaled products can be watched.",
             )
         if call.mask is not None and call.mask.dtype != torch.bool:
-            call = replace(call, mask=_truths(call.mask))
+            call = replace(call, mask=_booleans(call.mask))
         now.check_keys(call)
         reach = self.model.reaches[call.layer]
         if reach not in self._compared:
@@ -317,7 +316,7 @@ def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[
 
 
 def _stored(cache: Any) -> int:
-    """How many positions a cache holds before a forward; 0 where it does not say."""
+    """Count the positions that a cache holds before a forward; 0 where it does not say."""
     if getattr(cache, "is_compileable", False):
         raise UsageError(
             "a cache of fixed size cannot be watched", "Use cache_implementation='dynamic'."
@@ -331,13 +330,13 @@ def _stored(cache: Any) -> int:
 
 
 def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | None:
-    """Positions at the left that no row sees; None where the mask does not say."""
+    """Count the positions at the left that no row sees; None where the mask does not say."""
     if not isinstance(mask, Tensor):
         return None
     if mask.ndim == 2:
         seen = mask.bool()
     elif mask.ndim == 4:
-        seen = _truths(mask)[:, 0, -1] if mask.dtype != torch.bool else mask[:, 0, -1]
+        seen = _booleans(mask)[:, 0, -1] if mask.dtype != torch.bool else mask[:, 0, -1]
     else:
         return None
     seen = seen.to(device).expand(b, -1)
@@ -351,8 +350,8 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
     return padding
 
 
-def _truths(mask: Tensor) -> Bool[Tensor, "..."]:
-    """A mask of numbers that are added to scores, as one of truths."""
+def _booleans(mask: Tensor) -> Bool[Tensor, "..."]:
+    """Turn a mask of numbers that are added to scores into booleans."""
     seen = mask == 0
     if bool((mask[~seen] > -1e4).any()):
         raise CaptureError(
@@ -368,7 +367,7 @@ def _chosen(
     padding: Int[Tensor, " b"],
     known: Generation | None,
 ) -> Computed:
-    """The columns that a cache inside the network computes, as the user says."""
+    """Take the columns of a forward from what `rows` says."""
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
     if bool((counts != counts[0]).any()):
@@ -394,7 +393,7 @@ def _cached(
     positions: Any,
     known: Generation,
 ) -> Computed:
-    """Computed behind those of a cache, or among them."""
+    """Find the columns of a forward with a cache: behind those that it holds, or among them."""
     q = ids.shape[1]
     if isinstance(positions, Tensor):
         at = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)

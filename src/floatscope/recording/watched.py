@@ -7,6 +7,7 @@ recorder grow. What a forward revealed, and whether a cache keeps its rows, show
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,7 +82,7 @@ class Generation:
         sampler = Watched(length, steps=_ROOM)
         self.recorder = Recorder(self.model, self.prompts, sampler, self.options)
         self.recorder.__enter__()
-        self._closed = False
+        self.closed = False
         self._traces: list[Trace] = []
         self._undo: dict[int, LayerStatistics] = {}  # sums before the last forward
         self._tail: Tensor | None = None  # the last layer's key of the last column in the cache
@@ -105,17 +106,17 @@ class Generation:
             return False
         first, second = canvas.chunk(2)
         hidden = (second == mask) & (first != mask)
-        return self._begins_masked(second) and bool(((first == second) | hidden).all())
+        return self._begins_with(mask, second) and bool(((first == second) | hidden).all())
 
-    def _begins_masked(self, canvas: Int[Tensor, "b k"]) -> bool:
-        """Tell whether every first token behind the padding is a mask."""
-        at = self.padding[: len(canvas), None]
-        return bool((canvas.gather(1, at) == self.model.mask_id).all())
+    def _begins_with(self, token: int, canvas: Int[Tensor, "b k"]) -> bool:
+        """Tell whether every prompt's first token, behind its padding, is this one."""
+        first = canvas.gather(1, self.padding[: len(canvas), None])
+        return bool(torch.eq(first, token).all())
 
     def _prompt_end(self, canvas: Int[Tensor, "b k"]) -> int:
-        """The column at which the answers begin."""
+        """Find the column at which the answers begin."""
         if self.given:
-            ends = {self._offsets[b] + len(self._said(b).ids) for b in range(len(canvas))}
+            ends = {self._offsets[b] + len(self._named(b).ids) for b in range(len(canvas))}
             if len(self.given) not in (1, len(canvas)) or len(ends) > 1:
                 raise UsageError(
                     f"{len(self.given)} prompts for a batch of {len(canvas)}, or of other lengths",
@@ -126,38 +127,39 @@ class Generation:
             return self.prompt_length
         if self.model.mask_id is None:
             return canvas.shape[1]
-        open_ = (canvas == self.model.mask_id).any(0).nonzero()
-        end = int(open_[0]) if len(open_) else canvas.shape[1]
+        masked = torch.eq(canvas, self.model.mask_id).any(0).nonzero()
+        end = int(masked[0]) if len(masked) else canvas.shape[1]
         if not end:
             raise UsageError(
                 "the first column of the first canvas is masked", "Say prompt_length=, at least 1."
             )
         return end
 
-    def _said(self, b: int) -> Encoded:
+    def _named(self, b: int) -> Encoded:
+        """Return the prompt that the user gave for this place of the batch."""
         return self.given[b % len(self.given)]
 
     def _prompt(self, b: int) -> Encoded:
         ids = tuple(self.canvas[b, self._offsets[b] : self.prompt_end].tolist())
         if not self.given or (self.blind and b >= len(self.canvas) // 2):
             return Encoded(ids, ("prompt",) * len(ids))
-        said = self._said(b)
-        if said.ids != ids:
+        prompt = self._named(b)
+        if prompt.ids != ids:
             raise UsageError(
                 f"prompt {b} has other tokens than those that the network was given",
                 "Build the ids with session.encode(prompt).ids.",
             )
-        return said
+        return prompt
 
     # From forward to forward
 
     def is_guidance(self, computed: Computed) -> bool:
         """Tell whether a forward repeats the last canvas with its prompt masked."""
-        new, old, end = computed.canvas, self.canvas, self.prompt_end
-        if self.model.mask_id is None or new.shape != old.shape or computed.past:
+        mask, end = self.model.mask_id, self.prompt_end
+        new, old = computed.canvas, self.canvas
+        if mask is None or new.shape != old.shape or computed.past or torch.equal(new, old):
             return False
-        same = torch.equal(new[:, end:], old[:, end:])
-        return same and self._begins_masked(new) and not torch.equal(new, old)
+        return torch.equal(new[:, end:], old[:, end:]) and self._begins_with(mask, new)
 
     def continues(self, computed: Computed) -> bool:
         """Tell whether a forward belongs to this generation."""
@@ -195,10 +197,10 @@ class Generation:
     def _state(self, computed: Computed, step: int) -> State:
         model, canvas, end = self.model, computed.canvas, self.prompt_end
         size, past = canvas.shape[1], computed.past
-        there: dict[str, object] = {}
+        more: dict[str, Any] = {}
         first, stop = past, size
         if model.block is not None:
-            there["ends"] = [size] * len(canvas)
+            more["ends"] = [size] * len(canvas)
         fresh = computed.fresh
         if past and not self._accumulates:
             fresh = torch.zeros_like(canvas, dtype=torch.bool)
@@ -209,17 +211,16 @@ class Generation:
                     f"a cache whose entries are replaced, in a network that is {model.direction}",
                     "Watch it without that cache.",
                 )
-            some = fresh.any(0).nonzero().flatten()
-            first, stop = int(some[0]), int(some[-1]) + 1
-            there |= {"rows": (first, stop), "fresh": fresh}
+            columns = fresh.any(0).nonzero()
+            first, stop = int(columns[0]), int(columns[-1]) + 1
+            more |= {"rows": (first, stop), "fresh": fresh}
             self.approximate = True
         elif past or model.mask_id is None:
-            there["new"] = size - past
+            more["new"] = size - past
         if model.mask_id is None:
             window = (size, size + 1)
         else:
-            low = max(end, first + model.shift, self._block_start(canvas))
-            low = min(low, size)
+            low = min(max(end, first + model.shift, self._block_start(canvas)), size)
             window = (low, max(low, min(stop + model.shift, size)))
         predicting = None
         if window[0] == window[1]:  # nothing is decided
@@ -229,11 +230,11 @@ class Generation:
             prompt_end=end,
             step=step,
             predicting=predicting,
-            **there,  # type: ignore[arg-type]
+            **more,
         )
 
     def _block_start(self, canvas: Int[Tensor, "b k"]) -> int:
-        """Of a model in blocks, the column at which the block with the first mask begins."""
+        """Find the column at which the block with the first mask begins; 0 for a model without blocks."""
         model, end = self.model, self.prompt_end
         if model.block is None or model.mask_id is None:
             return 0
@@ -311,11 +312,8 @@ class Generation:
         if not self.state.cached or call.layer != self.model.n_layers - 1:
             return
         past = self.computed.past
-        if (
-            past
-            and self._tail is not None
-            and not torch.equal(call.key[:, :, past - 1], self._tail)
-        ):
+        known = self._tail if past else None
+        if known is not None and not torch.equal(call.key[:, :, past - 1], known):
             raise CaptureError(
                 "the cache is not the one that the last forward left",
                 "Watch without beam search (num_beams=1), and one generation at a time.",
@@ -323,8 +321,7 @@ class Generation:
         self._next_tail = call.key[:, :, -1].clone()
 
     def in_place(self, call: seam.Call) -> seam.Call:
-        """The call with keys in the order of the canvas, and with rows between those that are computed,
-        which do not count."""
+        """Put a call's keys in the order of the canvas, and rows that do not count between its rows."""
         visible, fresh, order = self.state.visible, self.computed.fresh, self.computed.order
         if order is not None:
             at = order.argsort(1)[:, None, :, None]
@@ -341,12 +338,12 @@ class Generation:
 
     def close(self) -> None:
         """Take everything off the network."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self.recorder.__exit__(None, None, None)
 
     def traces(self, result: Tensor | None) -> list[Trace]:
-        """One trace for each prompt, made once; guidance's second half is left out."""
+        """Make one trace for each prompt, once; guidance's second half is left out."""
         self.close()
         if not self._traces:
             n = len(self.prompts) // 2 if self.blind else len(self.prompts)
@@ -360,7 +357,7 @@ class Generation:
         return self._traces
 
     def _checked(self, final: Tensor | None, n: int) -> Int[Tensor, "n s"] | None:
-        """The canvas behind the last forward, as wide as it can be known."""
+        """Check the ids that a loop returned, and cut them to what the last forward could reveal."""
         if final is None:
             return None
         last, end = self.canvas[:n], self.prompt_end
@@ -406,7 +403,7 @@ class Generation:
 
 
 def _steps_to_end(answer: Int[np.ndarray, " n"], ends: Sequence[int]) -> int:
-    """How many steps it took to an end token behind which there is nothing but padding; 0: none did."""
+    """Count the steps to an end token behind which there is nothing but padding; 0: there is none."""
     found = np.flatnonzero(np.isin(answer, ends))
     if not len(found) or len(set(answer[found[0] + 1 :].tolist())) > 1:
         return 0

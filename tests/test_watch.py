@@ -10,8 +10,12 @@ from transformers import (
     DynamicCache,
     GemmaConfig,
     GemmaForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -34,11 +38,14 @@ SIZE = {
     "eos_token_id": None,
     "pad_token_id": 0,
 }
+OLD = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 256}  # and attention of its own
 CAUSAL = {
+    "GPT2": (GPT2LMHeadModel, GPT2Config, OLD),
     "Llama": (LlamaForCausalLM, LlamaConfig, {}),
     "Qwen2": (Qwen2ForCausalLM, Qwen2Config, {}),
     "Qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 16}),
     "Gemma": (GemmaForCausalLM, GemmaConfig, {"head_dim": 16, "num_key_value_heads": 1}),
+    "Mistral": (MistralForCausalLM, MistralConfig, {"head_dim": 16, "sliding_window": 64}),
 }
 
 
@@ -46,6 +53,8 @@ def network(family="Llama", **more):
     torch.manual_seed(3)
     kind, config, own = CAUSAL[family]
     net = kind(config(**{**SIZE, **own, **more})).eval()
+    if family == "GPT2":
+        return net
     with torch.no_grad():  # attention that is far from uniform
         for layer in net.model.layers:
             layer.self_attn.q_proj.weight *= 20
@@ -236,7 +245,8 @@ def test_generate_equals_eager_attentions(family):
     there = torch.ones_like(ids)
     there[0, :3] = 0
     asked = {"attention_mask": there, "max_new_tokens": 40, "do_sample": False}
-    with fs.watch(net, keep=("mass", "groups", "entropy")) as session:
+    facts = {"direction": "causal"} if family == "GPT2" else {}
+    with fs.watch(net, keep=("mass", "groups", "entropy"), **facts) as session:
         out = net.generate(ids, **asked)
     assert net.config._attn_implementation == "sdpa"
     net.set_attn_implementation("eager")
@@ -609,6 +619,8 @@ def test_what_cannot_be_watched_is_refused_with_a_remedy(models):
         "fixed size",
         lambda: net.generate(ids, cache_implementation="static", max_new_tokens=4),
     )
+    local = network("Mistral", sliding_window=8)
+    refused(local, "sliding window", lambda: local.generate(ids, max_new_tokens=8))
     refused(net, "without input_ids", lambda: net(inputs_embeds=torch.zeros(1, 3, 32)))
     right = torch.tensor([[1, 1, 1, 0]])
     refused(net, "zeros behind", lambda: net(ids, attention_mask=right))

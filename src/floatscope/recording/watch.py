@@ -325,7 +325,13 @@ def _stored(cache: Any) -> int:
     if isinstance(layers, list | tuple) and layers:
         first = layers[0]
         keys = first[0] if isinstance(first, list | tuple) else getattr(first, "keys", None)
-        return int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
+        stored = int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
+        if getattr(first, "is_sliding", False) and first.get_seq_length() > stored:
+            raise UsageError(
+                f"a cache with a sliding window has kept {stored} of {first.get_seq_length()} positions",
+                "Watch texts that fit the window.",
+            )
+        return stored
     return 0
 
 

@@ -360,6 +360,33 @@ def test_what_does_not_fit_falls_back_with_one_notice(monkeypatch):
     close(backend.sums(view).column_sum, found.column_sum)  # no second notice: it would be an error
 
 
+@pytest.mark.usefixtures("without_overflow_checks")
+@pytest.mark.parametrize("queries", [5, 66])  # few rows have kernels of their own
+@pytest.mark.parametrize("kind", ["all", "causal", "masked"])
+def test_column_sums_by_kernels(queries, kind, monkeypatch):
+    import floatscope as fs
+
+    generator = torch.Generator().manual_seed(queries)
+    query, key = (
+        torch.randn(2, heads, n, 16, generator=generator)
+        for heads, n in ((4, queries), (2, queries + 3))
+    )
+    mask = torch.rand(2, 1, queries, queries + 3, generator=generator) > 0.3
+    mask[..., 0] = True
+    asked = {"causal": kind == "causal", "mask": mask if kind == "masked" else None}
+    asked["groups"] = torch.arange(queries) % 3 - 1
+    plain = fs.column_sums(query, key, **asked)
+    used = []
+    for module, name in ((few, "measured"), (fused, "sums")):
+        right = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *a, right=right, **k: used.append(1) or right(*a, **k)
+        )
+    monkeypatch.setattr(backend, "on_gpu", lambda tensor: True)
+    close(fs.column_sums(query, key, **asked), plain)
+    assert used
+
+
 def iter_views():
     from floatscope.attention import Labels, View
     from floatscope.models import Direction, Visibility

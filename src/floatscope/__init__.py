@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ._lazy import lazily
 
 if TYPE_CHECKING:
+    from .attention.column_sums import column_sums
     from .decode.likelihood import log_likelihood
     from .decode.samplers import *
     from .decode.samplers.base import Sampler
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .measures.result import Result
     from .models.family import Family
     from .recording.exports import to_bertviz, to_circuitsvis
+    from .recording.watch import watch
     from .registry import load_plugin, register
     from .sequences.decoding import Decoding
     from .sequences.prompt import Part, Prompt

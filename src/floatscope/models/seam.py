@@ -41,7 +41,8 @@ class Call:
     query: Float[Tensor, "b h q d"]
     key: Float[Tensor, "b kv k d"]
     value: Float[Tensor, "b kv k d"]
-    mask: Bool[Tensor, "#b #h q k"] | None  # True = may look; None = all, or causal
+    # True = may look; None = all, or causal. A watched loop's own may be numbers that are added to scores.
+    mask: Bool[Tensor, "#b #h q k"] | Float[Tensor, "#b #h q k"] | None
     causal: bool
     scale: float
     bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores of a key

@@ -58,7 +58,7 @@ class Recorder(Watcher):
         self.keep, self.by_region = options.kept, options.by_region
         self.layers, self.heads = options.kept_layers(model), options.kept_heads(model)
         _require_experts(model, self.keep, self.layers)
-        self.steps = options.kept_steps(most_steps(model, sampler))
+        self.steps: Collection[int] = options.kept_steps(most_steps(model, sampler))
         self.dtype, self.torch_dtype = np.dtype(options.dtype), getattr(torch, options.dtype)
         self.labelling = Labelling(model, prompts, self.keep, self.by_region)
         self.names, self.group_names = self.labelling.names, self.labelling.group_names

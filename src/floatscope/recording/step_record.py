@@ -17,7 +17,7 @@ from torch import Tensor
 from ..attention import Captured, Labels
 from ..attention.captured import Layer
 from ..models.placing import constant
-from ..statistics import STATISTICS, Array
+from ..statistics import STATISTICS, Array, Join
 from .sums import Joining
 
 Values = Iterable[tuple[Array, Tensor]]  # arrays of a batch, (b, *dims) each
@@ -104,6 +104,14 @@ def _together(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor |
         nothing = torch.full_like(some[0], torch.nan if some[0].is_floating_point() else -1)
     parts = [layer.values.get(array.name, nothing).to(labels.region.device) for layer in layers]
     return torch.stack(parts, dim=array.layer_axis)
+
+
+def all_layers(captured: Captured) -> dict[str, Tensor]:
+    """Return the arrays of a forward that later rows may join, all layers together."""
+    layers = list(captured.layers.values())
+    arrays = [array for array in STATISTICS.arrays().values() if array.join is not Join.LATEST]
+    whole = {array.name: _together(array, layers, captured.labels) for array in arrays}
+    return {name: values for name, values in whole.items() if values is not None}
 
 
 def _of_groups(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:

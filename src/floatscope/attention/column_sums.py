@@ -1,0 +1,118 @@
+"""Column sums for other people's attention code: how much attention each key receives, without S×S memory."""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from ..errors import UsageError
+from ..models import Direction, Visibility
+from . import backend
+from .shapes import Labels, View
+
+
+@torch.no_grad()
+def column_sums(
+    query: Tensor,
+    key: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    groups: Tensor | None = None,
+    lse: Tensor | None = None,
+) -> Tensor:
+    """Sum softmax attention over queries: the attention that each key receives, by group of queries.
+
+    The weights are never in memory at once. On a GPU the kernels of a trace compute the sums; elsewhere,
+    or where these do not apply, tiles of rows. Both equal a float64 softmax to 1e-5 in float32.
+
+    Args:
+        query: (b, h, q, d), as attention takes it: after rotation and norms.
+        key: (b, kv, k, d); kv divides h, and head i uses key head i // (h / kv).
+        scale: factor of the scores; d ** −0.5 by default.
+        mask: boolean, broadcast to (b, h, q, k); True where a query may see a key. By default all.
+        causal: queries are the last q of the k positions, and each sees itself and what is before.
+        groups: (q,) or (b, q), the group of each query, from 0; −1 leaves a query out. One group by default.
+        lse: (b, h, q), the log-sum-exp of the scaled scores, where attention has computed it.
+
+    Returns:
+        (b, g, h, k) float32: Σ A over the queries of group g. A query that sees no key adds nothing.
+    """
+    _require_shapes(query, key, mask, groups, lse)
+    b, _, q, d = query.shape
+    k, device = key.shape[2], query.device
+    group = torch.zeros(b, q, dtype=torch.long, device=device)
+    if groups is not None:
+        group = groups.to(device).expand(b, q)
+    n_groups = max(int(group.max()) + 1, 1)
+    if mask is not None:
+        mask, group = _without_empty_rows(mask.expand(b, mask.shape[1], q, k), causal, group)
+        causal = False
+    direction = Direction.CAUSAL if causal else Direction.BIDIRECTIONAL
+    padding = torch.zeros(b, dtype=torch.long, device=device)
+    labels = Labels(group, n_groups, padding[:, None].expand(b, k), 1)
+    visible = Visibility(direction, None, padding, q, k)
+    scale = d**-0.5 if scale is None else scale
+    view = View(query, key, scale, mask, causal and q > 1, visible, labels, lse)
+
+    def attend() -> None:
+        allowed = mask
+        if allowed is None and causal:
+            allowed = torch.ones(q, k, dtype=torch.bool, device=device).tril(k - q)
+        scaled_dot_product_attention(query, key, key, allowed, scale=scale, enable_gqa=True)
+
+    view = backend.with_lse(view, attend)
+    return backend.sums(view, entropy=False, regions=False).column_sum
+
+
+def _without_empty_rows(
+    mask: Bool[Tensor, "b #h q k"], causal: bool, group: Int[Tensor, "b q"]
+) -> tuple[Bool[Tensor, "b #h q k"], Int[Tensor, "b q"]]:
+    """Add the causal rule to a mask, and leave out the queries that see no key."""
+    q, k = mask.shape[2:]
+    if causal:
+        mask = mask & torch.ones(q, k, dtype=torch.bool, device=mask.device).tril(k - q)
+    empty = ~mask.any(-1, keepdim=True)  # (b, #h, q, 1)
+    if not bool(empty.any()):
+        return mask, group
+    every = empty.all(1)[..., 0]  # (b, q)
+    if not torch.equal(every, empty.any(1)[..., 0]):
+        raise UsageError(
+            "a query sees no key in some heads and some keys in others",
+            "Sum those heads apart, each with its own mask.",
+        )
+    return mask | empty, group.masked_fill(every, -1)
+
+
+def _require_shapes(
+    query: Tensor, key: Tensor, mask: Tensor | None, groups: Tensor | None, lse: Tensor | None
+) -> None:
+    def refuse(what: str, remedy: str) -> None:
+        raise UsageError(what, remedy)
+
+    if query.ndim != 4 or key.ndim != 4 or len(query) != len(key) or query.shape[3] != key.shape[3]:
+        refuse(
+            f"query {tuple(query.shape)} and key {tuple(key.shape)}",
+            "Give (b, h, q, d) and (b, kv, k, d): heads before positions.",
+        )
+    b, h, q, _ = query.shape
+    if h % key.shape[1]:
+        refuse(f"{h} heads over {key.shape[1]} key heads", "kv has to divide h.")
+    whole = (b, h, q, key.shape[2])
+    if mask is not None and mask.dtype != torch.bool:
+        refuse(f"a mask of {mask.dtype}", "Give booleans, True where a query may see: mask == 0.")
+    if mask is not None and (
+        mask.ndim != 4 or any(m not in (1, n) for m, n in zip(mask.shape, whole, strict=True))
+    ):
+        refuse(
+            f"mask {tuple(mask.shape)}",
+            f"It has to have four dimensions that broadcast to {whole}.",
+        )
+    if groups is not None and (groups.is_floating_point() or groups.shape not in ((q,), (b, q))):
+        refuse(
+            f"groups {tuple(groups.shape)} of {groups.dtype}",
+            f"Give whole numbers, ({q},) or ({b}, {q}).",
+        )
+    if lse is not None and lse.shape != (b, h, q):
+        refuse(f"lse {tuple(lse.shape)}", f"Give one number for each row: {(b, h, q)}.")

@@ -1,0 +1,179 @@
+"""A Model for a network that Floatscope did not load: its facts, and where its attention is seen.
+
+A transformers network calls attention through the interface in which `seam` is registered. Any other
+network is seen where it calls `torch.nn.functional.scaled_dot_product_attention`: its StandIn has the same
+parameters and an empty module for each layer, and `SdpaCalls` hands the n-th call of a forward to the n-th
+of these. Nothing is loaded or changed here.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from transformers import AttentionInterface, PreTrainedModel
+
+from ..errors import CaptureError, ModelError
+from . import outline, seam
+from .families import FAMILIES
+from .family import Direction, Family
+from .model import Model
+from .registry import family_by_name
+from .stated import Stated
+
+_SDPA = torch.nn.functional.scaled_dot_product_attention
+_SIZES = {
+    "num_hidden_layers": ("n_layers", "num_layers", "n_layer"),
+    "num_attention_heads": ("n_heads", "n_head"),
+    "hidden_size": ("d_model", "n_embd"),
+    "vocab_size": (),
+}
+
+
+def watched_model(network: Any, tokenizer: Any, asked: Stated) -> Model:
+    """Describe a network that somebody else loaded, as far as its config and `asked` tell."""
+    if not isinstance(network, nn.Module) or not hasattr(network, "config"):
+        raise ModelError(
+            f"a {type(network).__name__} is no network with a config",
+            "Give the network itself: of a diffusers pipeline, pipeline.model.",
+        )
+    if hasattr(network, "_orig_mod"):
+        raise ModelError(
+            "a compiled network runs without the functions that watch it",
+            "Watch the network as it was before torch.compile.",
+        )
+    kind = _family(network, asked)
+    known = _by_interface(network)
+    net: Any = network if known else StandIn(network)
+    name = asked.name or str(getattr(network.config, "name_or_path", "") or type(network).__name__)
+    generation = getattr(network, "generation_config", None)
+    settled = outline.settled(name, kind, net.config, generation, tokenizer, asked)
+    return Model(name=name, net=net, tokenizer=tokenizer, **settled)
+
+
+def _by_interface(network: nn.Module) -> bool:
+    """Tell whether attention goes through transformers' interface, in every layer."""
+    if not isinstance(network, PreTrainedModel) or not network._supports_attention_backend:
+        return False
+    return len(seam.attention_modules(network)) == network.config.num_hidden_layers
+
+
+def _family(network: Any, asked: Stated) -> Family:
+    """Find what the network is: by the family given, by its class, or by its config and `asked`."""
+    if asked.family is not None:
+        return family_by_name(asked.family)
+    name = type(network).__name__
+    causal = getattr(network.config, "is_causal", None)
+    own = next((kind for kind in FAMILIES.values() if name in kind.architectures), None)
+    if own is not None and own.direction is not Direction.CAUSAL:
+        return own
+    if asked.direction is None and causal is None and not _by_interface(network):
+        raise ModelError(
+            f"which way {name} attends is not said by its config",
+            "Say direction='causal', 'bidirectional' or 'block-causal' with block=; or family=.",
+        )
+    direction = Direction.BIDIRECTIONAL if causal is False else Direction.CAUSAL
+    if (asked.direction or direction) == Direction.CAUSAL:
+        return own or Family(name=name, architectures=(name,), network=type(network))
+    if asked.shift is None:
+        raise ModelError(
+            f"which row of {name} predicts a position is not said by its config",
+            "Say shift=0 (row i predicts position i, as in LLaDA), shift=1 (row i − 1, as in Dream), or "
+            "family=.",
+        )
+    return Family(name=name, architectures=(name,), network=type(network), direction=direction)
+
+
+class _Layer(nn.Module):
+    """The place of one layer's attention; its projection is not known."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.layer_idx, self.num_key_value_groups = number, 1
+        self.o_proj = nn.Linear(1, 1, bias=False)
+
+
+class StandIn(PreTrainedModel):
+    """A network of which nothing is known but its config, its parameters and its attention calls."""
+
+    def __init__(self, network: nn.Module) -> None:
+        nn.Module.__init__(self)  # there is no config of transformers' to begin with
+        config: Any = network.config
+        sizes = {name: _size(config, name, others) for name, others in _SIZES.items()}
+        fields = {**vars(config), **sizes, "_attn_implementation": seam.NAME}
+        self.config = SimpleNamespace(**fields)
+        self.blocks = nn.ModuleList(_Layer(number) for number in range(sizes["num_hidden_layers"]))
+        self._network = (network,)  # not as a submodule
+        self.named_parameters = network.named_parameters
+        self.named_buffers = network.named_buffers
+        self.state_dict = network.state_dict
+
+
+def _size(config: Any, name: str, others: tuple[str, ...]) -> int:
+    for called in (name, *others):
+        if isinstance(found := getattr(config, called, None), int):
+            return found
+    raise ModelError(
+        f"the config of the network has no {name}", f"Set network.config.{name} before watching."
+    )
+
+
+class SdpaCalls(TorchFunctionMode):
+    """Around one forward: hands every call of SDPA to the seam, as one layer's attention."""
+
+    def __init__(self, net: StandIn) -> None:
+        super().__init__()
+        self._layers = list(net.blocks)
+        self._next = 0
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is _SDPA:
+            return self._attend(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        if exc[0] is None and self._next < len(self._layers):
+            raise CaptureError(
+                f"{self._next} calls of SDPA in a forward of {len(self._layers)} layers",
+                "Set the network's attn_implementation to 'sdpa'; attention that it computes in another "
+                "way cannot be watched.",
+            )
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if self._next == len(self._layers):
+            raise CaptureError(
+                f"more than {self._next} calls of SDPA in a forward of {self._next} layers",
+                "A network that attends to something else as well cannot be watched.",
+            )
+        if is_causal and query.shape[2] != key.shape[2] and query.shape[2] > 1:
+            raise CaptureError(
+                f"SDPA with is_causal over {query.shape[2]} queries and {key.shape[2]} keys lets the "
+                "first query see the first key alone",
+                "Watch a loop whose cached forwards give a mask.",
+            )
+        if attn_mask is not None:
+            attn_mask = attn_mask[(None,) * (4 - attn_mask.ndim)]
+        layer: Any = self._layers[self._next]
+        self._next += 1
+        layer.num_key_value_groups = query.shape[1] // key.shape[1]
+        attend = AttentionInterface()[seam.NAME]
+        output, _ = attend(layer, query, key, value, attn_mask, dropout_p, scale, is_causal)
+        return output.transpose(1, 2)

@@ -1,0 +1,443 @@
+"""Record somebody else's generation loop: every forward of a watched network becomes a step of a trace.
+
+The network's `forward` is wrapped while the session is open. From the ids, mask, positions and cache that a
+forward is given follows which columns of which canvas it computes; the attention that it then computes has
+to agree, or the session refuses. What a step revealed is seen in the next forward's ids.
+"""
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, Unpack
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from ..errors import CaptureError, UsageError
+from ..models import Model, seam
+from ..models.foreign import SdpaCalls, StandIn, watched_model
+from ..models.stated import Stated
+from ..sequences.prompt import Encoded, PromptLike, encode
+from ..trace import Trace
+from .options import TraceKeywords, TraceOptions
+from .watched import Computed, Generation
+
+# What is known of a network of which only calls of SDPA are seen: q and k.
+_OF_QK = ("mass", "groups", "entropy", "flow", "rollout", "qk", "rows")
+_BY_ROW = {"residual_norm", "massive", "experts", "lens"}  # hooks see the rows that are forwarded
+_CHANGES = ("softcap", "s_aux", "position_bias")  # of scores, as transformers names them
+
+Rows = Callable[[dict[str, Any]], Tensor | tuple[Tensor, Tensor] | None]
+
+
+def watch(
+    network: nn.Module | Model,
+    *,
+    tokenizer: Any = None,
+    prompt: PromptLike | Sequence[PromptLike] | None = None,
+    prompt_length: int | None = None,
+    rows: Rows | None = None,
+    name: str | None = None,
+    family: str | None = None,
+    direction: str | None = None,
+    block: int | None = None,
+    grid: str | None = None,
+    shift: int | None = None,
+    mask_id: int | None = None,
+    **options: Unpack[TraceKeywords],
+) -> "Session":
+    """Watch a network while somebody else's code decodes with it; afterwards `session.trace()`.
+
+    Each forward of the network is a step. The network computes what it would compute without this, and is as
+    it was when the `with` block ends.
+
+    Args:
+        network: a transformers model, any module with a `config` whose attention is PyTorch's
+            `scaled_dot_product_attention`, or a Model of `floatscope.load`.
+        tokenizer: for the tokens' texts.
+        prompt: text with named parts, as `fs.Prompt`; for a batch, one for each. Its tokens have to be those
+            that the network is given: `session.encode(prompt).ids`.
+        prompt_length: the column at which the answers begin, padding included. By default the first mask of
+            the first canvas; of a causal network, the end of the first forward's ids.
+        rows: for a cache that chooses inside the network which rows are computed: a function of the
+            forward's arguments, by name, that returns a boolean (b, k), or None for all. Where attention
+            has the keys in another order than the canvas, that and the column of each key, (b, k).
+        name, family, direction, block, grid, shift, mask_id: what the network's config does not say, as for
+            `floatscope.load`.
+        keep, layers, heads, groups, top, dtype: what is recorded, as for `Model.trace`.
+    """
+    if "steps" in options:
+        raise UsageError(
+            "watch takes no steps", "Choose them in the trace: trace.data.isel(step=…)."
+        )
+    if isinstance(network, Model):
+        model, said = network, (name, family, direction, block, grid, shift, mask_id, tokenizer)
+        if any(one is not None for one in said):
+            raise UsageError(
+                "the facts of a loaded Model are settled", "Give them to floatscope.load instead."
+            )
+    else:
+        asked = Stated(name, family, direction, block, shift, mask_id, None, grid)
+        model = watched_model(network, tokenizer, asked)
+    if isinstance(model.net, StandIn):
+        named = options.get("keep") is not None
+        keep = TraceOptions(**options).kept if named else frozenset(_OF_QK)
+        if unknown := sorted(keep - set(_OF_QK)):
+            raise UsageError(
+                f"{unknown[0]!r} of a network that does not use transformers' attention interface",
+                f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}.",
+            )
+        options["keep"] = keep
+    module = network.net if isinstance(network, Model) else network
+    if model.edits:
+        raise UsageError(
+            "interventions are in force, which follow the steps of a decoding of Floatscope's own",
+            "Use model.trace with them, or watch outside their with block.",
+        )
+    used = module.config._attn_implementation if model.net is module else "sdpa"
+    if used not in ("sdpa", seam.NAME):
+        warnings.warn(
+            f"{model.name} is set to {used}: while it is watched it computes attention by PyTorch's SDPA, "
+            "which gives the same to rounding",
+            stacklevel=2,
+        )
+    return Session(module, model, TraceOptions(**options), prompt, prompt_length, rows)
+
+
+class Session:
+    """A network under watch. Make one with `floatscope.watch`, as a context."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        model: Model,
+        options: TraceOptions,
+        prompt: PromptLike | Sequence[PromptLike] | None,
+        prompt_length: int | None,
+        rows: Rows | None,
+    ) -> None:
+        self.network, self.model, self.options = network, model, options
+        self.generations: list[Generation] = []
+        self._rows, self._prompt_length = rows, prompt_length
+        several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
+        listed: Any = prompt if several else [] if prompt is None else [prompt]
+        self._prompts = [self.encode(one) for one in listed]
+        self._open = ExitStack()
+        self._now: Generation | None = None  # while one of its forwards runs
+        self._compared: set[int | None] = set()  # of that forward: the reaches whose masks were
+
+    def encode(self, prompt: PromptLike) -> Encoded:
+        """Encode a prompt as tokens, each with its region; `.ids` is what to give the network."""
+        return encode(self.model, prompt)
+
+    def __enter__(self) -> "Session":
+        net = self.network
+        with ExitStack() as stack:
+            stack.enter_context(seam.alone(net))
+            stack.enter_context(seam.attached(self.model.net, self._attend))
+            stack.enter_context(_wrapped(net, "forward", self._forward))
+            if hasattr(net, "generate"):
+                stack.enter_context(_wrapped(net, "generate", self._generate))
+            self._open = stack.pop_all()
+        self._open.callback(self._leave)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.close()
+
+    def trace(
+        self, result: Tensor | None = None, *, generation: int | None = None
+    ) -> Trace | list[Trace]:
+        """Return one trace for each prompt of a batch, in order; of a single prompt, the trace itself.
+
+        Args:
+            result: ids (b, s), as the loop returned them: no forward has seen what the last one revealed.
+                Not needed after `network.generate`.
+            generation: which one, where several were watched.
+        """
+        n = len(self.generations)
+        if not n:
+            raise UsageError(
+                "no forward of the network was seen",
+                "Call the network itself inside the with block: network(input_ids=…), network.generate(…).",
+            )
+        if generation not in (range(n) if n > 1 else (None, 0)):
+            raise UsageError(
+                f"generation {generation}, and {n} generations were watched",
+                f"Say which: session.trace(generation=0), …, {n - 1}.",
+            )
+        traces = self.generations[generation or 0].traces(result)
+        return traces if len(traces) > 1 else traces[0]
+
+    # Around a forward
+
+    def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self._now is not None:  # of a network inside itself
+            return forward(*args, **kwargs)
+        names = list(inspect.signature(forward).parameters)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        if torch.is_grad_enabled() and any(p.requires_grad for p in self.network.parameters()):
+            raise UsageError(
+                "a watched forward that keeps gradients", "Run the loop inside torch.no_grad()."
+            )
+        with torch.inference_mode():
+            self._now = self._begin(given)
+        if self._now is None:
+            return forward(*args, **kwargs)
+        self._compared.clear()
+        with ExitStack() as stack:
+            stack.enter_context(self._step(self._now))
+            if isinstance(self.model.net, StandIn):
+                stack.enter_context(SdpaCalls(self.model.net))
+            return forward(*args, **kwargs)
+
+    @contextmanager
+    def _step(self, now: Generation) -> Iterator[None]:
+        """Record one forward; one that fails is no step."""
+        try:
+            with now.forward():
+                yield
+        except BaseException:
+            self.generations.remove(now)
+            now.close()
+            raise
+        finally:
+            self._now = None
+
+    def _generate(self, generate: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        before = len(self.generations)
+        output = generate(*args, **kwargs)
+        ids = getattr(output, "sequences", output)
+        if len(self.generations) == before + 1 and isinstance(ids, Tensor):
+            self.generations[-1].result = ids
+        return output
+
+    def _leave(self) -> None:
+        """End the generation before."""
+        if self.generations:
+            self.generations[-1].close()
+
+    def _begin(self, given: dict[str, Any]) -> Generation | None:
+        """Find the generation whose forward this is, and begin its step; None where it is not to be seen."""
+        known = self.generations[-1] if self.generations else None
+        if known is not None and known.closed:  # the one behind it failed
+            known = None
+        computed = self._computed(given, known)
+        if known is not None and known.is_guidance(computed):
+            return None
+        if known is None or not known.continues(computed):
+            self._leave()
+            known = Generation(
+                self.model, self.options, computed, self._prompts, self._prompt_length
+            )
+            self.generations.append(known)
+        known.begin(computed)
+        return known
+
+    def _computed(self, given: dict[str, Any], known: Generation | None) -> Computed:
+        """Find which columns of which canvas a forward computes."""
+        ids = given.get("input_ids")
+        if not isinstance(ids, Tensor) or ids.ndim != 2:
+            raise UsageError(
+                "a watched forward without input_ids (b, s)",
+                "Give the network ids: a canvas cannot be read from embeddings.",
+            )
+        ids, past = ids.to(self.model.device), _stored(given.get("past_key_values"))
+        padding = _padding(given.get("attention_mask"), len(ids), ids.device)
+        if padding is None:
+            padding = known.padding if known is not None and past else ids.new_zeros(len(ids))
+        chosen = None if self._rows is None else self._rows(given)
+        if chosen is not None:
+            chosen, order = chosen if isinstance(chosen, tuple) else (chosen, None)
+            computed = _chosen(ids, chosen.to(ids.device).bool(), padding, known)
+            return replace(computed, order=None if order is None else order.to(ids.device))
+        if not past:
+            return Computed(ids, padding)
+        if known is None or len(known.canvas) != len(ids) or known.canvas.shape[1] < past:
+            raise UsageError(
+                f"{past} positions in the cache were not watched",
+                "Open the session before the prompt is read; one generation at a time.",
+            )
+        return _cached(ids, padding, past, given.get("position_ids"), known)
+
+    # Around a layer's attention
+
+    def _attend(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        """Refuse attention that the step does not describe; let it be recorded."""
+        now = self._now
+        if now is None:
+            return proceed(call)
+        if other := [name for name in _CHANGES if call.extra.get(name) is not None]:
+            raise CaptureError(
+                f"the network changes its scores: {', '.join(other)}",
+                "Only attention that is a softmax of scaled products can be watched.",
+            )
+        if call.mask is not None and call.mask.dtype != torch.bool:
+            call = replace(call, mask=_booleans(call.mask))
+        now.check_keys(call)
+        reach = self.model.reaches[call.layer]
+        if reach not in self._compared:
+            _require_seen(call, now, reach)
+            self._compared.add(reach)
+        in_order = now.computed.order is None
+        if in_order and now.state.visible.queries == call.query.shape[2]:
+            return proceed(call)
+        if found := sorted(_BY_ROW & self.options.kept):
+            raise UsageError(
+                f"{found[0]!r} of forwards whose rows do not follow one another",
+                f"Leave {', '.join(found)} out of keep.",
+            )
+        output = seam.stock(call)
+        proceed(now.in_place(call))
+        return output
+
+
+@contextmanager
+def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[None]:
+    """Call `around` in place of a method of this one network."""
+    before, own = getattr(net, name), name in vars(net)
+
+    @functools.wraps(before)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return around(before, args, kwargs)
+
+    setattr(net, name, method)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(net, name, before)
+        else:
+            delattr(net, name)
+
+
+def _stored(cache: Any) -> int:
+    """Count the positions that a cache holds before a forward; 0 where it does not say."""
+    if getattr(cache, "is_compileable", False):
+        raise UsageError(
+            "a cache of fixed size cannot be watched", "Use cache_implementation='dynamic'."
+        )
+    layers = getattr(cache, "layers", cache)
+    if isinstance(layers, list | tuple) and layers:
+        first = layers[0]
+        keys = first[0] if isinstance(first, list | tuple) else getattr(first, "keys", None)
+        stored = int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
+        if getattr(first, "is_sliding", False) and first.get_seq_length() > stored:
+            raise UsageError(
+                f"a cache with a sliding window has kept {stored} of {first.get_seq_length()} positions",
+                "Watch texts that fit the window.",
+            )
+        return stored
+    return 0
+
+
+def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | None:
+    """Count the positions at the left that no row sees; None where the mask does not say."""
+    if not isinstance(mask, Tensor):
+        return None
+    if mask.ndim == 2:
+        seen = mask.bool()
+    elif mask.ndim == 4:
+        seen = _booleans(mask)[:, 0, -1] if mask.dtype != torch.bool else mask[:, 0, -1]
+    else:
+        return None
+    seen = seen.to(device).expand(b, -1)
+    padding = (seen.cumsum(1) == 0).sum(1)
+    if bool((seen.sum(1) + padding != seen.shape[1]).any()):
+        raise UsageError(
+            "an attention mask with zeros behind or between tokens",
+            "Pad on the left: tokenizer.padding_side = 'left'; of a pipeline in blocks, let prompt and "
+            "answer fill whole blocks.",
+        )
+    return padding
+
+
+def _booleans(mask: Tensor) -> Bool[Tensor, "..."]:
+    """Turn a mask of numbers that are added to scores into booleans."""
+    seen = mask == 0
+    if bool((mask[~seen] > -1e4).any()):
+        raise CaptureError(
+            "the network adds other numbers than 0 and −inf to its scores",
+            "Only attention that is a softmax of scaled products can be watched.",
+        )
+    return seen
+
+
+def _chosen(
+    ids: Int[Tensor, "b s"],
+    rows: Bool[Tensor, "#b k"],
+    padding: Int[Tensor, " b"],
+    known: Generation | None,
+) -> Computed:
+    """Take the columns of a forward from what `rows` says."""
+    rows = rows.expand(len(ids), -1)
+    counts = rows.sum(1)
+    if bool((counts != counts[0]).any()):
+        raise UsageError(
+            "rows chooses more columns of one prompt than of another", "Watch one prompt."
+        )
+    canvas = ids
+    if ids.shape[1] != rows.shape[1]:
+        if known is None or known.canvas.shape != rows.shape or ids.shape[1] != int(counts[0]):
+            raise UsageError(
+                f"rows chooses {int(counts[0])} of {rows.shape[1]} columns for {ids.shape[1]} ids",
+                "Return a boolean for each column of the canvas.",
+            )
+        canvas = known.canvas.clone()
+        canvas[rows] = ids.flatten()
+    return Computed(canvas, padding, fresh=None if bool(rows.all()) else rows)
+
+
+def _cached(
+    ids: Int[Tensor, "b q"],
+    padding: Int[Tensor, " b"],
+    past: int,
+    positions: Any,
+    known: Generation,
+) -> Computed:
+    """Find the columns of a forward with a cache: behind those that it holds, or among them."""
+    q = ids.shape[1]
+    if isinstance(positions, Tensor):
+        at = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)
+        if bool((at < past).all()):  # they replace what is there
+            fresh = torch.zeros_like(known.canvas[:, :past], dtype=torch.bool).scatter_(1, at, True)
+            canvas = known.canvas[:, :past].scatter(1, at, ids)
+            return Computed(canvas, padding, fresh=fresh)
+        if not torch.equal(at, torch.arange(past, past + q, device=at.device).expand_as(at)):
+            raise UsageError(
+                f"rows at positions {int(at.min())} to {int(at.max())} with {past} in the cache",
+                "Say which columns are computed: watch(..., rows=…).",
+            )
+    canvas = torch.cat([known.canvas[:, :past], ids], dim=1)
+    return Computed(canvas, padding, past)
+
+
+def _require_seen(call: seam.Call, now: Generation, reach: int | None) -> None:
+    """Refuse a mask that is not the one of the network's direction and padding."""
+    visible = now.state.visible.within(reach)
+    plain = call.mask is None and reach is None and not visible.padded
+    same = call.causal == visible.is_causal or call.query.shape[2] == 1
+    if plain and same and not visible.direction.in_blocks:
+        return
+    rows = visible.row_is_real
+    expected, found = visible.matrix, seam.allowed(call)
+    if now.computed.fresh is not None and visible.queries != call.query.shape[2]:
+        fresh = now.computed.fresh[:, visible.rows]
+        shape = (*call.query.shape[:1], call.query.shape[2], -1)
+        expected, rows = expected[fresh].view(shape), rows[fresh].view(shape[:2])
+    differ = (found != expected[:, None]) & rows[:, None, :, None]
+    if bool(differ.any()):
+        model = now.model
+        where = differ.nonzero()[0].tolist()
+        sees = "does not see" if bool(expected[where[0], where[2], where[3]]) else "sees"
+        size = f" in blocks of {model.block}" if model.block else ""
+        raise CaptureError(
+            f"{model.name} should be {model.direction}{size}, but row {where[2]} of a forward {sees} "
+            f"column {where[3]}",
+            "Say what it is: watch(..., direction=…, block=…, grid=…), and prompt_length= where blocks "
+            "begin with the answer.",
+        )

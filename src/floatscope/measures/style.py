@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 UNTRAINED = "untrained"  # what a figure calls the control
 _ACROSS = 3  # panels side by side in the plain figure
+SHARE, POSITIVE, ANY = (-0.03, 1.03), (0, None), (None, None)  # limits of a y axis
 _ORDER = ("layer", "head", "step", "key")  # which dimensions a plain panel keeps, the first first
 
 
@@ -78,6 +79,30 @@ def bands(axis: Axes, result: Labelled, labels: Mapping[str, str], along: str = 
     for series, (name, label) in enumerate(labels.items()):
         if result.data[name].notnull().any():
             band(axis, result, name, along, series=series, label=label)
+
+
+def lines(
+    result: Any,
+    *drawn: tuple[str, str | Mapping[str, str], tuple[float | None, float | None]],
+    note: str = "",
+    along: str = "layer",
+    width: float = 3.3,
+) -> Figure:
+    """Draw panels side by side, each from a y label, a value (or several by their labels) and its limits.
+
+    `note` follows the model and the number of examples in the headline.
+    """
+    with panels(1, len(drawn), width=width) as (figure, axes):
+        for number, (axis, (label, values, limits)) in enumerate(zip(axes[0], drawn, strict=True)):
+            if isinstance(values, str):
+                band(axis, result, values, along, series=number)
+            else:
+                bands(axis, result, values, along)
+                axis.legend(ncols=2, **ABOVE)
+            axis.set_ylabel(label)
+            axis.set_ylim(*limits)
+        headline(figure, f"{result.model}, n = {result.n}{note}")
+    return figure
 
 
 def grid(

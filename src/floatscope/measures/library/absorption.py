@@ -10,7 +10,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import uniform_received
 from ..result import Result
-from ..style import Figure, band, bands, headline, panels
+from ..style import POSITIVE, Figure, lines
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,6 @@ class Absorption(Measure):
         return flagged.sum("key") * uneven
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            share, count = axes[0]
-            labels = {"absorption": "anchors", "first": "position 0", "top": "strongest key"}
-            bands(share, result, labels)
-            share.set_ylabel("share of attention (dotted: null)")
-            share.legend()
-            band(count, result, "anchors", "layer")
-            count.set_ylabel("anchors")
-            for axis in axes[0]:
-                axis.set_ylim(bottom=0)
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+        labels = {"absorption": "anchors", "first": "position 0", "top": "strongest key"}
+        share = "share of attention (dotted: null)"
+        return lines(result, (share, labels, POSITIVE), ("anchors", "anchors", POSITIVE))

@@ -17,7 +17,7 @@ from ...stats.chance import Chance
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import Figure, band, bands, headline, panels
+from ..style import POSITIVE, SHARE, Figure, lines
 
 
 @dataclass(frozen=True)
@@ -82,20 +82,16 @@ class Drift(Measure):
         )
 
     def plot(self, result: Result) -> Figure:
-        by = "layer" if self.over == "step" else "step"
-        with panels(1, 3, width=2.6) as (figure, axes):
-            share, moved, life = axes[0]
-            bands(share, result, {"persistence": "anchors (Jaccard)", "stay": "strongest key"}, by)
-            share.set(ylabel="stays where it is", ylim=(-0.03, 1.03))
-            share.legend()
-            band(moved, result, "displacement", by)
-            moved.set_ylabel("displacement (positions)")
-            band(life, result, "lifetime", by)
-            life.set_ylabel(f"an anchor lasts ({self.over}s)")
-            for axis in (moved, life):
-                axis.set_ylim(bottom=0)
-            headline(figure, f"{result.model}, over {self.over}s, n = {result.n} (dotted: chance)")
-        return figure
+        labels = {"persistence": "anchors (Jaccard)", "stay": "strongest key"}
+        return lines(
+            result,
+            ("stays where it is", labels, SHARE),
+            ("displacement (positions)", "displacement", POSITIVE),
+            (f"an anchor lasts ({self.over}s)", "lifetime", POSITIVE),
+            note=f", over {self.over}s (dotted: chance)",
+            along="layer" if self.over == "step" else "step",
+            width=2.6,
+        )
 
 
 def _row(

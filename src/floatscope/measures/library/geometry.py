@@ -16,7 +16,7 @@ from ...trace import Trace
 from ..base import Measure
 from ..contrast import anchors_of
 from ..result import Result
-from ..style import ABOVE, Figure, bands, headline, panels, points
+from ..style import ANY, Figure, lines
 
 _FLAT = 1e-6  # a spread below this share of the largest value is rounding
 _CANCEL = 0.5  # parts that cancel to less than this share of their sizes have no share
@@ -96,19 +96,13 @@ class Geometry(Measure):
         return xr.Dataset({"layer": trace.data["layer"].variable, **values, **nulls})
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
-            trio, parts, share = axes[0]
-            bands(trio, result, {name: name for name in ("score", "cosine", "norms")})
-            trio.set_ylabel("anchors − rest (std. dev.)")
-            bands(parts, result, {name: name for name in ("angle", "norm", "remainder")})
-            parts.set_ylabel("part of the advantage (q·k)")
-            bands(share, result, {"angle_share": "angle share", "key_rank": "key norm rank"})
-            share.set_ylabel("share")
-            share.set_ylim(bottom=min(0, share.get_ylim()[0]))
-            for axis in axes[0]:
-                axis.legend(fontsize=points(7), ncols=3, **ABOVE)
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+        return lines(
+            result,
+            ("anchors − rest (std. dev.)", {n: n for n in ("score", "cosine", "norms")}, ANY),
+            ("part of the advantage (q·k)", {n: n for n in ("angle", "norm", "remainder")}, ANY),
+            ("share", {"angle_share": "angle share", "key_rank": "key norm rank"}, ANY),
+            width=2.9,
+        )
 
 
 def _by_layer(values: xr.Variable) -> xr.Variable:

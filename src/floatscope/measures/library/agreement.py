@@ -17,7 +17,7 @@ from ...stats.thirds import thirds
 from ...trace import Trace
 from ...trace.windows import require_global
 from ..base import Measure
-from ..contrast import uniform_received
+from ..nulls import uniform_received
 from ..result import Result, summarise
 from ..style import Figure, dots, grid, headline, panels
 

@@ -4,7 +4,7 @@ It compares neighbouring states of one decoding. How anchors differ between exam
 how much attention they hold is Absorption.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -12,16 +12,15 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...stats.anchors import Rule, ZScore
 from ...stats.chance import Chance
 from ...trace import Trace
-from ..base import Measure
+from ..base import AnchorMeasure
 from ..result import Result
 from ..style import POSITIVE, SHARE, Figure, lines
 
 
 @dataclass(frozen=True)
-class Drift(Measure):
+class Drift(AnchorMeasure):
     """How long anchors last and how far they move, over kept steps or over layers, with chance levels.
 
     Attention Floating (2601.07894) §3; the chance levels are ours. `persistence`: Jaccard index of the
@@ -35,7 +34,6 @@ class Drift(Measure):
     and persist by construction: compare it over layers.
     """
 
-    rule: Rule = field(default_factory=ZScore)
     over: str = "step"  # or "layer"
     units: ClassVar[dict[str, str]] = {
         "persistence": "Jaccard",
@@ -50,10 +48,6 @@ class Drift(Measure):
     def __post_init__(self) -> None:
         if self.over not in ("step", "layer"):
             raise UsageError(f"Drift(over={self.over!r})", 'Use over="step" or over="layer".')
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.rule.needs,)
 
     @property
     def layerwise(self) -> bool:

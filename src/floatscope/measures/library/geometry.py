@@ -13,8 +13,7 @@ import xarray as xr
 
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
-from ..base import Measure
-from ..contrast import anchors_of
+from ..base import AnchorMeasure
 from ..result import Result
 from ..style import ANY, Figure, lines
 
@@ -23,7 +22,7 @@ _CANCEL = 0.5  # parts that cancel to less than this share of their sizes have n
 
 
 @dataclass(frozen=True)
-class Geometry(Measure):
+class Geometry(AnchorMeasure):
     """Anchors minus the rest in score, cosine and norm product, and the parts of their advantage.
 
     Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All
@@ -44,23 +43,16 @@ class Geometry(Measure):
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
+    beside: ClassVar[tuple[str, ...]] = ("qk",)
     layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
-        "score": "standard deviations",
-        "cosine": "standard deviations",
-        "norms": "standard deviations",
-        "angle": "q·k",
-        "norm": "q·k",
-        "remainder": "q·k",
+        **dict.fromkeys(("score", "cosine", "norms"), "standard deviations"),
+        **dict.fromkeys(("angle", "norm", "remainder"), "q·k"),
         "angle_share": "part of the advantage",
         "key_rank": "share of keys",
         "found": "share",
     }
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ("qk", self.rule.needs)
 
     def compute(self, trace: Trace) -> xr.Dataset:
         # Without their labels, which every sum and comparison of these would align anew.
@@ -68,7 +60,7 @@ class Geometry(Measure):
             one.variable
             for one in (
                 *(trace.score, trace.cosine, trace.key_norm, trace.query_norm),
-                *anchors_of(trace, self.rule, fallback=self.fallback),
+                *self.anchors(trace, fallback=self.fallback),
             )
         )
         norms = query_norm * key_norm

@@ -11,8 +11,7 @@ import numpy as np
 import xarray as xr
 
 from ...trace import Trace
-from ..base import Measure
-from ..contrast import by_layer
+from ..base import Measure, by_layer
 from ..result import Result
 from ..style import ABOVE, Figure, bands, headline, panels
 

@@ -12,8 +12,7 @@ import xarray as xr
 
 from ...errors import UsageError
 from ...trace import Trace
-from ..base import Measure
-from ..contrast import by_layer
+from ..base import Measure, by_layer
 from ..result import Result
 from ..style import ABOVE, Figure, band, bands, headline, panels
 

@@ -83,7 +83,6 @@ class Drift(AnchorMeasure):
             ("displacement (positions)", "displacement", POSITIVE),
             (f"an anchor lasts ({self.over}s)", "lifetime", POSITIVE),
             note=f", over {self.over}s (dotted: chance)",
-            along="layer" if self.over == "step" else "step",
             width=2.6,
         )
 

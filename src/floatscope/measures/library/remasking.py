@@ -48,7 +48,6 @@ class Remasking(Measure):
             ("arg-max changes", "flipped", POSITIVE),
             ("same token put back", "returned", POSITIVE),
             note=": one token re-masked (dotted: one of the prompt)",
-            along="step",
             width=2.5,
         )
 

@@ -32,8 +32,6 @@ REQUIRED = {
     **dict.fromkeys(("text", "ended", "gold", "model", "direction", "sampler"), str),
     **dict.fromkeys(("prompt_length", "shift"), int),
 }
-
-
 _BLOCK = 64e6  # bytes of a trace that are measured at a time where every head is looked at
 
 
@@ -145,13 +143,13 @@ class Trace:
     @property
     def received(self) -> xr.DataArray:
         """c_j: mean attention from the queries that can see key j."""
-        return _over(self._columns, self._need("visible").variable, "received")
+        return _over(_total(self._columns), self._need("visible").variable, "received")
 
     @cached_property
     def mean_received(self) -> xr.DataArray:
         """`received` averaged over heads: (step, layer, key). Computed once, and read-only."""
         visible = self._need("visible").variable
-        return _read_only(_over(self._column_means, visible, "received"))
+        return _read_only(_over(_total(self._column_means), visible, "received"))
 
     @property
     def null(self) -> xr.DataArray:
@@ -162,7 +160,7 @@ class Trace:
     @property
     def lift(self) -> xr.DataArray:
         """mass / null: 1 is chance, causal or not."""
-        return (self.mass / self.null).rename("lift")
+        return _over(self.mass, self.null.variable, "lift")
 
     entropy = _Kept(
         "entropy", "Of each query's attention, over its maximum: 0 = one key, 1 = uniform."
@@ -243,7 +241,7 @@ class Trace:
         if groups is not None:
             columns, rows = columns.isel(group=groups), rows.isel(group=groups)
         count = rows.sum("group")
-        return _over(columns, count.where(count > 0), "mass")
+        return _over(_total(columns), count.where(count > 0), "mass")
 
     def _need(self, name: str, keep: str | None = None, *, wide: bool = True) -> xr.DataArray:
         if name not in self.data:
@@ -383,11 +381,14 @@ class Trace:
         return str(embed.notebook([self]))
 
 
-def _over(columns: xr.DataArray, count: xr.Variable, name: str) -> xr.DataArray:
-    """Attention of all groups over a count. Both come from one trace: their labels need no aligning."""
-    total = columns.sum("group", skipna=False, dtype=_wide(columns.dtype))
+def _total(columns: xr.DataArray) -> xr.DataArray:
+    return columns.sum("group", skipna=False, dtype=_wide(columns.dtype))
+
+
+def _over(total: xr.DataArray, count: xr.Variable, name: str) -> xr.DataArray:
+    """Divide in place. Both come from one trace: their labels need no aligning."""
     share = total.variable
-    share /= count  # in place: of all heads at all steps it is large
+    share /= count
     return total.rename(name)
 
 

@@ -25,6 +25,7 @@ class Changes(fs.Measure):
     the strongest at some step; `…_masked` are the same for the attention of masked rows alone.
     """
 
+    needs: ClassVar[tuple[str, ...]] = ("head_mean", "groups")
     units: ClassVar[dict[str, str]] = {
         "first": "share",
         "top": "share",
@@ -35,7 +36,7 @@ class Changes(fs.Measure):
     }
 
     def compute(self, trace: fs.Trace) -> xr.Dataset:
-        mass = trace.mass.mean("head").transpose("step", "layer", "key")
+        mass = trace.mean_mass.transpose("step", "layer", "key")
         values = {
             "first": mass.isel(key=0).mean("step"),
             "first_null": trace.null.isel(key=0).mean("step") + 0 * mass.isel(key=0).mean("step"),
@@ -52,7 +53,7 @@ class Changes(fs.Measure):
         )
         if bool(trace.data["masked"].any()):
             there = trace.data["masked"].any("key").values
-            masked = trace.mass_from("masked").mean("head").transpose("step", "layer", "key")
+            masked = trace.mean_mass_from("masked").transpose("step", "layer", "key")
             masked = masked.values[there]
             values["top_masked"] = xr.DataArray(
                 np.nanmean(np.nanmax(masked, -1), 0), dims="layer", coords=layers

@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 
 import floatscope as fs
-from floatscope.measures.align import by_example
+from floatscope.measures.comparing import by_example
 from floatscope.measures.style import UNTRAINED
 from floatscope.models.sharpened import match_sharpness, sharpened
 from floatscope.stats.groups import groups

@@ -11,8 +11,7 @@ import xarray as xr
 from floatscope.engine import Output, Run
 from floatscope.engine.shards import encode
 from floatscope.measures.base import Measure
-from floatscope.measures.joining import side_by_side
-from floatscope.measures.result import summarise
+from floatscope.measures.result import side_by_side, summarise
 from floatscope.studies.values import flatten, unflatten
 
 

@@ -49,7 +49,7 @@ def test_what_a_measure_needs_is_enough_and_none_of_it_can_be_left_out(traces, n
     xr.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
     for statistic in measure.needs:
         less = keeping(trace, set(measure.needs) - {statistic})
-        with pytest.raises(fs.TraceError, match="keep including|kept no experts"):
+        with pytest.raises(fs.TraceError, match="keep including"):
             measure.example(less)
 
 

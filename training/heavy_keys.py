@@ -402,7 +402,7 @@ def read_masked(model: Any, traces: Sequence[Any]) -> dict[str, np.ndarray]:
         columns = []
         for state in range(states.data.sizes["step"]):
             masked = [g for g in groups if int(g.rsplit(" ")[-1]) >= state]
-            share = states.mass_from(*masked).isel(step=state).mean("head")
+            share = states.at_step(state).mean_mass_from(*masked).isel(step=0)
             columns.append(share.transpose("layer", "key").values)
         shares = np.stack(columns)  # (state, layer, key)
         canvas = states.canvas.values[: len(shares)]  # (state, key)

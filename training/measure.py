@@ -78,7 +78,7 @@ def attention(model: fs.Model, examples: Sequence[Example]) -> dict[str, Any]:
     tops: list[np.ndarray] = []
     for example in examples:
         trace = model.trace(prompt_of(example), sampler_of(model), keep=["mass"])
-        mass = trace.mass.mean("head")  # (step, layer, key)
+        mass = trace.mean_mass  # (step, layer, key)
         null = trace.null
         top = mass.fillna(-1).argmax("key").values  # (step, layer)
         step = np.arange(len(top))

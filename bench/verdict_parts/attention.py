@@ -161,7 +161,10 @@ def pool(number: str, truth: str, size: int = 48, seed: int = 0) -> tuple[Reques
             kind = model if network is None else f"untrained {model}"
             traces = [one(number, truth, kind, rng) for _ in range(size)]
             for key in KEYS[number]:
-                made[key, model, network] = measures[key], [measures[key].compute(t) for t in traces]
+                made[key, model, network] = (
+                    measures[key],
+                    [measures[key].compute(t) for t in traces],
+                )
     return request, made
 
 

@@ -7,13 +7,14 @@ does not apply is NaN, never a guess; a statistic that was not kept is an error 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import xarray as xr
 
 from ..errors import UsageError
 from ..registry import Registry
+from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
 from ..trace.windows import require_global
 from .result import Result, summarise
@@ -88,6 +89,43 @@ class Measure:
     def plot(self, result: Result) -> Figure:
         """Draw every value with its interval and null; a measure with more to show draws its own."""
         return default_plot(result)
+
+
+@dataclass(frozen=True)
+class AnchorMeasure(Measure):
+    """A measure of the keys that a rule calls anchors."""
+
+    rule: Rule = field(default_factory=ZScore)
+    beside: ClassVar[tuple[str, ...]] = ()  # statistics that it reads beside those of its rule
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (*self.beside, self.rule.needs)
+
+    @property
+    def layerwise(self) -> bool:
+        return self.rule.per_head
+
+    def anchors(self, trace: Trace, *, fallback: bool) -> tuple[xr.DataArray, xr.DataArray]:
+        """Find anchors (step, layer[, head], key), and where the rule found one (step, layer[, head]).
+
+        With `fallback` the key that receives most stands in where the rule finds none.
+        """
+        anchor = self.rule(trace)
+        has_anchor = anchor.any("key")
+        if fallback:
+            received = trace.received if self.rule.per_head else trace.mean_received
+            top = received.fillna(-1).argmax("key")
+            position = xr.DataArray(range(anchor.sizes["key"]), dims="key")
+            anchor = anchor | (~has_anchor & (position == top) & received.notnull())
+        return anchor, has_anchor
+
+
+def by_layer(values: xr.DataArray, *, keep: Sequence[str] = ("layer",)) -> xr.DataArray:
+    """Average over everything else (steps, heads) where the value applies."""
+    rest = [d for d in values.dims if d not in keep]
+    mean = values.mean(rest)
+    return mean.drop_vars([c for c in mean.coords if c not in mean.dims])
 
 
 def keep_for(measures: Iterable[Measure]) -> frozenset[str]:

@@ -1,21 +1,136 @@
 """compare(a, b, …): findings of one measure on several models, side by side.
 
-Layers are aligned by relative depth, everything else by name; what has no counterpart is left out
-and listed in `data.attrs["left_out"]`, never filled in. It compares Results, not traces, and gives
-differences with intervals, not verdicts.
+Names are matched and layers aligned by relative depth; what has no counterpart is left out and listed
+in `data.attrs["left_out"]`, never filled in. It compares Results, not traces, and gives differences with
+intervals, not verdicts.
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
 from ..stats.intervals import difference, independent, mean, pair
-from .align import aligned
-from .comparison import Comparison
 from .result import Result, bounds_of
+from .style import COLOURS, MARKERS, Figure, asked, band, headline, legend, panels, save
+
+_PANELS = 8
+_ENDS = ("", "_low", "_high")
+
+
+@dataclass(eq=False, repr=False)
+class Comparison:
+    """`data`: each value with `model` in front (mean, low, high, null), and x_difference along
+    `versus`: the first model minus each other one, with its interval."""
+
+    data: xr.Dataset
+    results: tuple[Result, ...]
+    values: list[str] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> xr.DataArray:
+        return self.data[name]
+
+    def table(self) -> pd.DataFrame:
+        """Tidy: one line per model and value, then one per difference (`versus` filled)."""
+        frames = []
+        for name in self.values:
+            for end, along in (("", "model"), ("_difference", "versus")):
+                main = self.data[name + end]
+                frame = main.rename("mean").to_dataframe().reset_index()[[*main.dims, "mean"]]
+                for beside in ("null", "low", "high"):
+                    other = self.data.get(f"{name}{end}_{beside}")
+                    frame[beside] = np.nan if other is None else other.values.ravel()
+                if along == "versus":
+                    frame.insert(0, "model", str(self.data["model"].values[0]))
+                frame.insert(0, "value", name + end)
+                frame["unit"] = self.data[name].attrs.get("units", "")
+                frames.append(frame)
+        table = pd.concat(frames, ignore_index=True)
+        table.insert(0, "measure", type(self.results[0].measure).__name__)
+        return table
+
+    def plot(self, *values: str, **size: Any) -> Figure:
+        """A panel per value and category: models as lines on one scale, bands, dotted nulls.
+
+        `size`: ax, panel, width, height and font_size, as in `Result.plot`.
+        """
+        with asked(**size):
+            return self._plot(values)
+
+    def _plot(self, values: tuple[str, ...]) -> Figure:
+        for name in values:
+            if name not in self.values:
+                raise UsageError(
+                    f"no value {name!r:.80} in this comparison",
+                    f"There are {', '.join(self.values)}.",
+                )
+        shown = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
+        if not shown:
+            raise UsageError(
+                f"nothing to draw of {', '.join(values or self.values) or 'this comparison'}",
+                f"A figure takes values over depth and at most {_PANELS} categories.",
+            )
+        columns = min(4, len(shown))
+        width = 3.3 if columns < 3 else 2.2
+        shape = -(-len(shown) // columns), columns
+        with panels(*shape, count=len(shown), width=width, height=2.0) as (figure, axes):
+            flat = list(axes.flat)[: len(shown)]
+            for axis, (name, where) in zip(flat, shown, strict=True):
+                self._panel(axis, name, where)
+            for name in dict.fromkeys(v for v, _ in shown):
+                _one_scale([x for x, (v, _) in zip(flat, shown, strict=True) if v == name])
+            legend(figure, flat[0])
+            note = f"{self.results[0].measure!r} · {self.data.attrs['interval']}; dotted: null"
+            headline(figure, note)
+        return figure
+
+    def _panel(self, axis: Any, name: str, where: dict[Any, Any]) -> None:
+        """Draw every model's value: over depth as a line, a single number as a mark."""
+        for i, model in enumerate(map(str, self.data["model"].values)):
+            part = replace(self, data=self.data.sel(where | {"model": model}))
+            if "depth" in part[name].dims:
+                band(axis, part, name, "depth", series=i, label=model)
+                axis.set_xlabel("relative depth")
+                continue
+            colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+            axis.plot([i, i], [part[f"{name}_low"], part[f"{name}_high"]], color=colour)
+            axis.plot(i, part[name], marker, color=colour, label=model)
+            if f"{name}_null" in part.data:
+                axis.plot([i - 0.3, i + 0.3], [part[f"{name}_null"]] * 2, color=colour, ls=":")
+            axis.set(xticks=[], xlim=(-0.7, max(i, 1) + 0.7))
+        axis.set_title(" → ".join([name, *map(str, where.values())]))
+        axis.set_ylabel(self.data[name].attrs.get("units", ""))
+
+    def save_figure(self, path: str | Path, *values: str, **size: Any) -> Path:
+        return save(self.plot(*values, **size), Path(path))
+
+    def __repr__(self) -> str:
+        a = self.data.attrs
+        models = ", ".join(map(str, self.data["model"].values))
+        head = f"<floatscope.Comparison {self.results[0].measure!r}: {models}"
+        return (
+            f"{head}\n  {', '.join(self.values)}\n  {a['interval']}\n  left out: {a['left_out']}>"
+        )
+
+
+def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
+    """Where each panel stands: one for each entry of the dimension beside depth, if that is few."""
+    rest = [d for d in array.dims if d not in ("model", "depth")]
+    if not rest:
+        return [{}]
+    some = array.dropna(rest[0], how="all")[rest[0]].values
+    return [{rest[0]: x} for x in some] if len(rest) == 1 and 0 < len(some) <= _PANELS else []
+
+
+def _one_scale(axes: list[Any]) -> None:
+    limits = [axis.get_ylim() for axis in axes]
+    for axis in axes:
+        axis.set_ylim(min(0, *(low for low, _ in limits)), max(high for _, high in limits))
 
 
 def compare(
@@ -39,44 +154,31 @@ def compare(
         if not all(name in r.values and name in r.examples for r in results):
             left.append(f"{name}: not in all, or not a mean over examples")
             continue
-        parts = aligned(_chosen(results, name, places), results, left, name)
+        whole = _chosen(results, name, places)
+        parts = aligned(whole, results, left, name)
         if parts is None:
             continue
         kept.append(name)
-        dims = ("model", *parts[0].dims[1:])
-        coords = {str(k): v for k, v in parts[0].coords.items() if k in dims} | {"model": names}
-        units = {"units": str(first.data[name].attrs.get("units", ""))}
         bounds = [bounds_of(p, r.data[name].attrs) for p, r in zip(parts, results, strict=True)]
         alone = [mean(p.values, bounds=b, smooth=True) for p, b in zip(parts, bounds, strict=True)]
-        for i, end in enumerate(("", "_low", "_high")):
-            together[name + end] = xr.DataArray(
-                np.stack([x[i] for x in alone]), coords, dims, attrs=units
-            )
-        if all(f"{name}_null" in r.examples for r in results):
-            whole = [
-                null.broadcast_like(value).transpose(*value.dims)
-                for null, value in zip(
-                    _chosen(results, f"{name}_null", places),
-                    _chosen(results, name, places),
-                    strict=True,
-                )
-            ]
-            nulls = aligned(whole, results, [], name)
-            means = [mean(p.values)[0] for p in nulls or []]
-            together[f"{name}_null"] = xr.DataArray(np.stack(means), coords, dims, attrs=units)
         common = bounds[0] if len(set(bounds)) == 1 else None
-        gaps = [
-            (difference if paired else independent)(
-                parts[0].values, p.values, bounds=common, smooth=True
-            )
-            for p in parts[1:]
-        ]
-        dims, coords = ("versus", *dims[1:]), coords | {"versus": names[1:]}
-        coords.pop("model")
-        for i, end in enumerate(("", "_low", "_high")):
-            together[f"{name}_difference{end}"] = xr.DataArray(
-                np.stack([g[i] for g in gaps]), coords, dims, attrs=units
-            )
+        gap = difference if paired else independent
+        apart = [gap(parts[0].values, p.values, bounds=common, smooth=True) for p in parts[1:]]
+        found = {}
+        for i, end in enumerate(_ENDS):
+            found[name + end] = "model", [interval[i] for interval in alone]
+            found[f"{name}_difference{end}"] = "versus", [interval[i] for interval in apart]
+        if all(f"{name}_null" in r.examples for r in results):
+            pairs = zip(_chosen(results, f"{name}_null", places), whole, strict=True)
+            wide = [null.broadcast_like(value).transpose(*value.dims) for null, value in pairs]
+            nulls = aligned(wide, results, [], name) or []
+            found[f"{name}_null"] = "model", [mean(p.values)[0] for p in nulls]
+        rest = {str(k): v for k, v in parts[0].coords.items() if k in parts[0].dims[1:]}
+        units = {"units": str(first.data[name].attrs.get("units", ""))}
+        for value, (along, arrays) in found.items():
+            coords = rest | {along: names if along == "model" else names[1:]}
+            dims = (along, *parts[0].dims[1:])
+            together[value] = xr.DataArray(np.stack(arrays), coords, dims, attrs=units)
     together.attrs = {
         "measure": repr(first.measure),
         "n": [r.n if places is None else len(places[0]) for r in results],
@@ -144,3 +246,76 @@ def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str
     for name in labels or [r.model or "model" for r in results]:
         names.append(name if name not in names else f"{name} ({len(names) + 1})")
     return names
+
+
+def aligned(
+    arrays: list[xr.DataArray], results: Sequence[Result], left: list[str], name: str
+) -> list[xr.DataArray] | None:
+    """The same dimensions and coordinates for all, example first; None where that cannot be."""
+    if len({r.model for r in results}) > 1 and any("head" in a.dims for a in arrays):
+        arrays = [a.mean("head") for a in arrays]
+        left.append(f"{name}: heads (of different models; their mean is compared)")
+    if any(set(a.dims) != set(arrays[0].dims) for a in arrays):
+        left.append(f"{name}: different dimensions")
+        return None
+    for dim in [d for d in arrays[0].dims if d not in ("example", "layer")]:
+        here = [list(a[dim].values) for a in arrays]
+        shared = [x for x in here[0] if all(x in h for h in here)]
+        gone = dict.fromkeys(str(x) for h in here for x in h if x not in shared)
+        if gone:
+            left.append(f"{name}: {dim} {', '.join(gone)}")
+        if not shared:
+            return None
+        arrays = [a.sel({dim: shared}) for a in arrays]
+    if "layer" in arrays[0].dims:
+        arrays = _by_depth(arrays)
+    order = ["example", *[d for d in arrays[0].dims if d != "example"]]
+    return [a.transpose(*order) for a in arrays]
+
+
+def _by_depth(arrays: list[xr.DataArray]) -> list[xr.DataArray]:
+    counts = [a.sizes["layer"] for a in arrays]
+    if min(counts) == 1 and max(counts) > 1:
+        raise UsageError(
+            f"layer counts {counts}: one layer has no relative depth", "Measure two layers or more."
+        )
+    deep = []
+    for a in arrays:
+        at = a["layer"].values.astype(float)
+        deep.append(
+            a.rename(layer="depth").assign_coords(depth=(at - at[0]) / max(at[-1] - at[0], 1))
+        )
+    grid = min(deep, key=lambda a: a.sizes["depth"])["depth"].values
+    same = [a.sizes["depth"] == len(grid) and np.allclose(a["depth"], grid) for a in deep]
+    return [
+        a.assign_coords(depth=grid) if s else _interpolated(a, grid)
+        for a, s in zip(deep, same, strict=True)
+    ]
+
+
+def _interpolated(a: xr.DataArray, grid: np.ndarray) -> xr.DataArray:
+    """Linear in depth. NaN where a neighbour is NaN."""
+    values = a.transpose("depth", ...)
+    x = values["depth"].values
+    right = np.clip(np.searchsorted(x, grid), 1, len(x) - 1)
+    share = ((grid - x[right - 1]) / (x[right] - x[right - 1])).reshape(-1, *[1] * (a.ndim - 1))
+    low, high = values.values[right - 1], values.values[right]
+    mixed = np.where(share <= 0, low, np.where(share >= 1, high, (1 - share) * low + share * high))
+    rest = {k: v for k, v in values.coords.items() if k in values.dims and k != "depth"}
+    return xr.DataArray(mixed, {**rest, "depth": grid}, values.dims)
+
+
+def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Both on the examples they share, by the names in coordinate `example`, in a's order.
+
+    An example that stands there several times is the mean of its values; None where none is shared.
+    """
+    names = [np.array(list(map(str, array["example"].values))) for array in (a, b)]
+    shared = [name for name in dict.fromkeys(names[0]) if name in set(names[1])]
+    if not shared:
+        return None
+    first, second = (
+        np.stack([array.isel(example=here == name).mean("example").values for name in shared])
+        for array, here in zip((a, b), names, strict=True)
+    )
+    return first, second

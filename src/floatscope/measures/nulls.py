@@ -100,6 +100,11 @@ def _reaches(trace: Trace) -> list[int | None]:
     return [known[layer] for layer in layers]
 
 
+def uniform_received(trace: Trace) -> xr.DataArray:
+    """`trace.received` under uniform attention, the same for all heads: (step[, layer], key)."""
+    return trace.null * trace.data["rows_counted"].sum("group") / trace.data["visible"]
+
+
 def flow_null(trace: Trace) -> xr.DataArray:
     """`trace.flow` under uniform attention: (step, source, target), with local layers also by layer; NaN
     from an empty region."""

@@ -12,8 +12,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool
 
+from ..errors import UsageError
 from ..trace import Trace
-from .nulls import MASKED, REVEALED, names
+from .nulls import MASKED, REVEALED, names, tokens
 
 GOLD, OTHERS, UNKNOWN = "gold", "other passages", "passages"
 # "passages": those of a prompt that names no gold. "rest": parts with any other name.
@@ -41,6 +42,19 @@ def category_of(name: str, gold: str | None) -> str:
     if name in (MASKED, REVEALED):
         return "answer"
     return name if name in ("question", "instruction", "template") else "rest"
+
+
+def from_sources(array: xr.DataArray, trace: Trace, sources: Sequence[str]) -> xr.DataArray:
+    """Average over the rows of several source regions, then over the steps that have any."""
+    known = names(trace)
+    unknown = [s for s in sources if s not in known]
+    if unknown or not sources:
+        raise UsageError(f"no region {(*unknown, '')[0]!r}", f"This trace has: {', '.join(known)}.")
+    at = [known.index(s) for s in sources]
+    weight = xr.DataArray(tokens(trace)[:, at], dims=("step", "source"))
+    total = weight.sum("source")
+    rows = (array.isel(source=at).fillna(0) * weight).sum("source") / total.where(total > 0)
+    return rows.mean("step")
 
 
 def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 UNTRAINED = "untrained"  # what a figure calls the control
 _ACROSS = 3  # panels side by side in the plain figure
+Limits = tuple[float | None, ...] | str  # of a y axis
+SHARE, POSITIVE, ANY, LOG = (-0.03, 1.03), (0, None), (None, None), "log"
 _ORDER = ("layer", "head", "step", "key")  # which dimensions a plain panel keeps, the first first
 
 
@@ -78,6 +80,35 @@ def bands(axis: Axes, result: Labelled, labels: Mapping[str, str], along: str = 
     for series, (name, label) in enumerate(labels.items()):
         if result.data[name].notnull().any():
             band(axis, result, name, along, series=series, label=label)
+
+
+def lines(
+    result: Any,
+    *drawn: tuple[str, str | Mapping[str, str], Limits],
+    note: str = "",
+    width: float = 3.3,
+) -> Figure:
+    """Draw panels side by side, each from a y label, a value (or several by their labels) and its limits.
+
+    A value is drawn along its dimension. `note` follows the model and the number of examples above.
+    """
+    with panels(1, len(drawn), width=width) as (figure, axes):
+        for number, (axis, (label, values, limits)) in enumerate(zip(axes[0], drawn, strict=True)):
+            if isinstance(values, str):
+                band(axis, result, values, str(*result[values].dims), series=number)
+            else:
+                bands(axis, result, values, str(*result[next(iter(values))].dims))
+                if not axis.lines:
+                    axis.text(0.5, 0.5, "does not apply", ha="center", transform=axis.transAxes)
+                    continue
+                axis.legend(ncols=2, **ABOVE)
+            axis.set_ylabel(label)
+            if limits == LOG:
+                axis.set_yscale("log", nonpositive="mask")
+            else:
+                axis.set_ylim(*limits)
+        headline(figure, f"{result.model}, n = {result.n}{note}")
+    return figure
 
 
 def grid(

@@ -15,8 +15,8 @@ import xarray as xr
 
 from ..engine import Plan, Run, Shard
 from ..errors import RunError
-from ..measures.align import by_example
 from ..measures.base import Measure
+from ..measures.comparing import by_example
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
 from ..models.spec import ModelSpec, located

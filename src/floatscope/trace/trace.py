@@ -32,9 +32,20 @@ REQUIRED = {
     **dict.fromkeys(("text", "ended", "gold", "model", "direction", "sampler"), str),
     **dict.fromkeys(("prompt_length", "shift"), int),
 }
-
-
 _BLOCK = 64e6  # bytes of a trace that are measured at a time where every head is looked at
+
+
+class _Kept:
+    """A statistic that a trace holds under this attribute's name, where `keep` named it."""
+
+    def __init__(self, keep: str, doc: str) -> None:
+        self.keep, self.__doc__ = keep, doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, trace: "Trace | None", owner: type) -> xr.DataArray:
+        return self if trace is None else trace._need(self.name, self.keep)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,13 +143,13 @@ class Trace:
     @property
     def received(self) -> xr.DataArray:
         """c_j: mean attention from the queries that can see key j."""
-        return _over(self._columns, self._need("visible").variable, "received")
+        return _over(_total(self._columns), self._need("visible").variable, "received")
 
     @cached_property
     def mean_received(self) -> xr.DataArray:
         """`received` averaged over heads: (step, layer, key). Computed once, and read-only."""
         visible = self._need("visible").variable
-        return _read_only(_over(self._column_means, visible, "received"))
+        return _read_only(_over(_total(self._column_means), visible, "received"))
 
     @property
     def null(self) -> xr.DataArray:
@@ -149,56 +160,31 @@ class Trace:
     @property
     def lift(self) -> xr.DataArray:
         """mass / null: 1 is chance, causal or not."""
-        return (self.mass / self.null).rename("lift")
+        return _over(self.mass, self.null.variable, "lift")
 
-    @property
-    def entropy(self) -> xr.DataArray:
-        """Of each query's attention, over its maximum: 0 = one key, 1 = uniform."""
-        return self._need("entropy", "entropy")
-
-    @property
-    def flow(self) -> xr.DataArray:
-        """Mean attention from the queries of `source` to all keys of `target`; rows sum to 1."""
-        return self._need("flow", "flow")
-
-    @property
-    def rollout(self) -> xr.DataArray:
-        return self._need("rollout", "rollout")
-
-    @property
-    def score(self) -> xr.DataArray:
-        """Mean of q_i · k_j over the queries that see key j, without the 1/√d scale."""
-        return self._need("score", "qk")
-
-    @property
-    def cosine(self) -> xr.DataArray:
-        return self._need("cosine", "qk")
-
-    @property
-    def key_norm(self) -> xr.DataArray:
-        return self._need("key_norm", "qk")
-
-    @property
-    def query_norm(self) -> xr.DataArray:
-        return self._need("query_norm", "qk")
-
-    @property
-    def value_norm(self) -> xr.DataArray:
-        return self._need("value_norm", "value_norm")
-
-    @property
-    def residual_norm(self) -> xr.DataArray:
-        return self._need("residual_norm", "residual_norm")
-
-    @property
-    def massive(self) -> xr.DataArray:
-        """max |x| over median |x| of the residual's channels at the layer's input, by position."""
-        return self._need("massive", "massive")
-
-    @property
-    def massive_channel(self) -> xr.DataArray:
-        """Which channel is the largest; −1 where a position is not there yet."""
-        return self._need("massive_channel", "massive")
+    entropy = _Kept(
+        "entropy", "Of each query's attention, over its maximum: 0 = one key, 1 = uniform."
+    )
+    flow = _Kept(
+        "flow", "Mean attention from `source`'s queries to `target`'s keys; rows sum to 1."
+    )
+    rollout = _Kept("rollout", "The same through all layers so far.")
+    score = _Kept(
+        "qk", "Mean of q_i · k_j over the queries that see key j, without the 1/√d scale."
+    )
+    cosine = _Kept("qk", "Mean cosine of q_i and k_j over the queries that see key j.")
+    key_norm = _Kept("qk", "‖k_j‖.")
+    query_norm = _Kept("qk", "Mean of ‖q_i‖ over the queries that see key j.")
+    value_norm = _Kept("value_norm", "‖W_O v_j‖: the norm of what each key's value writes.")
+    residual_norm = _Kept("residual_norm", "The norm of each residual at the layer's input.")
+    massive = _Kept(
+        "massive", "max |x| over median |x| of a residual's channels at the layer's input."
+    )
+    massive_channel = _Kept("massive", "Which channel is the largest; −1: not there yet.")
+    key_drift = _Kept(
+        "kv_drift", "1 − cos of k_j and k_j at the kept step before; NaN with a KV cache."
+    )
+    value_drift = _Kept("kv_drift", "The same of v_j; both are means over heads.")
 
     @property
     def lens(self) -> xr.Dataset:
@@ -211,26 +197,12 @@ class Trace:
         return xr.Dataset({n: self._need(f"lens_{n}", "lens").drop_vars("token") for n in names})
 
     @property
-    def key_drift(self) -> xr.DataArray:
-        """1 − cos of k_j with itself at the kept step before, mean over heads; NaN with a KV cache."""
-        return self._need("key_drift", "kv_drift")
-
-    @property
-    def value_drift(self) -> xr.DataArray:
-        return self._need("value_drift", "kv_drift")
-
-    @property
     def experts(self) -> xr.Dataset:
         """Where each position's router sent it: `expert` and its `weight`, the strongest choice first.
 
         −1 and NaN in layers without experts and at positions not there yet.
         """
-        if "expert" not in self.data and self.data.sizes["step"]:
-            raise TraceError(
-                "this trace kept no experts",
-                "Trace a model that has some with keep including 'experts'.",
-            )
-        expert, weight = self._need("expert"), self._need("expert_weight")
+        expert, weight = (self._need(name, "experts") for name in ("expert", "expert_weight"))
         return xr.Dataset({"expert": expert, "weight": weight})
 
     @property
@@ -269,23 +241,21 @@ class Trace:
         if groups is not None:
             columns, rows = columns.isel(group=groups), rows.isel(group=groups)
         count = rows.sum("group")
-        return _over(columns, count.where(count > 0), "mass")
+        return _over(_total(columns), count.where(count > 0), "mass")
 
     def _need(self, name: str, keep: str | None = None, *, wide: bool = True) -> xr.DataArray:
-        if name not in self.data and not self.data.sizes["step"]:
-            raise TraceError(
-                f"this trace holds no statistics: decoding ended after {self.n_steps} steps",
-                "None of the chosen steps was reached: choose earlier ones.",
-            )
-        if name == "row_key" and name not in self.data and self.info["ended"] == "read":
-            raise TraceError(
-                "a finished sequence that was read reveals nothing, so it has no rows",
-                "Measure the trace of the decoding itself.",
-            )
         if name not in self.data:
-            raise TraceError(
-                f"this trace kept no {name}", f"Trace with keep including {keep or name!r}."
-            )
+            what = f"this trace kept no {name}"
+            remedy = f"Trace with keep including {keep or name!r}."
+            if not self.data.sizes["step"]:
+                what = f"this trace holds no statistics: decoding ended after {self.n_steps} steps"
+                remedy = "None of the chosen steps was reached: choose earlier ones."
+            elif keep == "experts":
+                remedy = "Trace a model that has some with keep including 'experts'."
+            elif name == "row_key" and self.info["ended"] == "read":
+                what = "a finished sequence that was read reveals nothing, so it has no rows"
+                remedy = "Measure the trace of the decoding itself."
+            raise TraceError(what, remedy)
         array = self.data[name]
         # Sums of float16 would overflow or lose digits; stored narrow, read wide.
         return array.astype(_wide(array.dtype)) if wide and array.dtype == np.float16 else array
@@ -411,11 +381,14 @@ class Trace:
         return str(embed.notebook([self]))
 
 
-def _over(columns: xr.DataArray, count: xr.Variable, name: str) -> xr.DataArray:
-    """Attention of all groups over a count. Both come from one trace: their labels need no aligning."""
-    total = columns.sum("group", skipna=False, dtype=_wide(columns.dtype))
+def _total(columns: xr.DataArray) -> xr.DataArray:
+    return columns.sum("group", skipna=False, dtype=_wide(columns.dtype))
+
+
+def _over(total: xr.DataArray, count: xr.Variable, name: str) -> xr.DataArray:
+    """Divide in place. Both come from one trace: their labels need no aligning."""
     share = total.variable
-    share /= count  # in place: of all heads at all steps it is large
+    share /= count
     return total.rename(name)
 
 

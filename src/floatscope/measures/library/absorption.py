@@ -1,20 +1,19 @@
 """Absorption: how much attention rests on anchors, layer by layer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import xarray as xr
 
-from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
-from ..base import Measure
-from ..contrast import uniform_received
+from ..base import AnchorMeasure
+from ..nulls import uniform_received
 from ..result import Result
-from ..style import Figure, band, bands, headline, panels
+from ..style import POSITIVE, Figure, lines
 
 
 @dataclass(frozen=True)
-class Absorption(Measure):
+class Absorption(AnchorMeasure):
     """Share of attention on anchors, on position 0 and on the strongest key, and how many anchors.
 
     Attention Floating (2601.07894) §3. Each share has its null: what uniform attention over the
@@ -22,7 +21,6 @@ class Absorption(Measure):
     receive, so their lift is a little above 1 even on random attention (1.1–1.2 at 32–128 keys).
     """
 
-    rule: Rule = field(default_factory=ZScore)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
         "absorption": "share",
@@ -30,14 +28,6 @@ class Absorption(Measure):
         "top": "share",
         "anchors": "keys",
     }
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.rule.needs,)
-
-    @property
-    def layerwise(self) -> bool:
-        return self.rule.per_head
 
     def compute(self, trace: Trace) -> xr.Dataset:
         labelled = trace.mass if self.rule.per_head else trace.mean_mass
@@ -67,15 +57,6 @@ class Absorption(Measure):
         return flagged.sum("key") * uneven
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            share, count = axes[0]
-            labels = {"absorption": "anchors", "first": "position 0", "top": "strongest key"}
-            bands(share, result, labels)
-            share.set_ylabel("share of attention (dotted: null)")
-            share.legend()
-            band(count, result, "anchors", "layer")
-            count.set_ylabel("anchors")
-            for axis in axes[0]:
-                axis.set_ylim(bottom=0)
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+        labels = {"absorption": "anchors", "first": "position 0", "top": "strongest key"}
+        share = "share of attention (dotted: null)"
+        return lines(result, (share, labels, POSITIVE), ("anchors", "anchors", POSITIVE))

@@ -17,7 +17,7 @@ from ...stats.thirds import thirds
 from ...trace import Trace
 from ...trace.windows import require_global
 from ..base import Measure
-from ..contrast import uniform_received
+from ..nulls import uniform_received
 from ..result import Result, summarise
 from ..style import Figure, dots, grid, headline, panels
 
@@ -119,31 +119,26 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
             "these prompts and twins differ in length and share fewer than two regions",
             "Build both with the same named parts.",
         )
+
+    def vectors(received: xr.DataArray) -> np.ndarray:
+        """(layer, head, key or region); of uniform attention without layer and head."""
+        mean = received.mean("step")
+        if not by_key:
+            mean = mean.groupby("region").mean("key").sel(region=shared)
+        order = ("layer", "head", "key" if by_key else "region")
+        return mean.fillna(0).transpose(*order, missing_dims="ignore").values.astype(float)
+
     examples = []
     for one, two in zip(a, b, strict=True):
-        x, y = (t.received.mean("step").transpose("layer", "head", "key") for t in (one, two))
-        if not by_key:
-            x, y = (v.groupby("region").mean("key").sel(region=shared) for v in (x, y))
-        x, y = x.fillna(0), y.fillna(0)
-        u, v = x.values.astype(float), y.values.astype(float)
+        u, v, free = (vectors(c) for c in (one.received, two.received, uniform_received(one)))
         length = np.linalg.norm(u, axis=-1) * np.linalg.norm(v, axis=-1)
-        coords = {"layer": one.data["layer"].values, "head": one.data["head"].values}
         cosine = (u * v).sum(-1) / length
         # What each key gets for nothing is no likeness: lifts are dealt out, not values.
-        base = uniform_received(one).mean("step")
-        base = base if by_key else base.groupby("region").mean("key").sel(region=shared)
-        free = base.fillna(0).values.astype(float)
         lift = [np.nanmean(w / np.where(free > 0, free, np.nan), axis=-1) for w in (u, v)]
         null = lift[0] * lift[1] * (free**2).sum() / length
-        examples.append(
-            xr.Dataset(
-                {
-                    "perturbation": (("layer", "head"), cosine),
-                    "perturbation_null": (("layer", "head"), null),
-                },
-                coords,
-            )
-        )
+        dims = ("layer", "head")
+        values = {"perturbation": (dims, cosine), "perturbation_null": (dims, null)}
+        examples.append(xr.Dataset(values, {d: one.data[d].values for d in dims}))
     measure = Perturbation(by="key" if by_key else "region")
     return summarise(examples, measure, next(iter(models), ""), measure.units)
 

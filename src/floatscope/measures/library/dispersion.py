@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Int
 
 from ...errors import UsageError
 from ...stats.chance import Chance
@@ -53,7 +52,8 @@ class Dispersion(Measure):
     def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         result = super().of(examples, model)
         data, n = result.data, result.n
-        ends = entropy(self.labels(result), self.bins)
+        place = result.examples["position"].transpose("example", "layer").values
+        ends = entropy(np.minimum((place * self.bins).astype(int), self.bins - 1), self.bins)
         chance = np.mean([one.attrs["places"] for one in examples], axis=0)
         rng = np.random.default_rng(0)
         drawn = rng.choice(self.bins, p=chance / chance.sum(), size=(n, _DRAWS))
@@ -65,22 +65,6 @@ class Dispersion(Measure):
         data["dispersion_lift"] = (data["dispersion"] / null).assign_attrs({"units": "×"})
         result.values.append("dispersion")
         return result
-
-    @staticmethod
-    def labels(result: Result, layers: slice = slice(None)) -> Int[np.ndarray, "example layer"]:
-        """The bin in which each example's strongest key stands, layer by layer."""
-        place = result.examples["position"].isel(layer=layers).transpose("example", "layer").values
-        bins = result.measure.bins
-        return np.minimum((place * bins).astype(int), bins - 1)
-
-    @classmethod
-    def over_layers(
-        cls, result: Result, layers: slice = slice(None), *, level: float = 0.95
-    ) -> tuple[float, float, float]:
-        """The mean dispersion over layers with its interval; an example counts once for all layers."""
-        labels = cls.labels(result, layers)
-        value, low, high = entropy(labels, result.measure.bins, level=level, average=True)
-        return float(value), float(low), float(high)
 
     def compute(self, trace: Trace) -> xr.Dataset:
         here = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))

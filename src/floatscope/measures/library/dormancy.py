@@ -17,8 +17,7 @@ from ...stats.anchors import Rule, ZScore
 from ...stats.crossing import crossing
 from ...stats.discoveries import at_least, benjamini_hochberg
 from ...trace import Trace
-from ..base import Measure
-from ..contrast import by_layer
+from ..base import Measure, by_layer
 from ..result import Result
 from ..style import Figure, grid, headline, panels
 
@@ -39,7 +38,7 @@ class Dormancy(Measure):
 
     threshold: float = 0.3
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
-    needs: ClassVar[tuple[str, ...]] = ("mass",)
+    needs: ClassVar[tuple[str, ...]] = ("mass",)  # of every head, whatever the rule looks at
     layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"mass": "share", "dormant": "share of examples"}

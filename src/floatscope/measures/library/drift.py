@@ -4,7 +4,7 @@ It compares neighbouring states of one decoding. How anchors differ between exam
 how much attention they hold is Absorption.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -12,16 +12,15 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...stats.anchors import Rule, ZScore
 from ...stats.chance import Chance
 from ...trace import Trace
-from ..base import Measure
+from ..base import AnchorMeasure
 from ..result import Result
-from ..style import Figure, band, bands, headline, panels
+from ..style import POSITIVE, SHARE, Figure, lines
 
 
 @dataclass(frozen=True)
-class Drift(Measure):
+class Drift(AnchorMeasure):
     """How long anchors last and how far they move, over kept steps or over layers, with chance levels.
 
     Attention Floating (2601.07894) §3; the chance levels are ours. `persistence`: Jaccard index of the
@@ -35,7 +34,6 @@ class Drift(Measure):
     and persist by construction: compare it over layers.
     """
 
-    rule: Rule = field(default_factory=ZScore)
     over: str = "step"  # or "layer"
     units: ClassVar[dict[str, str]] = {
         "persistence": "Jaccard",
@@ -50,10 +48,6 @@ class Drift(Measure):
     def __post_init__(self) -> None:
         if self.over not in ("step", "layer"):
             raise UsageError(f"Drift(over={self.over!r})", 'Use over="step" or over="layer".')
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.rule.needs,)
 
     @property
     def layerwise(self) -> bool:
@@ -82,20 +76,15 @@ class Drift(Measure):
         )
 
     def plot(self, result: Result) -> Figure:
-        by = "layer" if self.over == "step" else "step"
-        with panels(1, 3, width=2.6) as (figure, axes):
-            share, moved, life = axes[0]
-            bands(share, result, {"persistence": "anchors (Jaccard)", "stay": "strongest key"}, by)
-            share.set(ylabel="stays where it is", ylim=(-0.03, 1.03))
-            share.legend()
-            band(moved, result, "displacement", by)
-            moved.set_ylabel("displacement (positions)")
-            band(life, result, "lifetime", by)
-            life.set_ylabel(f"an anchor lasts ({self.over}s)")
-            for axis in (moved, life):
-                axis.set_ylim(bottom=0)
-            headline(figure, f"{result.model}, over {self.over}s, n = {result.n} (dotted: chance)")
-        return figure
+        labels = {"persistence": "anchors (Jaccard)", "stay": "strongest key"}
+        return lines(
+            result,
+            ("stays where it is", labels, SHARE),
+            ("displacement (positions)", "displacement", POSITIVE),
+            (f"an anchor lasts ({self.over}s)", "lifetime", POSITIVE),
+            note=f", over {self.over}s (dotted: chance)",
+            width=2.6,
+        )
 
 
 def _row(

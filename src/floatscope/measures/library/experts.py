@@ -4,7 +4,7 @@ It looks at which experts a router chose, not at what they compute, and counts e
 its weight. Why two kinds of position differ (their token, their place, their state) it cannot say.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,15 +12,14 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from ...errors import UsageError
-from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
-from ..base import Measure
+from ..base import AnchorMeasure
 
 PAIRS = ("masked–revealed", "masked–prompt", "revealed–prompt", "anchor–other")
 
 
 @dataclass(frozen=True)
-class ExpertRouting(Measure):
+class ExpertRouting(AnchorMeasure):
     """How differently two kinds of position use a layer's experts: total variation of their choices.
 
     - `difference` = ½ Σ_e |p_e − q_e| by layer and pair of kinds, p and q each kind's share of choices
@@ -33,10 +32,9 @@ class ExpertRouting(Measure):
     beside its null. NaN where a kind is not there, and in layers without experts.
     """
 
-    rule: Rule = field(default_factory=ZScore)
     draws: int = 100
     seed: int = 0
-    needs: ClassVar[tuple[str, ...]] = ("experts", "head_mean")
+    beside: ClassVar[tuple[str, ...]] = ("experts",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"difference": "total variation"}
 

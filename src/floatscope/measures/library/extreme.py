@@ -13,14 +13,13 @@ import xarray as xr
 
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
-from ..base import Measure
-from ..contrast import anchors_of, by_layer, sides
+from ..base import AnchorMeasure, by_layer
 from ..result import Result
 from ..style import Axes, Figure, band, headline, panels
 
 
 @dataclass(frozen=True)
-class ExtremeTokens(Measure):
+class ExtremeTokens(AnchorMeasure):
     """Value drain, residual peak and sink-logit gap of anchors. Guo et al. 2410.13835.
 
     - `drain` = mean ‖W_O v‖ at anchors / median at the others; below 1 the value is drained; null 1
@@ -35,18 +34,15 @@ class ExtremeTokens(Measure):
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
+    beside: ClassVar[tuple[str, ...]] = ("value_norm", "residual_norm", "qk")
     layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"drain": "×", "peak": "×", "gap": "q·k", "found": "share"}
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ("value_norm", "residual_norm", "qk", self.rule.needs)
-
     def compute(self, trace: Trace) -> xr.Dataset:
         values, residual, score = trace.value_norm, trace.residual_norm, trace.score
-        anchor, has_anchor = anchors_of(trace, self.rule, fallback=self.fallback)
-        at, off = sides(score, anchor)
+        anchor, has_anchor = self.anchors(trace, fallback=self.fallback)
+        gap = score.where(anchor).mean("key") - score.where(~anchor).mean("key")
         some = by_layer(has_anchor.astype(float))
         return xr.Dataset(
             {
@@ -54,7 +50,7 @@ class ExtremeTokens(Measure):
                 "drain_null": 1 + 0 * some,
                 "peak": _ratio(residual, anchor),
                 "peak_null": 1 + 0 * some,
-                "gap": by_layer(at.mean("key") - off.mean("key")),
+                "gap": by_layer(gap),
                 "gap_null": 0 * some,
                 "found": some,
             }
@@ -80,10 +76,9 @@ class ExtremeTokens(Measure):
 
 def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.DataArray:
     """Anchors' mean over the others' median, averaged in logarithms; NaN where a norm is 0."""
-    at, off = sides(norms, anchor)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN")  # every key an anchor: NaN, as it should be
-        ratio = at.mean("key") / off.median("key")
+        ratio = norms.where(anchor).mean("key") / norms.where(~anchor).median("key")
     logs = by_layer(xr.apply_ufunc(np.log, ratio.where(ratio > 0)))
     return logs.copy(data=np.exp(logs.values))
 

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import Figure, band, headline, panels
+from ..style import SHARE, Figure, lines
 
 
 @dataclass(frozen=True)
@@ -85,16 +85,13 @@ class Foresight(Measure):
         return super().of(made, model)
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2, width=2.9) as (figure, axes):
-            known, before = axes[0]
-            band(known, result, "known", "layer")
-            known.set(ylabel="arg-max is the later token", ylim=(-0.03, 1.03))
-            band(before, result, "before", "ahead", series=1)
-            before.set(xlabel="steps before its reveal", ylim=(-0.03, 1.03))
-            headline(
-                figure, f"{result.model}, n = {result.n}: still masked (dotted: other prompts)"
-            )
-        return figure
+        return lines(
+            result,
+            ("arg-max is the later token", "known", SHARE),
+            ("the same, steps before its reveal", "before", SHARE),
+            note=": still masked (dotted: other prompts)",
+            width=2.9,
+        )
 
 
 def _networks(ids: Sequence[str | None]) -> Int[np.ndarray, " n"]:

@@ -13,17 +13,16 @@ import xarray as xr
 
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
-from ..base import Measure
-from ..contrast import anchors_of
+from ..base import AnchorMeasure
 from ..result import Result
-from ..style import ABOVE, Figure, bands, headline, panels, points
+from ..style import ANY, Figure, lines
 
 _FLAT = 1e-6  # a spread below this share of the largest value is rounding
 _CANCEL = 0.5  # parts that cancel to less than this share of their sizes have no share
 
 
 @dataclass(frozen=True)
-class Geometry(Measure):
+class Geometry(AnchorMeasure):
     """Anchors minus the rest in score, cosine and norm product, and the parts of their advantage.
 
     Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All
@@ -44,23 +43,16 @@ class Geometry(Measure):
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
+    beside: ClassVar[tuple[str, ...]] = ("qk",)
     layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
-        "score": "standard deviations",
-        "cosine": "standard deviations",
-        "norms": "standard deviations",
-        "angle": "q·k",
-        "norm": "q·k",
-        "remainder": "q·k",
+        **dict.fromkeys(("score", "cosine", "norms"), "standard deviations"),
+        **dict.fromkeys(("angle", "norm", "remainder"), "q·k"),
         "angle_share": "part of the advantage",
         "key_rank": "share of keys",
         "found": "share",
     }
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ("qk", self.rule.needs)
 
     def compute(self, trace: Trace) -> xr.Dataset:
         # Without their labels, which every sum and comparison of these would align anew.
@@ -68,7 +60,7 @@ class Geometry(Measure):
             one.variable
             for one in (
                 *(trace.score, trace.cosine, trace.key_norm, trace.query_norm),
-                *anchors_of(trace, self.rule, fallback=self.fallback),
+                *self.anchors(trace, fallback=self.fallback),
             )
         )
         norms = query_norm * key_norm
@@ -96,19 +88,13 @@ class Geometry(Measure):
         return xr.Dataset({"layer": trace.data["layer"].variable, **values, **nulls})
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
-            trio, parts, share = axes[0]
-            bands(trio, result, {name: name for name in ("score", "cosine", "norms")})
-            trio.set_ylabel("anchors − rest (std. dev.)")
-            bands(parts, result, {name: name for name in ("angle", "norm", "remainder")})
-            parts.set_ylabel("part of the advantage (q·k)")
-            bands(share, result, {"angle_share": "angle share", "key_rank": "key norm rank"})
-            share.set_ylabel("share")
-            share.set_ylim(bottom=min(0, share.get_ylim()[0]))
-            for axis in axes[0]:
-                axis.legend(fontsize=points(7), ncols=3, **ABOVE)
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+        return lines(
+            result,
+            ("anchors − rest (std. dev.)", {n: n for n in ("score", "cosine", "norms")}, ANY),
+            ("part of the advantage (q·k)", {n: n for n in ("angle", "norm", "remainder")}, ANY),
+            ("share", {"angle_share": "angle share", "key_rank": "key norm rank"}, ANY),
+            width=2.9,
+        )
 
 
 def _by_layer(values: xr.Variable) -> xr.Variable:

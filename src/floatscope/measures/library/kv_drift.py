@@ -11,10 +11,9 @@ import numpy as np
 import xarray as xr
 
 from ...trace import Trace
-from ..base import Measure
-from ..contrast import by_layer
+from ..base import Measure, by_layer
 from ..result import Result
-from ..style import ABOVE, Figure, bands, headline, panels
+from ..style import LOG, Figure, lines
 
 KINDS = ("prompt", "masked", "revealed", "changed")
 
@@ -49,18 +48,9 @@ class KVDrift(Measure):
         )
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            for axis, side in zip(axes[0], ("key", "value"), strict=True):
-                bands(axis, result, {f"{side}_{kind}": kind for kind in KINDS})
-                axis.set(ylabel=f"{side}s, 1 − cos", xlabel="layer")
-                if axis.get_legend_handles_labels()[0]:
-                    axis.set_yscale("log", nonpositive="mask")
-                    axis.legend(ncols=2, **ABOVE)
-                else:
-                    axis.text(0.5, 0.5, "one step, or a KV cache", ha="center")
-                    axis.set(xticks=[], yticks=[])
-            headline(figure, f"{result.model}, n = {result.n}: since the step before")
-        return figure
+        sides = ("key", "value")
+        panels = [(f"{s}s, 1 − cos", {f"{s}_{kind}": kind for kind in KINDS}, LOG) for s in sides]
+        return lines(result, *panels, note=": since the step before")
 
 
 def _kinds(trace: Trace) -> xr.DataArray:

@@ -13,7 +13,7 @@ import xarray as xr
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import Figure, band, headline, panels
+from ..style import POSITIVE, SHARE, Figure, lines
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,14 @@ class LogitLens(Measure):
         return xr.Dataset(named, coords, {"most": most})
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 3, width=2.5) as (figure, axes):
-            agree, committed, entropy = axes[0]
-            band(agree, result, "agree", "layer")
-            agree.set(ylabel="arg-max is the final token", ylim=(-0.03, 1.03))
-            band(committed, result, "committed", "layer", series=1)
-            committed.set(ylabel="committed at the reveal", ylim=(-0.03, 1.03))
-            band(entropy, result, "entropy", "layer", series=2)
-            entropy.set_ylabel("entropy (nats)")
-            entropy.set_ylim(bottom=0)
-            headline(figure, f"{result.model}, n = {result.n}: logit lens (dotted: null)")
-        return figure
+        return lines(
+            result,
+            ("arg-max is the final token", "agree", SHARE),
+            ("committed at the reveal", "committed", SHARE),
+            ("entropy (nats)", "entropy", POSITIVE),
+            note=": logit lens (dotted: null)",
+            width=2.5,
+        )
 
 
 def _decided(trace: Trace) -> np.ndarray:

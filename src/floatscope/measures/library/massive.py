@@ -12,10 +12,9 @@ import xarray as xr
 
 from ...errors import UsageError
 from ...trace import Trace
-from ..base import Measure
-from ..contrast import by_layer
+from ..base import Measure, by_layer
 from ..result import Result
-from ..style import ABOVE, Figure, band, bands, headline, panels
+from ..style import LOG, POSITIVE, Figure, lines
 
 _NORMAL = NormalDist()
 _MEDIAN = _NORMAL.inv_cdf(0.75)  # of |x| of a standard normal
@@ -73,17 +72,12 @@ class MassiveActivations(Measure):
         return xr.Dataset({**values, **flat}, attrs={"most": {"count": size}})
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            left, right = axes[0]
-            bands(left, result, {name: name for name in ("largest", "first", "typical")})
-            left.set_yscale("log")
-            left.set_ylabel("max |x| / median |x|")
-            left.legend(ncols=3, **ABOVE)
-            band(right, result, "count", "layer")
-            right.set_ylabel(f"positions over {self.threshold:g}×")
-            right.set_ylim(bottom=0)
-            headline(figure, f"{result.model}, n = {result.n}: residual channels (dotted: null)")
-        return figure
+        return lines(
+            result,
+            ("max |x| / median |x|", {name: name for name in ("largest", "first", "typical")}, LOG),
+            (f"positions over {self.threshold:g}×", "count", POSITIVE),
+            note=": residual channels (dotted: null)",
+        )
 
 
 def _log_mean(ratio: xr.DataArray) -> xr.DataArray:

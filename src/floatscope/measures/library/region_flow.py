@@ -16,7 +16,16 @@ from ...trace import Trace
 from ...trace.windows import is_local
 from ..base import Measure
 from ..nulls import flow_null, names, row_null, tokens
-from ..regions import CATEGORIES, SERIES, by_category, gold_of, passages_of, stated, written
+from ..regions import (
+    CATEGORIES,
+    SERIES,
+    by_category,
+    from_sources,
+    gold_of,
+    passages_of,
+    stated,
+    written,
+)
 from ..result import Result
 from ..style import ABOVE, LIFT_MAP, Axes, Figure, band, grid, headline, panels, points
 
@@ -67,20 +76,22 @@ class RegionFlow(Measure):
         return result
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        flow, null, size = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
+        flow, null = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
         places, gold = passages_of(trace), gold_of(trace)
-        per = flow.sel(target=places) / size.sel(target=places)
-        over_all = flow.sel(target=places).sum("target") / size.sel(target=places).sum("target")
+        # A prompt's regions never change; masked and revealed are not divided by their length.
+        size = xr.DataArray(tokens(trace)[0], {"target": names(trace)}).sel(target=places)
+
+        def gold_lift(array: xr.DataArray) -> xr.DataArray:
+            each = array.sel(target=places)
+            over_all = each.sum("target") / size.sum("target")
+            return (each / size).sel(target=gold, drop=True) / over_all
+
         lift = flow.isel(target=0, drop=True) * np.nan
-        if gold is not None and len(places) > 1:
-            lift = per.sel(target=gold, drop=True) / over_all if gold in places else lift
+        if gold in places and len(places) > 1:
+            lift = gold_lift(flow)
         lift_null = 1 + 0 * lift
         if is_local(trace.data) and gold in places:  # rows of a window see more of some passages
-            due = null.sel(target=places)
-            each = due.sum("target") / size.sel(target=places).sum("target")
-            lift_null = (
-                lift_null * (due / size.sel(target=places)).sel(target=gold, drop=True) / each
-            )
+            lift_null = lift_null * gold_lift(null)
 
         def placed(array: xr.DataArray) -> xr.DataArray:
             by_place = array.sel(target=places).rename(target="place")
@@ -99,30 +110,17 @@ class RegionFlow(Measure):
             attrs={"gold": gold is not None},
         )
 
-    def _reveal(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
+    def _reveal(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
         counted = written(trace)
         flow = trace.rows["row_flow"].mean("head").isel(event=counted)
         null = row_null(trace).isel(event=counted) + 0 * flow.isel(target=0, drop=True)
-        return flow.mean("event"), null.mean("event"), self._tokens(trace)
+        return flow.mean("event"), null.mean("event")
 
-    def _answer(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
-        known = names(trace)
-        unknown = [s for s in self.source if s not in known]
-        if unknown:
-            raise UsageError(f"no region {unknown[0]!r}", f"This trace has: {', '.join(known)}.")
-        at = list(self.source)
-        flow = trace.flow.mean("head").sel(source=at)
-        null = flow_null(trace).sel(source=at)
+    def _answer(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
+        flow, null = trace.flow.mean("head"), flow_null(trace)
         if "layer" not in null.dims:
             null = null.expand_dims(layer=flow["layer"].values)
-        weight = xr.DataArray(
-            tokens(trace)[:, [known.index(s) for s in at]], dims=("step", "source")
-        )
-        return _over(flow, weight), _over(null, weight), self._tokens(trace)
-
-    def _tokens(self, trace: Trace) -> xr.DataArray:
-        # A prompt's regions never change; masked and revealed are not divided by their length.
-        return xr.DataArray(tokens(trace)[0], dims="target", coords={"target": names(trace)})
+        return from_sources(flow, trace, self.source), from_sources(null, trace, self.source)
 
     def plot(self, result: Result) -> Figure:
         mapped = "passage" in result.values
@@ -148,13 +146,6 @@ class RegionFlow(Measure):
                 _map(axes[0][2], result["passage_lift"])
             headline(figure, f"{result.model}, n = {result.n}, {self.rows} rows")
         return figure
-
-
-def _over(flow: xr.DataArray, weight: xr.DataArray) -> xr.DataArray:
-    """Mean over the rows of several sources, then over the steps that have any."""
-    total = weight.sum("source")
-    rows = (flow.fillna(0) * weight).sum("source") / total.where(total > 0)
-    return rows.mean("step")
 
 
 def _map(axis: Axes, lift: xr.DataArray) -> None:

@@ -15,7 +15,7 @@ from ...errors import UsageError
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result, summarise
-from ..style import Figure, band, headline, panels
+from ..style import POSITIVE, Figure, lines
 
 if TYPE_CHECKING:
     from ...models import Model
@@ -42,15 +42,14 @@ class Remasking(Measure):
     }
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 3, width=2.5) as (figure, axes):
-            labels = ("predictions move (TV)", "arg-max changes", "same token put back")
-            for i, (axis, name) in enumerate(zip(axes[0], self.units, strict=True)):
-                band(axis, result, name, "step", series=i)
-                axis.set_ylabel(labels[i])
-                axis.set_ylim(bottom=0)
-            title = "one token re-masked (dotted: one of the prompt)"
-            headline(figure, f"{result.model}, n = {result.n}: {title}")
-        return figure
+        return lines(
+            result,
+            ("predictions move (TV)", "moved", POSITIVE),
+            ("arg-max changes", "flipped", POSITIVE),
+            ("same token put back", "returned", POSITIVE),
+            note=": one token re-masked (dotted: one of the prompt)",
+            width=2.5,
+        )
 
 
 def remasking(

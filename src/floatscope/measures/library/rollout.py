@@ -13,11 +13,10 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
-from ...errors import UsageError
 from ...trace import Trace
 from ..base import Measure
-from ..nulls import names, rollout_null, tokens
-from ..regions import CATEGORIES, SERIES, by_category, gold_of, stated
+from ..nulls import rollout_null
+from ..regions import CATEGORIES, SERIES, by_category, from_sources, gold_of, stated
 from ..result import Result
 from ..style import ABOVE, COLOURS, LINES, Figure, band, headline, panels, points
 
@@ -48,10 +47,9 @@ class Rollout(Measure):
         return result
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        rolled, null, count = trace.rollout, rollout_null(trace), tokens(trace)
         values: dict[str, xr.DataArray] = {}
-        for end, array in (("", rolled), ("_null", null)):
-            answer = by_category(self._answer(array, count, names(trace)), trace)
+        for end, array in (("", trace.rollout), ("_null", rollout_null(trace))):
+            answer = by_category(from_sources(array, trace, self.source), trace)
             answer = answer.transpose("layer", "category")
             values |= {
                 f"rollout{end}": answer,
@@ -59,18 +57,6 @@ class Rollout(Measure):
                 f"distinctness{end}": distinctness(array).mean("step"),
             }
         return xr.Dataset(values, attrs={"gold": gold_of(trace) is not None})
-
-    def _answer(self, array: xr.DataArray, count: np.ndarray, known: list[str]) -> xr.DataArray:
-        unknown = [s for s in self.source if s not in known]
-        if unknown or not self.source:
-            raise UsageError(
-                f"no region {(*unknown, '')[0]!r}", f"This trace has: {', '.join(known)}."
-            )
-        at = [known.index(s) for s in self.source]
-        weight = xr.DataArray(count[:, at], dims=("step", "source"))
-        total = weight.sum("source")
-        rows = (array.isel(source=at).fillna(0) * weight).sum("source") / total.where(total > 0)
-        return rows.mean("step")
 
     def plot(self, result: Result) -> Figure:
         with panels(1, 3) as (figure, axes):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...errors import UsageError
 from ..base import Measure
 from ..result import Result, summarise
-from ..style import ABOVE, Figure, band, bands, headline, panels
+from ..style import ANY, POSITIVE, Figure, lines
 
 if TYPE_CHECKING:
     from ...decode.samplers.base import Sampler
@@ -42,18 +42,13 @@ class Staleness(Measure):
     }
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            left, right = axes[0]
-            band(left, result, "attention", "layer")
-            left.set(xlabel="layer", ylabel="attention moved (TV)")
-            left.set_ylim(bottom=0)
-            bands(right, result, {"key": "keys", "value": "values"})
-            right.set(xlabel="layer", ylabel="old against new, 1 − cos")
-            right.legend(ncols=2, **ABOVE)
-            share = float(result.data["answer"])
-            found = f"{share:.0%} of the answer as without"
-            headline(figure, f"{result.model}, cache={self.cache!r}, n = {result.n}: {found}")
-        return figure
+        share = float(result.data["answer"])
+        return lines(
+            result,
+            ("attention moved (TV)", "attention", POSITIVE),
+            ("old against new, 1 − cos", {"key": "keys", "value": "values"}, ANY),
+            note=f", cache={self.cache!r}: {share:.0%} of the answer as without",
+        )
 
 
 def staleness(

@@ -3,16 +3,9 @@
 import floatscope as fs
 
 VARIABLES = {  # statistic → what it leaves in a trace
-    **dict.fromkeys(("mass", "groups"), ("column_sum",)),
-    "head_mean": ("column_mean",),
-    **{name: (name,) for name in ("entropy", "flow", "rollout", "value_norm", "residual_norm")},
-    "qk": ("score", "cosine", "key_norm", "query_norm"),
-    "rows": ("row_key", "row_weight", "row_flow"),
-    "massive": ("massive", "massive_channel"),
-    "lens": ("lens_token", "lens_probability", "lens_entropy"),
-    "kv_drift": ("key_drift", "value_drift"),
-    "experts": ("expert", "expert_weight"),
-}
+    name: [array.name for array in row.arrays if array.name != "rows_counted"]
+    for name, row in fs.STATISTICS.items()
+} | {"rows": ("row_key", "row_weight", "row_flow")}
 
 
 def keeping(trace, statistics):

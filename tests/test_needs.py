@@ -53,6 +53,19 @@ def test_what_a_measure_needs_is_enough_and_none_of_it_can_be_left_out(traces, n
             measure.example(less)
 
 
+@pytest.mark.filterwarnings("ignore:ZScore")
+@pytest.mark.parametrize("name", [n for n in EVERY if n not in ("movement", "expert-routing")])
+def test_a_trace_that_keeps_what_a_measure_needs_gives_the_same(traces, models, name):
+    """Recorded so, and not cut from a trace that kept more."""
+    measure, whole = EVERY[name], traces[""]
+    if not measure.needs:
+        return
+    prompt = fs.Prompt.rag("Who?", ["Ada did it.", "No, Bob."], gold=0)
+    sampler = fs.Confidence(length=48, steps=24, stop_at_eos=False)
+    kept = models["LLaDA"].trace(prompt, sampler, keep=measure.needs)
+    xr.testing.assert_allclose(measure.example(kept), measure.example(whole), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_recorded_head_means_and_averages_of_heads_are_the_same(causal):
     attention = random_attention(np.random.default_rng(0), 3, 2, 4, 12, causal=causal)

@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from ..errors import TraceError
+from ..statistics import STATISTICS
 from . import store, unfinished
 from .blocks import by_block
 from .heatmap import draw
@@ -36,16 +37,16 @@ _BLOCK = 64e6  # bytes of a trace that are measured at a time where every head i
 
 
 class _Kept:
-    """A statistic that a trace holds under this attribute's name, where `keep` named it."""
+    """An array of `floatscope.statistics` that a trace holds under this attribute's name, if it was kept."""
 
-    def __init__(self, keep: str, doc: str) -> None:
-        self.keep, self.__doc__ = keep, doc
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     def __get__(self, trace: "Trace | None", owner: type) -> xr.DataArray:
-        return self if trace is None else trace._need(self.name, self.keep)  # type: ignore[return-value]
+        return self if trace is None else trace._need(self.name)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,29 +163,19 @@ class Trace:
         """mass / null: 1 is chance, causal or not."""
         return _over(self.mass, self.null.variable, "lift")
 
-    entropy = _Kept(
-        "entropy", "Of each query's attention, over its maximum: 0 = one key, 1 = uniform."
-    )
-    flow = _Kept(
-        "flow", "Mean attention from `source`'s queries to `target`'s keys; rows sum to 1."
-    )
-    rollout = _Kept("rollout", "The same through all layers so far.")
-    score = _Kept(
-        "qk", "Mean of q_i · k_j over the queries that see key j, without the 1/√d scale."
-    )
-    cosine = _Kept("qk", "Mean cosine of q_i and k_j over the queries that see key j.")
-    key_norm = _Kept("qk", "‖k_j‖.")
-    query_norm = _Kept("qk", "Mean of ‖q_i‖ over the queries that see key j.")
-    value_norm = _Kept("value_norm", "‖W_O v_j‖: the norm of what each key's value writes.")
-    residual_norm = _Kept("residual_norm", "The norm of each residual at the layer's input.")
-    massive = _Kept(
-        "massive", "max |x| over median |x| of a residual's channels at the layer's input."
-    )
-    massive_channel = _Kept("massive", "Which channel is the largest; −1: not there yet.")
-    key_drift = _Kept(
-        "kv_drift", "1 − cos of k_j and k_j at the kept step before; NaN with a KV cache."
-    )
-    value_drift = _Kept("kv_drift", "The same of v_j; both are means over heads.")
+    entropy = _Kept("Of each query's attention, over its maximum: 0 = one key, 1 = uniform.")
+    flow = _Kept("Mean attention from `source`'s queries to `target`'s keys; rows sum to 1.")
+    rollout = _Kept("The same through all layers so far.")
+    score = _Kept("Mean of q_i · k_j over the queries that see key j, without the 1/√d scale.")
+    cosine = _Kept("Mean cosine of q_i and k_j over the queries that see key j.")
+    key_norm = _Kept("‖k_j‖.")
+    query_norm = _Kept("Mean of ‖q_i‖ over the queries that see key j.")
+    value_norm = _Kept("‖W_O v_j‖: the norm of what each key's value writes.")
+    residual_norm = _Kept("The norm of each residual at the layer's input.")
+    massive = _Kept("max |x| over median |x| of a residual's channels at the layer's input.")
+    massive_channel = _Kept("Which channel is the largest; −1: not there yet.")
+    key_drift = _Kept("1 − cos of k_j and k_j at the kept step before; NaN with a KV cache.")
+    value_drift = _Kept("The same of v_j; both are means over heads.")
 
     @property
     def lens(self) -> xr.Dataset:
@@ -194,7 +185,7 @@ class Trace:
         A causal model's next position is predicted at each step. The mask itself is never predicted.
         """
         names = ("token", "probability", "entropy")
-        return xr.Dataset({n: self._need(f"lens_{n}", "lens").drop_vars("token") for n in names})
+        return xr.Dataset({n: self._need(f"lens_{n}").drop_vars("token") for n in names})
 
     @property
     def experts(self) -> xr.Dataset:
@@ -202,7 +193,7 @@ class Trace:
 
         −1 and NaN in layers without experts and at positions not there yet.
         """
-        expert, weight = (self._need(name, "experts") for name in ("expert", "expert_weight"))
+        expert, weight = (self._need(name) for name in ("expert", "expert_weight"))
         return xr.Dataset({"expert": expert, "weight": weight})
 
     @property
@@ -216,13 +207,13 @@ class Trace:
 
     @property
     def _columns(self) -> xr.DataArray:
-        return self._need("column_sum", "mass", wide=False)
+        return self._need("column_sum", wide=False)
 
     @cached_property
     def _column_means(self) -> xr.DataArray:
         """`column_sum` averaged over heads: as it was recorded, or else computed here, once."""
         if "column_mean" in self.data or "column_sum" not in self.data:
-            return self._need("column_mean", "head_mean", wide=False)
+            return self._need("column_mean", wide=False)
         columns = self.data["column_sum"]
         return columns.mean("head", skipna=False, dtype=_wide(columns.dtype))
 
@@ -245,8 +236,9 @@ class Trace:
 
     def _need(self, name: str, keep: str | None = None, *, wide: bool = True) -> xr.DataArray:
         if name not in self.data:
+            keep = keep or STATISTICS.keep_of(name)
             what = f"this trace kept no {name}"
-            remedy = f"Trace with keep including {keep or name!r}."
+            remedy = f"Trace with keep including {keep!r}."
             if not self.data.sizes["step"]:
                 what = f"this trace holds no statistics: decoding ended after {self.n_steps} steps"
                 remedy = "None of the chosen steps was reached: choose earlier ones."

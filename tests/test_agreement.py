@@ -44,7 +44,7 @@ def test_random_attention_agrees_as_its_null(causal, size):
 
 def test_what_was_not_kept_is_named(llada):
     sampler = fs.Confidence(length=4)
-    with pytest.raises(fs.TraceError, match="keep including 'entropy'"):
+    with pytest.raises(fs.TraceError, match="keep including 'entropy_mean'"):
         Agreement()(llada.trace("Hello there", sampler, keep=["mass"]))
     with pytest.raises(fs.TraceError, match="keep including 'head_mean'"):
         Agreement()(llada.trace("Hello there", sampler, keep=["entropy"]))

@@ -65,7 +65,7 @@ def test_sharper_attention_has_less():
 
 
 def test_missing_statistics_are_named():
-    with pytest.raises(fs.TraceError, match="keep including 'entropy'"):
+    with pytest.raises(fs.TraceError, match="keep including 'entropy_mean'"):
         AttentionEntropy()(fs.Trace(trace_of(uniform()).data.drop_vars("entropy")))
 
 

@@ -175,6 +175,16 @@ STATISTICS = Table(
             needs_weights=True,
         ),
         Statistic(
+            "entropy_mean",
+            "the same summed over the queries of each group, and how many they are",
+            (
+                Array("entropy_sum", ("group", "layer", "head"), Join.SUM),
+                Array("entropy_rows", ("group", "layer"), Join.SUM),
+            ),
+            on_request=True,
+            needs_weights=True,
+        ),
+        Statistic(
             "flow",
             "attention from region to region",
             (Array("flow", ("layer", "head", *_REGIONS), Join.SUM, over="source"),),

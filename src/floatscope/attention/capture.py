@@ -31,7 +31,7 @@ from .kv_drift import Before
 from .residuals import massive
 from .rollout import Rollout
 from .rows import hold
-from .shapes import Sums, View
+from .shapes import Labels, Sums, View
 
 # What a forward that is recorded and replayed cannot hold, and why.
 _LAUNCHED = {
@@ -41,6 +41,7 @@ _LAUNCHED = {
 _WEIGHED = {name for name, row in STATISTICS.items() if row.needs_weights}
 _SUMMED = _WEIGHED - {"rollout", "rows"}  # what is a sum over one layer's weights
 _COLUMN_SUMS = {"mass", "groups", "head_mean"}
+_ENTROPIES = {"entropy", "entropy_mean"}
 
 
 @dataclass(eq=False)
@@ -293,7 +294,8 @@ class Capture:
         view, forward = together.view(), together.forward
         if len(self.heads) < view.query.shape[1]:
             view = _of_heads(view, constant(self.heads, view.query.device))
-        every = backend.sums(view, entropy="entropy" in keep, regions="flow" in keep)
+        entropy = not _ENTROPIES.isdisjoint(keep)
+        every = backend.sums(view, entropy=entropy, regions="flow" in keep)
         for number, sums in together.apart(every).items():
             layer = self._layers[number]
             self._take_sums(sums, slice(None), layer, Layer(), forward)
@@ -333,7 +335,7 @@ class Capture:
             by_region = forward.by_region if wanted and "flow" in keep and not at_once else None
             sums = backend.sums(
                 view if by_region is None else replace(view, labels=by_region.labels),
-                entropy=wanted and "entropy" in keep,
+                entropy=wanted and not _ENTROPIES.isdisjoint(keep),
                 regions=wanted and ("flow" in keep or at_once) and by_region is None,
             )
             if by_region is not None:
@@ -424,13 +426,26 @@ class Capture:
                 if total is not None and "head_mean" in self.keep:
                     values["column_mean"] = total.mean(2)
         if sums.entropy is not None:
-            layer.values["entropy"] = sums.entropy[:, pick] / forward.max_entropy
+            entropy = sums.entropy[:, pick] / forward.max_entropy
+            if "entropy" in self.keep:
+                layer.values["entropy"] = entropy
+            if "entropy_mean" in self.keep:
+                layer.values |= _by_group(entropy, forward.labels)
+                if n:
+                    part.values |= _by_group(entropy, forward.settling)
         if sums.region_sum is not None and "flow" in self.keep:
             by_row = sums.region_sum[:, pick]
             from_region = forward.labels.from_region
             layer.values["flow"] = backend.region_totals(from_region, by_row)
             if n:
                 part.values["flow"] = backend.region_totals(from_region[:, :n], by_row[:, :, :n])
+
+
+def _by_group(entropy: Float[Tensor, "b h q"], labels: Labels) -> dict[str, Tensor]:
+    """Entropies summed over the queries of each group; those of one visible key are NaN, and not counted."""
+    has_scale = ~entropy[:, :1].isnan()  # (b, 1, q): the same for every head
+    total = labels.of_group @ entropy.nan_to_num().mT  # (b, g, h)
+    return {"entropy_sum": total, "entropy_rows": (labels.of_group * has_scale).sum(-1)}
 
 
 def _qk(view: View, call: seam.Call) -> Mapping[str, Tensor]:

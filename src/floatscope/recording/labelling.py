@@ -18,6 +18,7 @@ from ..decode.state import State
 from ..models import Model
 from ..models.placing import constant
 from ..sequences.prompt import Encoded
+from .options import BY_GROUP
 
 # Labels 0 and 1 of every position; the prompt's own regions follow.
 MASKED, REVEALED = "masked", "revealed"
@@ -49,7 +50,7 @@ class Labelling:
 
     @property
     def _grouped(self) -> bool:
-        return not {"groups", "head_mean"}.isdisjoint(self.keep)
+        return not BY_GROUP.isdisjoint(self.keep)
 
     def forward(self, state: State, kept: bool) -> Forward:
         region = self._regions(state)

@@ -10,6 +10,7 @@ from ..models.select import Choice, chosen
 from ..statistics import STATISTICS
 
 COARSE, REGIONS = "coarse", "regions"
+BY_GROUP = frozenset(("groups", "head_mean", "entropy_mean"))  # statistics that tell queries apart
 
 
 # What people ask a trace for, and is too large for one.
@@ -73,7 +74,7 @@ class TraceOptions:
     @property
     def by_region(self) -> bool:
         """Every region of the prompt is a query group of its own."""
-        return self.groups == REGIONS and not {"groups", "head_mean"}.isdisjoint(self.kept)
+        return self.groups == REGIONS and not BY_GROUP.isdisjoint(self.kept)
 
     def kept_layers(self, model: Model) -> list[int]:
         return chosen(self.layers, model.n_layers, "layer")

@@ -164,6 +164,12 @@ class Trace:
         return _over(self.mass, self.null.variable, "lift")
 
     entropy = _Kept("Of each query's attention, over its maximum: 0 = one key, 1 = uniform.")
+    entropy_sum = _Kept(
+        "`entropy` summed over the queries of each group: (step, group, layer, head)."
+    )
+    entropy_rows = _Kept(
+        "How many queries that sum is of; one that sees a single key is not counted."
+    )
     flow = _Kept("Mean attention from `source`'s queries to `target`'s keys; rows sum to 1.")
     rollout = _Kept("The same through all layers so far.")
     score = _Kept("Mean of q_i · k_j over the queries that see key j, without the 1/√d scale.")

@@ -20,6 +20,7 @@ from ..base import Measure
 from ..nulls import uniform_received
 from ..result import Result, summarise
 from ..style import Figure, dots, grid, headline, panels
+from .entropy import entropy_totals
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,14 @@ class Agreement(Measure):
         "deep_entropy": "share of maximum",
     }
 
-    needs: ClassVar[tuple[str, ...]] = ("head_mean", "entropy")
+    needs: ClassVar[tuple[str, ...]] = ("head_mean", "entropy_mean")
 
     def compute(self, trace: Trace) -> xr.Dataset:
         received = trace.mean_received.transpose("step", "layer", "key").values
         visible = trace.data["visible"].values
         pairs = [_pairs(c.astype(float), v) for c, v in zip(received, visible, strict=True)]
         cosine, null = (np.mean(part, axis=0) for part in zip(*pairs, strict=True))
-        layers, entropy = trace.data["layer"].values, trace.entropy
+        layers = trace.data["layer"].values
         n = len(layers)
         shallow, deep = (np.isin(np.arange(n), np.arange(n)[part]) for part in thirds(n).values())
         cross = np.outer(shallow, deep) & ~np.eye(n, dtype=bool)
@@ -58,9 +59,8 @@ class Agreement(Measure):
             values[f"agreement{end}"] = xr.DataArray(array, dims=("layer", "other"))
             values[f"shallow_deep{end}"] = array[cross].mean() if cross.any() else np.nan
             values[f"deep{end}"] = array[within].mean() if within.any() else np.nan
-        # Layer by layer, which takes less memory: as many rows count in each.
-        rows = [float(entropy.isel(layer=i).mean()) for i in np.flatnonzero(deep)]
-        return values.assign(deep_entropy=np.mean(rows), deep_entropy_null=1.0)
+        total, count = (part[deep].sum((1, 2)) for part in entropy_totals(trace))
+        return values.assign(deep_entropy=np.mean(total / count), deep_entropy_null=1.0)
 
     def plot(self, result: Result) -> Figure:
         with panels(1, 2) as (figure, axes):

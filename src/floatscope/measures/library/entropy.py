@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from ...trace import Trace
 from ..base import Measure
@@ -30,27 +31,19 @@ class AttentionEntropy(Measure):
     i is i − 1: the first prediction is then made by a prompt row. Rows that see one key are left out.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("entropy",)
+    needs: ClassVar[tuple[str, ...]] = ("entropy_mean",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = dict.fromkeys(("entropy", "by_head", *ROWS), "of the maximum")
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        entropy = trace.entropy.transpose("layer", "step", "head", "query")
-        answer, masked = trace.data["region"].values == "answer", trace.data["masked"].values
-        kinds = (answer & masked, answer & ~masked, np.broadcast_to(~answer, masked.shape))
-        of_kind = np.stack(kinds, -1).astype(np.float32)  # (step, query, kind)
-        total, count = np.zeros((2, *entropy.shape[:3:2], len(ROWS)))  # (layer, head, kind)
-        for layer, rows in enumerate(entropy.values):
-            there = ~np.isnan(rows)  # (step, head, query)
-            total[layer] = (np.where(there, rows, 0) @ of_kind).sum(0)
-            count[layer] = (there.astype(np.float32) @ of_kind).sum(0)
+        total, count = entropy_totals(trace)
         with np.errstate(invalid="ignore"):
             by_kind = dict(zip(ROWS, (total.sum(1) / count.sum(1)).T, strict=True))
             by_kind = {"entropy": total.sum((1, 2)) / count.sum((1, 2)), **by_kind}
             values: dict[str, Any] = {name: ("layer", value) for name, value in by_kind.items()}
             values["by_head"] = ("layer", "head"), total.sum(2) / count.sum(2)
         nulls = {f"{name}_null": (dims, np.ones_like(v)) for name, (dims, v) in values.items()}
-        coords = {d: entropy[d].values for d in ("layer", "head")}
+        coords = {d: trace.data[d].values for d in ("layer", "head")}
         return xr.Dataset({**values, **nulls}, coords)
 
     def plot(self, result: Result) -> Figure:
@@ -65,3 +58,32 @@ class AttentionEntropy(Measure):
                 figure, f"{result.model}, n = {result.n}: rows, by kind and by head (dotted: null)"
             )
         return figure
+
+
+def entropy_totals(
+    trace: Trace,
+) -> tuple[Float[np.ndarray, "layer head kind"], Float[np.ndarray, "layer head kind"]]:
+    """Sum entropies over steps and over the rows of each kind (ROWS), and count those rows.
+
+    From sums that were recorded on the model's device, or from the rows themselves where these were kept.
+    """
+    if "entropy" not in trace.data:
+        sums = trace.entropy_sum.transpose("layer", "head", "group", "step")
+        rows = trace.entropy_rows.transpose("layer", "group", "step")
+        groups = [str(g) for g in trace.data["group"].values]
+        # Groups are the kinds, or prompt regions beside masked and revealed.
+        kind = [ROWS.index(g) if g in ROWS else ROWS.index("prompt") for g in groups]
+        of_kind = np.eye(len(ROWS))[kind]  # (group, kind)
+        total = sums.values.sum(-1, dtype=float) @ of_kind
+        count = rows.values.sum(-1, dtype=float)[:, None] @ of_kind
+        return total, np.broadcast_to(count, total.shape)
+    entropy = trace.entropy.transpose("layer", "step", "head", "query")
+    answer, masked = trace.data["region"].values == "answer", trace.data["masked"].values
+    kinds = (answer & masked, answer & ~masked, np.broadcast_to(~answer, masked.shape))
+    of_kind = np.stack(kinds, -1).astype(np.float32)  # (step, query, kind)
+    total, count = np.zeros((2, *entropy.shape[:3:2], len(ROWS)))  # (layer, head, kind)
+    for layer, values in enumerate(entropy.values):
+        there = ~np.isnan(values)  # (step, head, query)
+        total[layer] = (np.where(there, values, 0) @ of_kind).sum(0)
+        count[layer] = (there.astype(np.float32) @ of_kind).sum(0)
+    return total, count

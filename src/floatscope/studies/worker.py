@@ -47,7 +47,7 @@ from .kept_models import KeptModels
 from .measuring import Measuring, threads_of
 from .planning import experiments_of, held_out, measures_of, settings_of
 from .provenance import data_digests, plugin_digests
-from .request import Request, as_stored
+from .request import Request
 from .setting import (
     FINISHED,
     KNOWN,
@@ -77,7 +77,7 @@ def make(
 ) -> Callable[[dict[str, Any], Tick], Output]:
     """Make the worker of a run. `context`: the folder at which relative paths begin, the checksums of
     sources that the run was begun with, its directory, and the number of workers on this machine."""
-    asked = Request(**as_stored(request))
+    asked = Request(**request)
     plugins = plugin_digests(asked.plugins)
     for plugin in asked.plugins:
         load_plugin(plugin)
@@ -419,7 +419,7 @@ class ShardWorker:
         """What is known of the memory that such traces take, kept from shard to shard."""
         kind = spec["model"], spec["domain"], self._viewed(spec, spec["start"])
         if kind not in self._batchings:
-            self._batchings[kind] = Batching.of(model, self.request.together)
+            self._batchings[kind] = Batching.of(model, self.request.batch)
         return self._batchings[kind]
 
     def _fitting(self, model: Model, prompt: Prompt) -> Encoded:

@@ -208,11 +208,9 @@ class Evidence:
             if spec.get("control") not in weights and "controls" not in spec:
                 continue
             meta = self._meta(shard)
-            own = spec.get("control")
-            examples = [(own, one) for one in meta["examples"]] if own in weights else []
-            for seed in weights:  # a trace shard has those of the controls beside the model's own
-                lines = meta.get("controls", {}).get(str(seed), ())
-                examples = [*examples, *((seed, one) for one in lines)]
+            # A trace shard has lines of the controls beside the model's own.
+            every = ((one.get("control", spec.get("control")), one) for one in meta["examples"])
+            examples = [(seed, one) for seed, one in every if seed in weights]
             wanted = [
                 name
                 for _, one in examples
@@ -430,7 +428,7 @@ class Evidence:
 
     def _example(self, shard: str, index: int) -> dict[str, Any]:
         every = read_meta(self.run, shard, "trace")["examples"]
-        return next(one for one in every if one["index"] == index)
+        return next(one for one in every if one["index"] == index)  # the model's own come first
 
     def trace(self, shard: str, index: int) -> Trace:
         """Load the whole trace of a viewed example, which a run with `keep_traces` stores."""

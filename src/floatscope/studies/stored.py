@@ -68,8 +68,11 @@ _Scene = create_model(  # type: ignore[call-overload]
 
 
 class _Example(_Stored):
+    """Of the model, or of the control with this seed."""
+
     id: str
     index: int
+    control: int | None = None
     values: dict[str, _Dataset]
     scenes: dict[str, _Scene] | None = None  # type: ignore[valid-type]
 

@@ -113,16 +113,9 @@ def asked(**more):
     return request_of({"studies": ("floating",), "models": ("pair/mdm",)} | more)
 
 
-def test_what_was_asked_before_is_asked_in_the_same_words():
-    """Runs that exist go on: `auto` leaves neither word nor key, and the former name is understood."""
-    plain = asked()
-    auto = asked(batch="auto")
-    assert "batch" not in plain.as_json() and plain.as_json()["trace_batch"] == 1
-    assert plan(plain).keys() == plan(auto).keys()
-    assert plain.together is None
-    assert asked(batch="3").together == 3
-    assert asked(batch=1).together == 1
-    assert asked(trace_batch=6).together == 6
+def test_auto_is_the_default_and_a_number_is_a_number():
+    assert plan(asked()).keys() == plan(asked(batch="auto")).keys()
+    assert (asked().batch, asked(batch="3").batch, asked(batch=1).batch) == (None, 3, 1)
     for bad, why in (("some", "'auto', got 'some'"), (0, "greater"), ("-2", "'auto', got '-2'")):
         with pytest.raises(UsageError, match=f"batch: .*{why}"):
             asked(batch=bad)

@@ -10,7 +10,6 @@ from floatscope.cli import app
 from floatscope.errors import ModelError, UsageError
 from floatscope.models.spec import ModelSpec
 from floatscope.studies import Findings, request_of
-from floatscope.studies.request import as_stored
 
 LONG = "ours=./dir,adapter=DIR2,family=Llama,direction=bidirectional,shift=1,mask_id=4,override_mask=true"
 
@@ -139,7 +138,7 @@ def test_its_name_stands_everywhere_and_its_path_nowhere(walked):
 def test_flags_say_what_the_table_says(walked):
     folder, adapted = walked
     request = Findings(folder / "run").request
-    again = request_of({**as_stored(request.as_json()), "models": list(request.models)})
+    again = request_of({**request.as_json(), "models": list(request.models)})
     assert again == request
     text = f"ours={adapted},family=Llama,direction=bidirectional,shift=1,mask_id=259"
     asked = CliRunner().invoke(

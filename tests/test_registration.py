@@ -21,7 +21,6 @@ from floatscope.studies.registration import (
     digest_sources,
     registration_of,
 )
-from floatscope.studies.request import as_stored
 from floatscope.studies.run import run
 from floatscope.studies.verdict import FAMILIES
 
@@ -94,7 +93,7 @@ def test_it_holds_rules_n_stopping_rule_controls_and_settings():
 
 def test_the_same_request_gives_the_same_bytes(asked):
     assert registration_of(asked).encode() == registration_of(asked).encode()
-    again = request_of(as_stored(asked.as_json()))  # as run.json holds it
+    again = request_of(asked.as_json())  # as run.json holds it
     assert registration_of(again).encode() == registration_of(asked).encode()
     other = registration_of(asked.model_copy(update={"device": "cpu", "shard": 7}))
     assert other.encode() == registration_of(asked).encode()  # how it is computed is none of it

@@ -217,3 +217,24 @@ def test_two_models_share_an_example_where_they_share_a_prompt():
     one, other = scene_of(trace_with()), scene_of(trace_with(causal=True))
     assert one["example"] == other["example"]
     assert scene_of(trace_with(), example="mine", title="Mine")["example"] == "mine"
+
+
+def test_a_scene_taken_apart_is_put_together_again():
+    scene, arrays = scene_of(trace_with(), budget=ROOM), {}
+    rest = json.loads(json.dumps(codec.take_arrays(scene, "7/page", arrays)))
+    assert sorted(codec.array_names(rest, "7/page")) == sorted(arrays)
+    assert {array.dtype.name for array in arrays.values()} <= {"uint8", "uint16"}
+    assert len(json.dumps(rest)) < len(json.dumps(scene)) / 2
+    assert codec.put_arrays(rest, "7/page", arrays) == scene
+
+
+@pytest.mark.parametrize("change", ["dtype", "code", "missing", "scale"])
+def test_what_is_no_packed_array_is_not_put_into_a_scene(change):
+    arrays = {"s/share": np.zeros((2, 3), np.float32 if change == "dtype" else np.uint8)}
+    said = {"code": "<script>" if change == "code" else "log", "scale": 1.0, "offset": 0.0}
+    if change == "missing":
+        arrays.clear()
+    if change == "scale":
+        said["scale"] = "<script>"
+    with pytest.raises((ValueError, KeyError)):
+        codec.put_arrays({"share": said}, "s", arrays)

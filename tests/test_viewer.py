@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import browsing
 import numpy as np
@@ -15,6 +16,7 @@ from waiting import LIMIT
 
 import floatscope as fs
 from floatscope.report import embed
+from floatscope.report.catalogue import StoredScenes
 from floatscope.report.embed import assets, fragment, notebook, viewer_page
 from floatscope.report.serve import make_server
 from floatscope.scenes.pack import scene_of
@@ -394,12 +396,36 @@ def server(traces, tmp_path):
         trace.save(tmp_path / f"shards/{i}.zarr")
     made = make_server(tmp_path)
     made.source.budget = 200_000  # so that single heads are fetched on demand
+    with serving(made):
+        yield made
+
+
+@contextmanager
+def serving(made):
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
-    yield made
+    yield
     made.shutdown()
     made.server_close()
     thread.join()
+
+
+def test_a_stored_scene_is_served_as_it_is_and_nothing_is_fetched(browser, traces):
+    """As a run stores one: of single heads it has some steps, and the viewer says which it shows."""
+    scene = scene_of(traces[0], budget=180_000)
+    kept = scene["single_heads"]["kept"]
+    assert 0 < len(kept) < len(scene["steps"])
+    lacking = next(step for step in range(len(scene["steps"])) if step not in kept)
+    source = StoredScenes("A run", ["r0"], lambda _: scene, lambda _: scene)
+    made = make_server(source)
+    with serving(made), Tab(browser, made.url) as tab:
+        tab.page.get_by_label("Layer", exact=True).select_option("4")
+        tab.page.get_by_label("Head", exact=True).select_option("6")
+        tab.set_slider(lacking)
+        message = tab.page.locator(".fsv-message")
+        tab.until(lambda: "the nearest one kept" in message.inner_text(), "which step is shown")
+        paths = [url.split("/", 4)[4] for url in tab.requests if url.startswith("http")]
+        assert paths == ["", "index", "scene/r0"]
 
 
 def test_the_served_view_reads_scenes_and_heads_when_asked(browser, server, traces):

@@ -53,7 +53,7 @@ class Simulated:
     def __init__(self, templates: Shards, sizes: dict[str, int]) -> None:
         self.templates, self.sizes = templates, sizes
         self._noise = np.zeros(0, np.float32)
-        self._examples: dict[tuple[str, bool], tuple[dict[str, Any], dict[str, np.ndarray]]] = {}
+        self._examples: dict[str, tuple[dict[str, Any], dict[str, np.ndarray]]] = {}
 
     def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
         begun = time.time()

@@ -194,6 +194,22 @@ def test_a_frame_of_another_length_than_declared_is_refused(changed, length):
         changed(other)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("steps", ["<b>"]), ("vocabulary", [1]), ("share", {"code": 1}), ("more", 1), ("rows", [])],
+)
+def test_a_scene_that_is_none_names_its_shard_and_field(run, field, value):
+    """Its checksums are right: whoever wrote it made them."""
+    folder = run()
+    shard = next(folder.glob("shards/trace-*.shard"))
+    header, frames = hostile_directories.taken_apart(shard.read_bytes())
+    header["meta"]["examples"][0]["scenes"]["page"][field] = value
+    shard.write_bytes(hostile_directories.put_together(header, frames))
+    hostile_directories._sealed(folder)
+    with pytest.raises(fs.RunError, match=rf"{shard.name} .*examples.0.scenes.page.{field}"):
+        Findings(folder).shown()
+
+
 def test_a_manifest_that_names_files_elsewhere_does_not_count(run):
     file = run() / "manifest.json"
     said = json.loads(file.read_text())

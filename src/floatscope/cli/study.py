@@ -139,7 +139,6 @@ def study(
             help="Examples traced together. Default: auto, as many as fit on a GPU, one on a CPU.",
         ),
     ] = None,
-    trace_batch: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything drawn.")] = None,
     skip: Annotated[
         int | None,

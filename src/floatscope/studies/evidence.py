@@ -208,11 +208,9 @@ class Evidence:
             if spec.get("control") not in weights and "controls" not in spec:
                 continue
             meta = self._meta(shard)
-            own = spec.get("control")
-            examples = [(own, one) for one in meta["examples"]] if own in weights else []
-            for seed in weights:  # a trace shard has those of the controls beside the model's own
-                lines = meta.get("controls", {}).get(str(seed), ())
-                examples = [*examples, *((seed, one) for one in lines)]
+            # A trace shard has lines of the controls beside the model's own.
+            every = ((one.get("control", spec.get("control")), one) for one in meta["examples"])
+            examples = [(seed, one) for seed, one in every if seed in weights]
             wanted = [
                 name
                 for _, one in examples
@@ -227,8 +225,8 @@ class Evidence:
     # Answers
 
     def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
-        """Scores by question, in order: id, cluster, exact_match, contains, f1, steps; since they are noted,
-        masks, cut (off by its length) and known (by the pair); gold answers, and which of them counted."""
+        """Scores by question, in order: id, cluster, exact_match, contains, f1, steps, masks, cut (off by its
+        length) and known (by the pair); gold answers, and which of them counted."""
         if (setting, model) not in self._answers:
             self._answers[setting, model] = self._scores(setting, model)
         return self._answers[setting, model]
@@ -239,24 +237,20 @@ class Evidence:
             lines += self._meta(shard)["rows"]
         if not lines:
             return None
-        kept = "id exact_match contains f1 steps prediction question".split()
-        kept += ["cluster"] if all("cluster" in line for line in lines) else []
-        if all("cut" in line for line in lines):  # old runs did not note it
-            kept += ["masks", "cut", "known"]
+        kept = (
+            "id exact_match contains f1 steps prediction question cluster masks cut known".split()
+        )
         scores = ("exact_match", "contains", "f1")  # None where one has no meaning
         told = {
             key: np.array([line[key] for line in lines], float if key in scores else None)
             for key in kept
         }
-        if all("answers" in line for line in lines):  # what a reader needs to judge for himself
-            gold = [line["answers"] for line in lines]
-            why = [
-                counted(line["prediction"], line["answers"]) if line["contains"] else ""
-                for line in lines
-            ]
-            told |= {"gold": np.array([BETWEEN.join(one) for one in gold], None)}
-            told |= {"counted": np.array(why, None)}
-        return told
+        why = [
+            counted(line["prediction"], line["answers"]) if line["contains"] else ""
+            for line in lines
+        ]
+        told["gold"] = np.array([BETWEEN.join(line["answers"]) for line in lines], None)
+        return told | {"counted": np.array(why, None)}
 
     def cut_note(self, setting: str, model: str | None) -> str:
         """How many of a setting's answers were cut off by their length; "" if none, or if unknown."""
@@ -382,8 +376,7 @@ class Evidence:
         return self._orders[setting, model]
 
     def _order(self, setting: str, model: str | None) -> Result | None:
-        decodings = []
-        ends = None  # of a run that did not write them down
+        decodings, ends = [], None
         for shard in self._asked(setting, model):
             meta, output = self._meta(shard), self.run.read(shard.id)
             ends = meta.get("end_ids", ends)
@@ -435,7 +428,7 @@ class Evidence:
 
     def _example(self, shard: str, index: int) -> dict[str, Any]:
         every = read_meta(self.run, shard, "trace")["examples"]
-        return next(one for one in every if one["index"] == index)
+        return next(one for one in every if one["index"] == index)  # the model's own come first
 
     def trace(self, shard: str, index: int) -> Trace:
         """Load the whole trace of a viewed example, which a run with `keep_traces` stores."""

@@ -20,7 +20,7 @@ from .evidence import BETWEEN, Evidence
 from .library import STUDIES
 from .planning import experiments_of, measures_of, part_of, plan, settings_of, studies_of
 from .registration import Registered, changed_code, changed_rules, registered
-from .request import Request, as_stored, request_of
+from .request import Request, request_of
 from .scope import scope_of
 from .setting import PROSE, QUESTIONS
 from .stored import read_meta
@@ -47,7 +47,7 @@ class Findings(Evidence):
             raise RunError(
                 f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
             )
-        request = request_of(as_stored(asked["request"]), str(directory))
+        request = request_of(asked["request"], str(directory))
         unknown = [name for name in request.studies if name not in STUDIES]
         if unknown:
             # A plugin is never imported because a directory names it: it may be anyone's.

@@ -15,7 +15,7 @@ from ..engine.directory import require_run
 from ..errors import UsageError
 from ..models.spec import ModelSpec, located
 from ..untrusted import Unreadable, exists, opened
-from .request import Request, as_stored, parts_of, request_of
+from .request import Request, parts_of, request_of
 
 DATA, PLUGIN, FOLDER = "data ", "plugin ", "folder"  # prefixes of sources; a field of `about`
 
@@ -83,7 +83,7 @@ def repeated(
     `given` are fields that come before them: data that are not asked for need not be there.
     """
     run = require_run(dict(run), where)
-    fields = as_stored({**without_plugins(run["request"], given, where), **given})
+    fields = {**without_plugins(run["request"], given, where), **given}
     return fields, folder_of(run, request_of(fields, str(where)), where)
 
 

@@ -30,16 +30,6 @@ _MOST, _PARTS = 2**31 - 1, 100
 Count = Annotated[int, Field(ge=1, le=_MOST)]
 Several = Annotated[int, Field(ge=2, le=_MOST)]  # with an interval over them
 AUTO = "auto"
-# Fields that runs of earlier versions do not have: they stand in run.json only if used.
-_NEW = ("plugins", "controls", "gain_questions", "side_questions", "also")
-_NEWER = (
-    "split_alternatives",
-    "heads",
-    "batch",
-    "chosen_on",
-    "skip",
-    "keep_traces",
-)  # since there are further runs, which write down all of the above
 
 
 class Request(BaseModel):
@@ -70,8 +60,8 @@ class Request(BaseModel):
     keep_traces: bool = False  # whole traces of those examples, in the run's folder `traces`
     shard: Count = 8  # examples in a shard
     batch_size: Count = 8  # questions decoded together
-    batch: Count | None = None  # examples traced together; None, or "auto": see `together`
-    trace_batch: Count = 1  # what `batch` was called before; 1 says nothing
+    # Examples traced together; None, or "auto": as many as fit on a GPU, one on a CPU.
+    batch: Count | None = None
     seed: int = Field(0, ge=-(2**62), le=2**62)
     skip: int = Field(
         0, ge=0, le=_MOST
@@ -90,17 +80,8 @@ class Request(BaseModel):
     also: tuple["Request", ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """As run.json and shard keys hold it; what no run had before stands there only if used."""
-        fields = self.model_dump(mode="json", exclude={"also": {"__all__": {"also"}}})
-        for part in (fields, *fields["also"]):
-            for name in [name for name in _NEWER if not part[name]]:
-                del part[name]
-        return {k: v for k, v in fields.items() if v or k not in _NEW}
-
-    @property
-    def together(self) -> int | None:
-        """Examples traced together; None: as many as fit on a GPU, one on a CPU."""
-        return self.batch or (self.trace_batch if self.trace_batch > 1 else None)
+        """As run.json and shard keys hold it."""
+        return self.model_dump(mode="json", exclude={"also": {"__all__": {"also"}}})
 
     @property
     def asks(self) -> Asks:
@@ -165,11 +146,6 @@ def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     if len(parts) > _PARTS:
         raise UsageError(f"also: {len(parts):,} further runs", f"Write at most {_PARTS}.")
     return (fields, *parts)
-
-
-def as_stored(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a run.json: a run that names no controls was made without any."""
-    return {"controls": 0, **fields}
 
 
 def request_of(fields: dict[str, Any], where: str = "") -> Request:

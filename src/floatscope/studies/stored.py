@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from ..engine import Run
 from ..errors import RunError, foreign
@@ -42,53 +42,39 @@ class _Packed(_Stored):
     offset: float
 
 
-class _Scene(_Stored):
-    """As `pack.scene_of` makes one, without the codes of its arrays."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    format: int
-    example: str
-    title: str
-    model: dict[str, str]
-    under: list[str]
-    answer: str
-    prompt_length: int
-    gold: str
-    ticks: int
-    steps: list[int]
-    layers: list[int]
-    heads: list[int]
-    range: dict[str, float]
-    vocabulary: list[str]
-    regions: list[str]
-    classes: list[str]
-    rule: str
-    left_out: list[str]
-    canvas: _Packed
-    result: _Packed
-    changes: _Packed
-    region: _Packed
-    class_: _Packed = Field(alias="class")
-    masked: _Packed
-    null: _Packed
-    reach: _Packed
-    share: _Packed
-    anchors: _Packed
-    anchor_count: _Packed
-    peak: _Packed
-    peak_key: _Packed
-    gold_look: _Packed | None = None
-    rows: dict[str, _Packed] | None = None
-    from_: dict[str, list[str] | _Packed] | None = Field(None, alias="from")
-    single_heads: dict[str, list[int] | _Packed] | None
+# Fields of a scene as `pack.scene_of` makes one, by type; the codes of packed arrays are among the arrays.
+_FIELDS: dict[Any, str] = {
+    int: "format prompt_length ticks",
+    str: "example title answer gold rule",
+    list[str]: "under vocabulary regions classes left_out",
+    list[int]: "steps layers heads",
+    dict[str, str]: "model",
+    dict[str, float]: "range",
+    _Packed: "canvas result changes region class masked null reach share anchors anchor_count peak "
+    "peak_key",
+    dict[str, list[int] | _Packed] | None: "single_heads",
+}
+_OPTIONAL: dict[str, Any] = {
+    "gold_look": _Packed,
+    "rows": dict[str, _Packed],
+    "from": dict[str, list[str] | _Packed],
+}
+_Scene = create_model(  # type: ignore[call-overload]
+    "_Scene",
+    __config__=ConfigDict(extra="forbid", strict=True),
+    **{name: (kind, ...) for kind, names in _FIELDS.items() for name in names.split()},
+    **{name: (kind, None) for name, kind in _OPTIONAL.items()},
+)
 
 
 class _Example(_Stored):
+    """Of the model, or of the control with this seed."""
+
     id: str
     index: int
+    control: int | None = None
     values: dict[str, _Dataset]
-    scenes: dict[str, _Scene] | None = None
+    scenes: dict[str, _Scene] | None = None  # type: ignore[valid-type]
 
 
 class _Row(_Stored):
@@ -101,7 +87,11 @@ class _Row(_Stored):
     exact_match: float | bool | None
     contains: float | bool | None
     f1: float | bool | None
-    answers: list[str] | None = None
+    answers: list[str]
+    cluster: str
+    masks: int
+    cut: bool | None
+    known: bool | None
 
 
 class _Setting(_Stored):

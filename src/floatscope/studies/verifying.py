@@ -20,7 +20,7 @@ from ..errors import RunError, UsageError
 from .findings import Findings
 from .kept_models import KeptModels
 from .provenance import folder_of
-from .request import as_stored, request_of
+from .request import request_of
 from .setting import PAGE, SERVED
 from .stored import understood
 from .values import Arrays
@@ -55,7 +55,7 @@ def verify(
         raise UsageError(f"sample = {sample}", "Verify at least one shard.")
     findings = Findings(Path(directory))
     asked = findings.run.asked() or {}
-    request = request_of(as_stored(asked["request"]), str(directory))
+    request = request_of(asked["request"], str(directory))
     folder = folder_of(asked, request, Path(directory))
     models = KeptModels(folder)
     parts = (findings, *findings.also)

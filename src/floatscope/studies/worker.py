@@ -47,7 +47,7 @@ from .kept_models import KeptModels
 from .measuring import Measuring, threads_of
 from .planning import experiments_of, held_out, measures_of, settings_of
 from .provenance import data_digests, plugin_digests
-from .request import Request, as_stored
+from .request import Request
 from .setting import (
     FINISHED,
     KNOWN,
@@ -77,7 +77,7 @@ def make(
 ) -> Callable[[dict[str, Any], Tick], Output]:
     """Make the worker of a run. `context`: the folder at which relative paths begin, the checksums of
     sources that the run was begun with, its directory, and the number of workers on this machine."""
-    asked = Request(**as_stored(request))
+    asked = Request(**request)
     plugins = plugin_digests(asked.plugins)
     for plugin in asked.plugins:
         load_plugin(plugin)
@@ -211,7 +211,8 @@ class ShardWorker:
                 for own, trace in decoded:
                     tick(measuring.added + len(left_out), total)
                     index = own["index"]
-                    said = {"id": own["id"], "at": f"{index}/control-{seed}", "index": index}
+                    said = {"id": own["id"], "index": index, "at": f"{index}/control-{seed}"}
+                    said["control"] = seed
                     looks = self._looks(control, trace, spec, index, seed)
                     measuring.add([partial(self._measured, said, looks)])
             results = measuring.finish()
@@ -219,14 +220,8 @@ class ShardWorker:
         for _, more, notes in results:
             arrays |= more
             left_out += notes
-        said_of = [said for said, _, _ in results]
-        n = len(said_of) - len(seeds) * len(decoded)
-        meta: dict[str, Any] = {"examples": said_of[:n], "left_out": left_out}
-        if seeds:
-            parts = {seed: n + i * len(decoded) for i, seed in enumerate(seeds)}
-            meta["controls"] = {
-                str(seed): said_of[start : start + len(decoded)] for seed, start in parts.items()
-            }
+        examples = [said for said, _, _ in results]
+        meta: dict[str, Any] = {"examples": examples, "left_out": left_out}
         if batching.memory is not None:  # free memory decided: which, no one could say afterwards
             meta["batches"] = batching.sizes[batches:]
         return arrays, meta
@@ -276,8 +271,7 @@ class ShardWorker:
             key: flatten(measure.example(trace), f"{said['at']}/{key}", arrays)
             for key, measure, trace in looks
         }
-        notes: list[dict[str, str]] = []
-        said = said | {"values": values}
+        said, notes = said | {"values": values}, list[dict[str, str]]()
         if shown is not None and spec is not None:
             try:
                 made = {
@@ -418,7 +412,9 @@ class ShardWorker:
         """What is known of the memory that such traces take, kept from shard to shard."""
         kind = spec["model"], spec["domain"], self._viewed(spec, spec["start"])
         if kind not in self._batchings:
-            self._batchings[kind] = Batching.of(model, self.request.together)
+            known = self._batchings.items()  # each holds its model: those of another one go
+            self._batchings = {k: one for k, one in known if k[0] == spec["model"]}
+            self._batchings[kind] = Batching.of(model, self.request.batch)
         return self._batchings[kind]
 
     def _fitting(self, model: Model, prompt: Prompt) -> Encoded:

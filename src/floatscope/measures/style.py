@@ -70,7 +70,7 @@ def band(
         at, mean = control.data[along].values, control.data[name].values
         light: Any = {"linewidth": 0.7, "marker": "x", "markersize": 3, "alpha": 0.55}
         axis.plot(at, mean, color=colour, label=None if named else UNTRAINED, **light)
-    axis.set_xlabel(along)
+    axis.set_xlabel("steps before its reveal" if along == "ahead" else along)
     if along in ("layer", "step", "ahead"):
         _whole_ticks(axis.xaxis)
 

@@ -88,7 +88,7 @@ class Foresight(Measure):
         return lines(
             result,
             ("arg-max is the later token", "known", SHARE),
-            ("the same, steps before its reveal", "before", SHARE),
+            ("the same in the last layer", "before", SHARE),
             note=": still masked (dotted: other prompts)",
             width=2.9,
         )

@@ -8,12 +8,15 @@ One process. The same prompts are decoded without tracing and then as a shard of
 without the viewer, and with one viewed example, which shows what that example adds. Every way is run once
 before it is timed, then the ways take turns; ratios are medians over the rounds. CPU time is given beside
 wall time, for machines that others use too. On a GPU its utilisation is read from nvidia-smi twice a second.
+The C library's allocator is told to keep freed memory: otherwise large traces would speed up the untraced
+decoding of the same process, which then finds memory that it need not ask the system for.
 """
 
 import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -109,6 +112,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if "MALLOC_TRIM_THRESHOLD_" not in os.environ:
+        kept = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | kept)
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(args, Path(folder))
     for name, value in rows.items():

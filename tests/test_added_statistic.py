@@ -1,5 +1,7 @@
 """A statistic from outside: a row of the table and its function, and every consumer knows it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -116,6 +118,40 @@ def test_chosen_heads_and_layers_of_an_added_statistic(peaks, models):
         np.testing.assert_array_equal(part.data[name], chosen)
 
 
+def test_regions_and_divisors_of_an_added_statistic(models):
+    """One axis of regions is in the order of the trace; a stored array may divide another."""
+
+    def count(view, call):
+        keys = view.labels.in_region.sum(1)  # (b, r)
+        ones = torch.ones(len(keys), view.key.shape[2])
+        return {"width": 2 * ones, "twice": 4 * ones, "keys_in": keys}
+
+    row = Statistic(
+        "counts",
+        "keys of each region",
+        (
+            Array("width", ("layer", "key"), Join.LATEST),
+            Array("twice", ("layer", "key"), Join.LATEST, over="width"),
+            Array("keys_in", ("layer", "target"), Join.LATEST),
+        ),
+        compute=count,
+    )
+    fs.register(row)
+    try:
+        prompt = fs.Prompt.rag("Who?", ["Ada did it.", "No, Bob."], gold=0)
+        trace = models["LLaDA"].trace(
+            prompt, fs.Confidence(length=6, steps=2), keep=("mass", "counts")
+        )
+    finally:
+        STATISTICS.remove("counts")
+    first = trace.data.isel(step=0, layer=0)
+    assert (first["width"] == 2).all() and (first["twice"] == 2).all()
+    regions = trace.data["region"].values[: int(trace.info["prompt_length"])].tolist()
+    for name in trace.data["target"].values.tolist():
+        expected = {"masked": 6, "revealed": 0}.get(name, regions.count(name))
+        assert float(first["keys_in"].sel(target=name)) == expected
+
+
 def test_names_that_are_taken_and_rows_without_a_function_are_refused():
     with pytest.raises(fs.UsageError, match="has no function"):
         fs.register(Statistic("mine", "", (Array("mine", ("layer", "key")),)))
@@ -123,4 +159,7 @@ def test_names_that_are_taken_and_rows_without_a_function_are_refused():
         fs.register(Statistic("mine", "", (Array("entropy", ("layer", "key")),), compute=measure))
     with pytest.raises(fs.UsageError, match="statistic 'mass' in Floatscope already"):
         fs.register(Statistic("mass", "", (Array("own", ("layer", "key")),), compute=measure))
+    with pytest.raises(fs.UsageError, match="asks for attention weights"):
+        row = Statistic("mine", "", (Array("own", ("layer", "key")),), compute=measure)
+        fs.register(replace(row, needs_weights=True))
     assert "mine" not in STATISTICS

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from tiny_models import FAMILIES, sampler_for
 
 import floatscope as fs
@@ -56,3 +57,16 @@ def test_a_choice_of_heads_is_averaged_over_those(models):
     model = models["LLaDA"]
     trace = model.trace("Hello", fs.Confidence(length=4, steps=2), keep=KEEP, heads=[1, 3])
     compare(trace)
+
+
+@pytest.mark.parametrize("family", ["LLaDA", "Llama"])
+def test_statistics_are_exact_where_the_network_runs_under_autocast(models, family):
+    """A network in lower precision is the user's choice; its statistics are in float32 all the same."""
+    model = models[family]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        traces = model.trace(PROMPTS, sampler_for(model), keep=(*KEEP, "flow"))
+    for trace in traces:
+        compare(trace)
+        # To the digits of a log-sum-exp of scores in bfloat16; sums in bfloat16 would be off by 1e-3.
+        np.testing.assert_allclose(trace.mass.sum("key"), 1, atol=5e-5)
+        np.testing.assert_allclose(trace.flow.sum("target").max(), 1, atol=5e-5)

@@ -278,6 +278,22 @@ def test_replayed_reads_are_the_launched_ones(replaying, models):
     assert Again.replays - before >= 1 + 2 + 5
 
 
+def test_reads_of_many_sizes_are_recorded_once_each(replaying, models, monkeypatch):
+    """More sizes in turn than graphs are kept: one that has given way is not recorded again and again."""
+    model = models["LLaDA"]
+    monkeypatch.setattr(Again, "replay", lambda graph: None)  # what is read does not matter here
+    for _ in range(8):
+        for size in range(4, 4 + graphs._MOST + 2):
+            model.read("x" * size, keep=("mass",))
+    assert Again.records <= graphs._MOST + 2
+
+
+def test_reads_of_causal_models_are_launched(replaying, models):
+    for _ in range(6):
+        models["Llama"].read("Hello there", keep=("mass",))
+    assert Again.records == 0
+
+
 def test_a_network_is_not_kept_by_its_graphs(replaying, models):
     """They are kept by the network: what they hold must not lead back to it."""
     model = models["LLaDA"]

@@ -248,6 +248,7 @@ def test_generate_equals_eager_attentions(family):
     facts = {"direction": "causal"} if family == "GPT2" else {}
     with fs.watch(net, keep=("mass", "groups", "entropy"), **facts) as session:
         out = net.generate(ids, **asked)
+    assert f"context {session.model.context}" in repr(session.model)
     assert net.config._attn_implementation == "sdpa"
     net.set_attn_implementation("eager")
     eager = net.generate(ids, output_attentions=True, return_dict_in_generate=True, **asked)

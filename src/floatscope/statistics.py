@@ -104,6 +104,11 @@ class Table(Registry[Statistic]):
             raise UsageError(
                 f"statistic {thing.name!r} has no function", "Give compute=f(view, call)."
             )
+        if thing.needs_weights:
+            raise UsageError(
+                f"statistic {thing.name!r} asks for attention weights",
+                "Compute what it needs of view.query and view.key; weights are never in memory at once.",
+            )
         own = {row.name for row in self._rows.values() if row.compute is None}
         taken = {array.name for name in own for array in self._rows[name].arrays}
         clash = {thing.name} & own or {array.name for array in thing.arrays} & taken

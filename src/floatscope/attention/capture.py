@@ -53,6 +53,7 @@ class Capture:
     layers: Sequence[int]
     heads: Sequence[int]
     top: int = 8
+    foreign: bool = False  # keys and values lie in somebody else's cache
     _forward: Forward | None = None
     _layers: dict[int, Layer] = field(default_factory=dict)
     _calls: int = 0
@@ -197,7 +198,7 @@ class Capture:
             if self._forward is not None and layer in self._layers:
                 x = args[0] if args else kwargs["hidden_states"]
                 values = self._layers[layer].values
-                with self._branch(x):
+                with self._branch(x), _exactly(x):
                     if "residual_norm" in self.keep:
                         values["residual_norm"] = backend.vector_norms(x)
                     if "massive" in self.keep:
@@ -212,7 +213,8 @@ class Capture:
                 return
             x = lens.output_of(output)
             _, rows, wanted = moved(forward.predicted, x.device)
-            found = lens.predicted(self.model, x, rows, wanted)
+            with _exactly(x):
+                found = lens.predicted(self.model, x, rows, wanted)
             values = {f"lens_{name}": tensor for name, tensor in vars(found).items()}
             self._layers[layer].values |= values
 
@@ -259,7 +261,10 @@ class Capture:
         if self._may_wait(seen):
             self._waiting.append(seen)
             return output
-        with self._branch(call.query, call.key, call.value, call.mask, seen.lse):
+        with (
+            self._branch(call.query, call.key, call.value, call.mask, seen.lse),
+            _exactly(call.query),
+        ):
             self._measure(seen)
         return output
 
@@ -277,7 +282,8 @@ class Capture:
     def _measure_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for seen in waiting:
-            self._measure(seen)
+            with _exactly(seen.call.query):
+                self._measure(seen)
         self._measure_together()
 
     @cached_property
@@ -288,10 +294,15 @@ class Capture:
 
     @torch.inference_mode()
     def _measure_together(self) -> None:
-        together, keep = self._together, self.keep
+        together = self._together
         if not together.layers:
             return
         view, forward = together.view(), together.forward
+        with _exactly(view.query):
+            self._measure_all(view, forward)
+
+    def _measure_all(self, view: View, forward: Forward) -> None:
+        together, keep = self._together, self.keep
         if len(self.heads) < view.query.shape[1]:
             view = _of_heads(view, constant(self.heads, view.query.device))
         entropy = not _ENTROPIES.isdisjoint(keep)
@@ -399,7 +410,9 @@ class Capture:
             layer.values |= {"key_drift": nothing, "value_drift": nothing}
         elif forward.kept:
             key, value = call.key, call.value
-            if forward.visible.at is not None:  # which the next forward writes into
+            if (
+                self.foreign or forward.visible.at is not None
+            ):  # the next forward may write into them
                 stop = forward.visible.rows.stop
                 key, value = key[:, :, :stop].clone(), value[:, :, :stop].clone()
             drift = self._before.drift(call.layer, forward.prompts, key, value)
@@ -430,9 +443,9 @@ class Capture:
             if "entropy" in self.keep:
                 layer.values["entropy"] = entropy
             if "entropy_mean" in self.keep:
-                layer.values |= _by_group(entropy, forward.labels)
+                layer.values |= _by_group(entropy, forward.labels, forward.max_entropy)
                 if n:
-                    part.values |= _by_group(entropy, forward.settling)
+                    part.values |= _by_group(entropy, forward.settling, forward.max_entropy)
         if sums.region_sum is not None and "flow" in self.keep:
             by_row = sums.region_sum[:, pick]
             from_region = forward.labels.from_region
@@ -441,11 +454,20 @@ class Capture:
                 part.values["flow"] = backend.region_totals(from_region[:, :n], by_row[:, :, :n])
 
 
-def _by_group(entropy: Float[Tensor, "b h q"], labels: Labels) -> dict[str, Tensor]:
+def _exactly(tensor: Tensor) -> AbstractContextManager[None]:
+    """Around statistics: where the network runs under autocast, they do not."""
+    kind = tensor.device.type
+    on = torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if on else nullcontext()
+
+
+def _by_group(
+    entropy: Float[Tensor, "b h q"], labels: Labels, max_entropy: Float[Tensor, "b 1 q"]
+) -> dict[str, Tensor]:
     """Entropies summed over the queries of each group; those of one visible key are NaN, and not counted."""
-    has_scale = ~entropy[:, :1].isnan()  # (b, 1, q): the same for every head
-    total = labels.of_group @ entropy.nan_to_num().mT  # (b, g, h)
-    return {"entropy_sum": total, "entropy_rows": (labels.of_group * has_scale).sum(-1)}
+    rows = entropy.nan_to_num().mT[:, None]  # (b, 1, q, h)
+    total = backend.region_totals(labels.of_group.mT, rows)[:, 0]  # (b, g, h)
+    return {"entropy_sum": total, "entropy_rows": (labels.of_group * ~max_entropy.isnan()).sum(-1)}
 
 
 def _qk(view: View, call: seam.Call) -> Mapping[str, Tensor]:

@@ -139,6 +139,8 @@ class Forwards:
         store.launched[key] += 1
         if not before or key in store.refused or not graphs.trusted():
             return False
+        if key in store.evicted:  # it may be again, before it is replayed: what is to come must pay
+            before = 0
         beside = sum(part.launching() for part in parts)
         return before + to_come >= least_forwards(self.model, tokens, beside)
 

@@ -29,6 +29,7 @@ _SIZES = {
     "hidden_size": ("d_model", "n_embd"),
     "vocab_size": (),
 }
+_CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "n_ctx")
 
 
 def watched_model(network: Any, tokenizer: Any, asked: Stated) -> Model:
@@ -102,6 +103,8 @@ class StandIn(PreTrainedModel):
         config: Any = network.config
         sizes = {name: _size(config, name, others) for name, others in _SIZES.items()}
         fields = {**vars(config), **sizes, "_attn_implementation": seam.NAME}
+        context = [getattr(config, name) for name in _CONTEXT if hasattr(config, name)]
+        fields["max_position_embeddings"] = context[0] if context else 1 << 31  # it does not say
         self.config = SimpleNamespace(**fields)
         self.blocks = nn.ModuleList(_Layer(number) for number in range(sizes["num_hidden_layers"]))
         self._network = (network,)  # not as a submodule

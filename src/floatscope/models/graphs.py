@@ -188,6 +188,7 @@ class Store:
     taken: list[Any] = field(default_factory=list)  # that a decoding is in
     launched: Counter[Hashable] = field(default_factory=Counter)
     refused: set[Hashable] = field(default_factory=set)
+    evicted: set[Hashable] = field(default_factory=set)  # that gave way to later ones
     bytes: int = 0  # of device memory that the graphs hold, about
     _signature: Hashable = None
     _pool: Any = None
@@ -203,7 +204,7 @@ class Store:
     ) -> Recorded:
         """Notes what `body` does with buffers like the inputs."""
         while len(self.recorded) >= _MOST:
-            self.recorded.popitem(last=False)
+            self.evicted.add(self.recorded.popitem(last=False)[0])
         before = reserved()
         buffers = {name: one.clone() for name, one in inputs.items()}
         graph = new_graph(self)
@@ -240,6 +241,7 @@ class Store:
         self.rooms.clear()
         self.launched.clear()
         self.refused.clear()
+        self.evicted.clear()
         self.bytes, self._pool = 0, None
 
     def meet(self, net: nn.Module) -> None:

@@ -4,7 +4,7 @@ Nothing is decoded: what stands on a canvas may come from another model, or from
 """
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from ..decode.replay import Forwards
 from ..decode.samplers.base import Sampler
 from ..decode.state import State, check_fits, notify_edits
 from ..errors import UsageError
-from ..models import Model
+from ..models import Direction, Model
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..stats.movement import UNTIL
@@ -97,8 +97,15 @@ def _read(
     size, start = len(final), len(prompt.ids)
     recorder = Recorder(model, [prompt], Read(length=size - start, steps=len(canvases)), options)
     last = torch.tensor([size - 1], device=model.device)
-    # On a GPU, forwards of a size that repeats are recorded and replayed, as those of a decoding are.
-    with recorder, closing(Forwards(model, recorder)) as forwards, torch.inference_mode():
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode())
+        stack.enter_context(recorder)
+        forwards = None
+        if (
+            model.direction is Direction.BIDIRECTIONAL
+        ):  # as decodings, whose forwards can be recorded
+            forwards = stack.enter_context(closing(Forwards(model, recorder)))
+        visible = None
         for step, ids in enumerate(canvases):
             tokens = torch.tensor([list(ids)], device=model.device)
             state = State.of(
@@ -106,9 +113,14 @@ def _read(
                 prompt_end=start,
                 predicting=(size - 1, size),
                 step=step,
+                visible=visible,
             )
+            visible = state.visible
             with notify_edits(model, state), recorder.forward(state):
-                forwards.forward(last, state, len(canvases) - step)
+                if forwards is None:
+                    model.forward(tokens, last, visible)
+                else:
+                    forwards.forward(last, state, len(canvases) - step)
     canvas = np.array([*canvases, final])
     now, then = canvas[:-1], canvas[1:]
     change = np.where(now == then, 0, np.where(now == model.mask_id, 1, 2)).astype(np.int8)

@@ -118,7 +118,8 @@ class Recorder(Watcher):
         self.captured = captured
         values = iter(packed.values) if packed else batch_values(captured, self._joining(state))
         if state.step not in self.steps:
-            deque(values, maxlen=0)  # the sums grow
+            if state.cached:
+                deque(values, maxlen=0)  # the sums grow
             return
         records = step_records(
             *(state.step, state.canvas, values, self._places(state), self.torch_dtype),
@@ -177,7 +178,7 @@ class Recorder(Watcher):
         if "rows" not in self.keep or state.step not in self.steps or self.captured is None:
             return
         # On a GPU the step before is decided by now, and this one is not: nobody waits.
-        self._take_rows()
+        self.take_rows()
         self._undecided.append(_Decision(state, self.captured.detached(), revealed, token))
         # What rows are computed from is a replay's own, and overwritten by the next.
         overwritten = self.packing.left is not None and bool(self.packing.left.held)
@@ -185,9 +186,9 @@ class Recorder(Watcher):
             held = [one.held for one in self.captured.layers.values()]
             overwritten = overwritten or any(one is not None for one in held)
         if not revealed.is_cuda or overwritten:
-            self._take_rows()
+            self.take_rows()
 
-    def _take_rows(self) -> None:
+    def take_rows(self) -> None:
         """The rows behind what was revealed."""
         decisions, self._undecided = self._undecided, []
         for one in decisions:
@@ -226,7 +227,7 @@ class Recorder(Watcher):
 
     @torch.inference_mode()  # as the rows are
     def _settle(self) -> None:
-        self._take_rows()
+        self.take_rows()
         self.revealed.send()
         self.outbox.settle()
         for consumers in self.consumers:

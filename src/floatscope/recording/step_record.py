@@ -72,7 +72,7 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
     # (b, r): positions so far in each region, all of which have rows; with a cache that approximates, some.
     of_region = (labels.from_region if captured.partial else labels.in_region).sum(1)
     rows = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
-    divisors: dict[str, Tensor] = {}
+    divide, divisors = {array.over for array in arrays.values()}, dict[str, Tensor]()
     for array in arrays.values():
         if array.name == "rows_counted" and {"column_sum", "column_mean"} & there:
             yield array, _of_groups(of_region.long(), labels)
@@ -80,14 +80,16 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
         if whole is None:
             continue
         whole = join(array, whole, _together(array, settled, labels))
-        if not array.stored:
+        if array.name in divide:
             divisors[array.name] = whole
+        if not array.stored:
             continue
         if array.over == "source":
             whole = whole / (rows[:, None] if "head" in array.dims else rows)
         elif array.over is not None:
-            divisor = divisors[array.over]  # (b, layer, k)
-            whole = whole / (divisor[:, :, None] if "head" in array.dims else divisor)
+            divisor = divisors[array.over]  # (b, layer, k) for all heads, or as the array itself
+            shared = "head" in array.dims and divisor.ndim < whole.ndim
+            whole = whole / (divisor[:, :, None] if shared else divisor)
         yield array, whole
 
 
@@ -195,10 +197,10 @@ def _piece(
     elif array.by_position:
         hidden = None if nobodys is None else nobodys[who, own]
         some = _laid_out(some[..., own], shape.size, hidden)
-    elif array.dims[-2:] == ("source", "target"):
-        numbers = constant(shape.regions, some.device)
-        some = some.index_select(-2, numbers).index_select(-1, numbers)
-    elif nobodys is not None:
+    for axis, dim in enumerate(array.dims, start=1):
+        if dim in ("source", "target"):
+            some = some.index_select(axis, constant(shape.regions, some.device))
+    if nobodys is not None and (array.predicted or not array.by_position):
         some = some.clone()
     kind = dtype if array.dtype is None else getattr(torch, array.dtype)
     some = some.to(kind)

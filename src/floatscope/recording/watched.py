@@ -79,6 +79,7 @@ class Generation:
         length = canvas.shape[1] - self.prompt_end
         sampler = Watched(length, steps=_ROOM)
         self.recorder = Recorder(self.model, self.prompts, sampler, self.options)
+        self.recorder.capture.foreign = True
         self.recorder.__enter__()
         self.closed = False
         self._traces: list[Trace] = []
@@ -260,6 +261,7 @@ class Generation:
                 revealed = was & (token != self.model.mask_id)
         with torch.inference_mode():
             self.recorder.committed(self.state, revealed, token)
+            self.recorder.take_rows()  # before the loop writes into its cache
 
     def _settle(self, computed: Computed) -> None:
         """Keep the last forward's sums, or take them back where the cache did not keep its rows."""
@@ -335,10 +337,15 @@ class Generation:
     # Afterwards
 
     def close(self) -> None:
-        """Take everything off the network."""
-        if not self.closed:
-            self.closed = True
-            self.recorder.__exit__(None, None, None)
+        """Take everything off the network, and free all but what the trace is made of."""
+        if self.closed:
+            return
+        self.closed, recorder = True, self.recorder
+        recorder.__exit__(None, None, None)
+        recorder.running.total, recorder.capture.rollout.kept = {}, {}
+        self._undo, self._tail, self._next_tail = {}, None, None
+        for layer in recorder.captured.layers.values() if recorder.captured is not None else ():
+            layer.values = {}
 
     def traces(self, result: Tensor | None) -> list[Trace]:
         """Make one trace for each prompt, once; guidance's second half is left out."""
@@ -352,6 +359,7 @@ class Generation:
                 size = one.canvas.shape[1]
                 recorded.stale = [np.pad(old, (0, size - len(old))) for old in recorded.stale]
             self._traces = self.recorder.traces(decodings)
+            self.recorder.captured = None
         return self._traces
 
     def _checked(self, final: Tensor | None, n: int) -> Int[Tensor, "n s"] | None:

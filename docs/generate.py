@@ -199,7 +199,7 @@ def findings() -> Iterator[tuple[str, ...]]:
 def supported() -> Iterator[tuple[str, str]]:
     """The README's list: what there is of each kind, and where to read on."""
     lists: dict[str, list[str]] = {
-        "[statistics](docs/statistics.md)": list(STATISTICS),
+        "[statistics](docs/statistics.md)": STATISTICS.own,
         "[samplers](docs/decoding.md)": [cls.__name__ for cls in SAMPLERS.values()],
         "[measures](docs/measures/index.md)": [cls.__name__ for cls in MEASURES.values()],
         "[interventions](docs/interventions.md)": [c.__name__ for c in INTERVENTIONS.values()],
@@ -218,7 +218,7 @@ def numbered(thing: str) -> str:
         "interventions": INTERVENTIONS,
         "measures": MEASURES,
         "samplers": SAMPLERS,
-        "statistics": set(STATISTICS),
+        "statistics": set(STATISTICS.own),
         "studies": by_default(STUDIES),
         "studies by name": set(STUDIES) - set(by_default(STUDIES)),
     }

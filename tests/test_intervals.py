@@ -33,13 +33,19 @@ def coverage():
     return module
 
 
+@pytest.fixture(scope="module")
+def cases(coverage):
+    """Made once: the truth of some of them is simulated."""
+    return list(coverage.cases())
+
+
 # Do they cover?
 
 
-def test_every_kind_covers_in_simulation(coverage):
+def test_every_kind_covers_in_simulation(coverage, cases):
     """A short form of bench/coverage.py: fixed seeds, and 2.5 standard errors of slack."""
     short = []
-    for case in coverage.cases():
+    for case in cases:
         for n in coverage.SIZES:
             trials = min(600, case.most // 50)
             sample = case.draw(np.random.default_rng(n), n, trials)
@@ -50,7 +56,7 @@ def test_every_kind_covers_in_simulation(coverage):
     assert not short
 
 
-def test_the_percentile_bootstrap_does_not(coverage):
+def test_the_percentile_bootstrap_does_not(coverage, cases):
     """What was here before fails the same simulation, so the simulation can fail."""
 
     def old(values, level):
@@ -59,7 +65,7 @@ def test_the_percentile_bootstrap_does_not(coverage):
         return values.mean(0), *np.quantile(values[draw].mean(1), tails, axis=0)
 
     short = set()
-    for case in coverage.cases():
+    for case in cases:
         if case.kind in ("mean", "share"):
             (values,) = case.draw(np.random.default_rng(8), 8, 600)
             covers = coverage.covered(old(values, 0.95), case.truth)["covers"]
@@ -68,10 +74,10 @@ def test_the_percentile_bootstrap_does_not(coverage):
     assert {"lognormal, σ = 1", "0.9", "0.95", "0.98"} <= short
 
 
-def test_the_published_table_holds_what_is_asked_for(coverage):
+def test_the_published_table_holds_what_is_asked_for(coverage, cases):
     found = json.loads((BENCH / "coverage.json").read_text())
     assert found["trials"] == coverage.TRIALS
-    names = {(case.kind, case.name) for case in coverage.cases()}
+    names = {(case.kind, case.name) for case in cases}
     assert {(row["kind"], row["name"]) for row in found["rows"]} == names
     assert len(found["rows"]) == len(names) * len(coverage.SIZES) * len(coverage.LEVELS)
     for row in found["rows"]:
@@ -79,10 +85,10 @@ def test_the_published_table_holds_what_is_asked_for(coverage):
         assert row["absent"] < 0.01, row  # nothing is hidden in intervals that are not there
 
 
-def test_values_in_a_tenth_of_the_range_cover_a_truth_with_rare_low_ones(coverage):
+def test_values_in_a_tenth_of_the_range_cover_a_truth_with_rare_low_ones(coverage, cases):
     """Most samples of 20 hold no low value or one; they must not pass for values that never are low."""
     (case,) = (
-        c for c in coverage.cases() if (c.kind, c.name) == ("bounded", "6 % low, the rest .9 ± .05")
+        c for c in cases if (c.kind, c.name) == ("bounded", "6 % low, the rest .9 ± .05")
     )
     for n in (20, 40):
         (values,) = case.draw(np.random.default_rng(n), n, 500)

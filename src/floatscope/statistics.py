@@ -109,9 +109,8 @@ class Table(Registry[Statistic]):
                 f"statistic {thing.name!r} asks for attention weights",
                 "Compute what it needs of view.query and view.key; weights are never in memory at once.",
             )
-        own = {row.name for row in self._rows.values() if row.compute is None}
-        taken = {array.name for name in own for array in self._rows[name].arrays}
-        clash = {thing.name} & own or {array.name for array in thing.arrays} & taken
+        taken = {array.name for name in self.own for array in self._rows[name].arrays}
+        clash = {thing.name} & {*self.own} or {array.name for array in thing.arrays} & taken
         if clash:
             raise UsageError(
                 f"there is a statistic {min(clash)!r} in Floatscope already",
@@ -119,6 +118,11 @@ class Table(Registry[Statistic]):
             )
         self._rows[thing.name] = thing
         self.version += 1
+
+    @property
+    def own(self) -> list[str]:
+        """The package's own statistics, without any that were added from outside."""
+        return [name for name, row in self._rows.items() if row.compute is None]
 
     def remove(self, name: str) -> None:
         """Remove a statistic that was added from outside."""

@@ -87,9 +87,7 @@ def test_the_published_table_holds_what_is_asked_for(coverage, cases):
 
 def test_values_in_a_tenth_of_the_range_cover_a_truth_with_rare_low_ones(coverage, cases):
     """Most samples of 20 hold no low value or one; they must not pass for values that never are low."""
-    (case,) = (
-        c for c in cases if (c.kind, c.name) == ("bounded", "6 % low, the rest .9 ± .05")
-    )
+    (case,) = (c for c in cases if (c.kind, c.name) == ("bounded", "6 % low, the rest .9 ± .05"))
     for n in (20, 40):
         (values,) = case.draw(np.random.default_rng(n), n, 500)
         for level, least in ((0.95, 0.93), (0.995, 0.985)):

@@ -17,6 +17,7 @@ import floatscope as fs
 from floatscope.attention.cpu import norms
 from floatscope.decode import replay, width
 from floatscope.models import graphs, seam, tiny
+from floatscope.models.sharpened import sharpened
 from floatscope.recording import finished
 
 PROMPTS = ["Hello", "Something rather longer than the first", "abc"]
@@ -276,6 +277,22 @@ def test_replayed_reads_are_the_launched_ones(replaying, models):
             np.testing.assert_array_equal(one.data[name], array, err_msg=name)
     # The fourth text and the fourth state are the first that pay; the last reads go on replaying.
     assert Again.replays - before >= 1 + 2 + 5
+
+
+def test_a_sharpened_control_is_replayed_too(replaying, models):
+    """Its scales are read where they lie: other scales are another recording."""
+    model = models["LLaDA"]
+    trace = model.trace("Hello", SAMPLERS["plain"])
+    plain = launched(model, lambda: finished.replaying(model, trace)).data["column_sum"]
+    generator = torch.Generator().manual_seed(0)
+    for scale in torch.randn(2, model.n_layers, model.n_heads, generator=generator):
+        with sharpened(model, scale):
+            expected = launched(model, lambda: finished.replaying(model, trace))
+            before = Again.records, Again.replays
+            found = finished.replaying(model, trace)
+        assert Again.records == before[0] + 1 and Again.replays > before[1] + 2
+        np.testing.assert_array_equal(found.data["column_sum"], expected.data["column_sum"])
+        assert not np.array_equal(found.data["column_sum"], plain)
 
 
 def test_reads_of_many_sizes_are_recorded_once_each(replaying, models, monkeypatch):

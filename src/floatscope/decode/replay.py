@@ -145,10 +145,14 @@ class Forwards:
         return before + to_come >= least_forwards(self.model, tokens, beside)
 
     def _key(self, asked: "_Asked", state: State, parts: Sequence[Part]) -> Hashable:
-        keys = tuple(part.key() for part in parts)
+        keys = [part.key() for part in parts]
         for handler in (*seam.handlers(self.modules), *self.hooks):
-            if handler is not attend and not any(part.owns(handler) for part in parts):
+            if handler is attend or any(part.owns(handler) for part in parts):
+                continue
+            # A handler that does the same in every forward, on the device alone, says as what it is known.
+            if (known := getattr(handler, "recorded_as", None)) is None:
                 raise CannotReplay(f"{_name(handler)} takes part in the forward")
+            keys.append(known)
         self.hooks = []  # they stay the same while one decodes
         if _get_current_dispatch_mode() is not None:
             raise CannotReplay("a dispatch mode listens")
@@ -163,7 +167,7 @@ class Forwards:
         )
         shapes = tuple(tuple(one.shape) for one in asked.inputs.values())
         room = None if asked.cache is None else asked.cache.name
-        return shapes, rule, visible.padded, room, keys
+        return shapes, rule, visible.padded, room, tuple(keys)
 
     def _record(
         self,

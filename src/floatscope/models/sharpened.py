@@ -8,7 +8,7 @@ one over all rows may be flatter on masked ones. Layers are matched in the order
 the ones before now give. Scaling queries works in every family, also where they are normalised first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -56,6 +56,12 @@ class _Matching:
 @dataclass(eq=False)
 class _Scaling:
     log_scale: Float[Tensor, "layer h"]
+
+    @property
+    def recorded_as(self) -> Hashable:
+        """The same for forwards that may be recorded and replayed for one another: a graph reads the scales
+        where they lie."""
+        return "scaled", self.log_scale.data_ptr()
 
     def __call__(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
         return proceed(_scaled(call, self.log_scale[call.layer]))

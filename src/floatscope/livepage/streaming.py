@@ -166,7 +166,7 @@ class Telling(Recorder):
             self.latest["rows_counted"].cpu().numpy(),
             visible,
             chance,
-            list(self.group_names(0)),
+            list(self.recorded[0].shape.group_names),
             self.rule,
         )
 

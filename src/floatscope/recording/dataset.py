@@ -35,8 +35,6 @@ def assemble(
     recorded: PromptRecord,
     layers: Sequence[int],
     heads: Sequence[int],
-    groups: Sequence[str],
-    names: Sequence[str],
 ) -> xr.Dataset:
     """One prompt's dataset."""
     kept = [
@@ -50,7 +48,7 @@ def assemble(
             "this trace holds no statistics",
             stacklevel=2,
         )
-    coords = _coordinates(model, decoding, recorded, kept, layers, heads, groups, names)
+    coords = _coordinates(model, decoding, recorded, kept, layers, heads)
     with_experts = "expert" in recorded.kept.names
     arrays = recorded.kept.arrays if isinstance(recorded.kept, KeptSteps) else {}
     for name, about in STATISTICS.arrays().items():
@@ -111,17 +109,15 @@ def before(
     shape: Shape,
     layers: Sequence[int],
     heads: Sequence[int],
-    groups: Sequence[str],
-    names: Sequence[str],
 ) -> dict[str, object]:
     """What is known of a trace before its first step, as JSON has it."""
-    own = [names[i] for i in shape.regions]
+    own = list(shape.region_names)
     nothing = {"text": "", "raw_text": "", "ended": "unfinished"}
     return {
         "attributes": {**nothing, **_facts(model, sampler, prompt), **_versions()},
         "layer": list(layers),
         "head": list(heads),
-        "group": list(groups),
+        "group": list(shape.group_names),
         "source": own,
         "target": own,
         "region": [*prompt.regions, *["answer"] * (shape.size - len(prompt.ids))],
@@ -196,8 +192,6 @@ def _coordinates(
     kept: list[int],
     layers: Sequence[int],
     heads: Sequence[int],
-    groups: Sequence[str],
-    names: Sequence[str],
 ) -> dict[str, object]:
     size, prompt = decoding.canvas.shape[1], decoding.prompt
     regions = [*prompt.regions, *["answer"] * (size - len(prompt.ids))]
@@ -225,9 +219,9 @@ def _coordinates(
         "head": list(heads),
         "key": np.arange(size),
         "query": np.arange(size),
-        "group": np.array(groups, dtype=np.str_),
-        "source": np.array([names[i] for i in recorded.shape.regions], dtype=np.str_),
-        "target": np.array([names[i] for i in recorded.shape.regions], dtype=np.str_),
+        "group": np.array(recorded.shape.group_names, dtype=np.str_),
+        "source": np.array(recorded.shape.region_names, dtype=np.str_),
+        "target": np.array(recorded.shape.region_names, dtype=np.str_),
         "token": spelled(texts, token[kept], ("step", "key")),
         "final_token": ("key", np.array([texts[i] for i in token[-1]], dtype=np.str_)),
         "region": ("key", np.array(regions, dtype=np.str_)),

@@ -4,6 +4,7 @@ Here meet what the capture saw (tensors of a padded batch, on the model's device
 decoding decided; out come labelled arrays, one Trace per prompt, without padding.
 """
 
+import math
 import warnings
 from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Sequence
@@ -61,7 +62,6 @@ class Recorder(Watcher):
         self.steps: Collection[int] = options.kept_steps(most_steps(model, sampler))
         self.dtype, self.torch_dtype = np.dtype(options.dtype), getattr(torch, options.dtype)
         self.labelling = Labelling(model, prompts, self.keep, self.by_region)
-        self.names, self.group_names = self.labelling.names, self.labelling.group_names
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
         self.packing = Packing(self.capture)
         self.outbox = Outbox(model.device)
@@ -250,44 +250,36 @@ class Recorder(Watcher):
 
     def _trace(self, b: int, decoding: Decoding) -> Trace:
         recorded = self.recorded[b]
-        data = assemble(
-            *(self.model, self.sampler, decoding, recorded, self.layers, self.heads),
-            *(self.group_names(b), self.names[b]),
-        )
+        data = assemble(*(self.model, self.sampler, decoding, recorded, self.layers, self.heads))
         if isinstance(recorded.kept, KeptSteps):
             return Trace(data)
         return Trace.load(recorded.kept.store.finish(data, SCHEMA), lazy=True)
 
     def _record_of(self, b: int, path: Path | None) -> PromptRecord:
+        names, groups = self.labelling.names[b], self.labelling.group_names(b)
+        regions = (*range(2, len(names)), 0, 1)  # the prompt's first, then the states of the answer
         shape = Shape(
             size=len(self.prompts[b].ids) + self.sampler.length,
-            groups=len(self.group_names(b)),
-            # The prompt's regions first, then the two states of the answer.
-            regions=(*range(2, len(self.names[b])), 0, 1),
+            regions=regions,
+            groups=len(groups),
+            region_names=tuple(names[i] for i in regions),
+            group_names=tuple(groups),
         )
         room = len(self.steps)
         if path is None:
             empty = host_memory().empty if self.model.device.type == "cuda" else np.empty
             return PromptRecord(shape, KeptSteps(self.outbox, room, empty))
-        about = before(
-            *(self.model, self.sampler, self.prompts[b], shape),
-            *(self.layers, self.heads, self.group_names(b), self.names[b]),
-        )
+        about = before(*(self.model, self.sampler, self.prompts[b], shape, self.layers, self.heads))
         return PromptRecord(shape, StoredSteps(self.outbox, Unfinished(path, room, about), shape))
 
     def _warn_if_large(self) -> None:
         size = max(len(p.ids) for p in self.prompts) + self.sampler.length
-        per_head = {
-            "mass": 1,
-            "groups": self.labelling.n_regions if self.by_region else 3,
-            "entropy": 1,
-            "qk": 4,
-            "value_norm": 1,
-        }
-        numbers = sum(n for name, n in per_head.items() if name in self.keep)
-        numbers -= {"mass", "groups"} <= self.keep  # one array serves both
-        cells = len(self.steps) * len(self.layers) * len(self.heads) * size
-        total = cells * numbers * self.dtype.itemsize * len(self.prompts)
+        regions = self.labelling.n_regions
+        sizes = {"layer": len(self.layers), "head": len(self.heads), "key": size, "query": size}
+        sizes |= {"source": regions, "target": regions, "group": regions if self.by_region else 3}
+        arrays = [array for array in STATISTICS.arrays(self.keep).values() if array.stored]
+        cells = sum(math.prod(sizes.get(dim, 1) for dim in array.dims) for array in arrays)
+        total = cells * len(self.steps) * self.dtype.itemsize * len(self.prompts)
         if total > _LARGE:
             warnings.warn(
                 f"these traces will take about {readable(total)} of memory. Keep less with keep=, "

@@ -55,13 +55,16 @@ class Shape:
 
     Attributes:
         size: positions that it may have in the end.
-        groups: of queries; a batch has as many as its richest prompt.
-        regions: the numbers of its own regions, in the order of the trace.
+        regions: the numbers of its own regions in the batch, in the order of the trace.
+        groups: how many groups of queries it has; a batch has as many as its richest prompt.
+        region_names, group_names: the same by name. Prompts of other names are cut alike.
     """
 
     size: int
-    groups: int
     regions: tuple[int, ...]
+    groups: int
+    region_names: tuple[str, ...] = field(compare=False)
+    group_names: tuple[str, ...] = field(compare=False)
 
 
 def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Tensor]]:

@@ -488,6 +488,18 @@ def blocks() -> str:
     return table(["cache", "way", "CPU", "over plain", "rows computed", "K/V kept", "trace"], rows)
 
 
+def study_shard() -> str:
+    """A study's shard in two states of the package, two runs of each."""
+    runs = json.loads((HERE / "study_shard.json").read_text())
+    first = runs["before"][0]
+    rows = [
+        [name, *(" / ".join(f"{run[name]:g}" for run in runs[state]) for state in runs)]
+        for name in first
+        if isinstance(first[name], float)
+    ]
+    return table(["", *runs], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "replayed": replayed, "recordings": recordings, "large-batch": large_batch, "overhead": overhead,
     "launched-again": launched_again, "bound": bound,
@@ -503,7 +515,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-capacity": scale.capacity,
     "long-decoding": long_parts.decoding, "streamed": long_parts.streamed,
     "together": long_parts.together,
-    "live": live,
+    "live": live, "study-shard": study_shard,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 

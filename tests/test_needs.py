@@ -9,8 +9,12 @@ from planted import random_attention, trace_of
 
 import floatscope as fs
 from floatscope.measures import MEASURES, Absorption, Drift, Geometry, RegionFlow, StrongestKey
+from floatscope.measures.base import Measure
 from floatscope.stats.anchors import ZScore
+from floatscope.studies import request_of
+from floatscope.studies.kept_models import KeptModels
 from floatscope.studies.library.geometry import PartsByRule
+from floatscope.studies.worker import ShardWorker
 
 HEAD = ZScore(2.0, per_head=True)
 EVERY = {name: measure() for name, measure in MEASURES.items()} | {
@@ -116,3 +120,21 @@ def test_blocks_of_layers_give_what_the_whole_trace_gives(traces, name, monkeypa
     assert len(list(traces[""].layer_blocks())) == traces[""].data.sizes["layer"] > 1
     found = EVERY[name].example(traces[""])
     xr.testing.assert_allclose(found, whole, rtol=1e-6, atol=1e-6)
+
+
+class Undeclared(Measure):
+    """Reads attention and does not say so."""
+
+    def compute(self, trace):
+        return xr.Dataset({"x": trace.mean_mass.mean()})
+
+
+def test_a_study_names_the_measure_that_reads_what_it_does_not_declare():
+    """Rather than giving it a trace that was cut down to its canvases."""
+    fields = {"models": ["pair/mdm"], "studies": ["floating"], "data": "world:one", "limit": 2}
+    fields |= {"length": 4, "steps": 2, "controls": 0, "view": 0}
+    worker = ShardWorker(request_of(fields), KeptModels())
+    worker.by_domain["questions"] = {"mine": Undeclared()}
+    spec = {"kind": "trace", "model": "pair/mdm", "domain": "questions", "start": 0, "stop": 2}
+    with pytest.raises(fs.UsageError, match="measure mine: .* in the `needs` of Undeclared"):
+        worker(spec, lambda done, of: None)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..decode import AnySampler, check_fits
 from ..decode.presets import all_samplers, default_name, sampler_of
 from ..engine import Output
-from ..errors import RunError, UsageError
+from ..errors import RunError, TraceError, UsageError
 from ..instrument import Model
 from ..interventions import DoesNotFit
 from ..interventions.parse import intervention_of
@@ -267,10 +267,16 @@ class ShardWorker:
     ) -> Measured:
         """Compute an example's values, and what the viewer shows of it. No model is used here."""
         arrays: Arrays = {}
-        values = {
-            key: flatten(measure.example(trace), f"{said['at']}/{key}", arrays)
-            for key, measure, trace in looks
-        }
+        values = {}
+        for key, measure, trace in looks:
+            try:
+                values[key] = flatten(measure.example(trace), f"{said['at']}/{key}", arrays)
+            except TraceError as error:
+                raise UsageError(
+                    f"measure {key}: {error.what}",
+                    f"Name the statistic in the `needs` of {type(measure).__name__}: a study keeps what its "
+                    "measures need, and nothing else.",
+                ) from error
         said, notes = said | {"values": values}, list[dict[str, str]]()
         if shown is not None and spec is not None:
             try:
@@ -387,26 +393,28 @@ class ShardWorker:
                     raise
                 left_out.append({"what": f"example {index}", "why": str(error)})
         sampler = self.sampler(model)
-        options = self._options(spec)
+        keep = self._kept(spec)
+        # Where nothing is needed its canvases are all that counts: the least is traced, and let go.
+        least: dict[str, Any] = {"keep": ("mass",), "layers": [0], "heads": [0]}
+        options = {"keep": keep} if keep else least
 
         def trace(batch: list[Encoded]) -> list[Trace]:
-            return model.trace(batch, sampler, batch_size=len(batch), **options)
+            found = model.trace(batch, sampler, batch_size=len(batch), **options)
+            return found if keep else [_canvases(one) for one in found]
 
         named = [(index, name) for index, (name, _) in prompts.items()]
         encoded = [one for _, one in prompts.values()]
         for start, some in self._batching(model, spec).batches(encoded, sampler.length, trace):
             yield [(*named[start + i], some.pop(0)) for i in range(len(some))]
 
-    def _options(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def _kept(self, spec: dict[str, Any]) -> frozenset[str]:
         """Say what the traces of a shard keep: what its measures need, and what the viewer shows."""
         measures = self.by_domain[spec["domain"]]
         own = [measure for key, measure in measures.items() if not _state_of(key)]
         keep = keep_for(own)
         if self._viewed(spec, spec["start"]):
             keep |= {*NEEDS, *(TraceOptions().kept if self.request.keep_traces else ())}
-        if keep:
-            return {"keep": keep}
-        return {"keep": ("mass",), "layers": [0], "heads": [0]}  # its canvases are all that counts
+        return keep
 
     def _batching(self, model: Model, spec: dict[str, Any]) -> Batching:
         """What is known of the memory that such traces take, kept from shard to shard."""

@@ -152,6 +152,25 @@ def test_regions_and_divisors_of_an_added_statistic(models):
         assert float(first["keys_in"].sel(target=name)) == expected
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda view, call: {"own": view.key.norm(dim=-1)[..., :3]},  # of three keys
+        lambda view, call: {"other": view.key.norm(dim=-1)},
+        lambda view, call: {"own": torch.ones(())},
+        lambda view, call: view.key.norm(dim=-1),
+    ],
+    ids=["too short", "another name", "one number", "no mapping"],
+)
+def test_what_a_function_returns_is_checked(models, wrong):
+    fs.register(Statistic("mine", "", (Array("own", HEAD_KEY, Join.LATEST),), compute=wrong))
+    try:
+        with pytest.raises(fs.CaptureError, match="statistic 'mine' gave own"):
+            models["LLaDA"].trace("Hi", fs.Confidence(length=4, steps=2), keep=("mine",))
+    finally:
+        STATISTICS.remove("mine")
+
+
 def test_names_that_are_taken_and_rows_without_a_function_are_refused():
     with pytest.raises(fs.UsageError, match="has no function"):
         fs.register(Statistic("mine", "", (Array("mine", ("layer", "key")),)))

@@ -1,5 +1,6 @@
 """Somebody else's loop, watched: the numbers of `trace` and of eager attention, or a refusal."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -730,3 +731,122 @@ def test_column_sums_refuse_shapes_that_do_not_fit():
         with pytest.raises(UsageError) as caught:
             fs.column_sums(**{"query": query, "key": key, **wrong})
         assert caught.value.remedy
+
+
+# As people use it
+
+
+def denoise(model, steps=4, length=8):
+    """A loop of one's own: yields its canvas before each forward, and the result."""
+    canvas = torch.tensor([[5, 6, 7, *[model.mask_id] * length]])
+    with torch.no_grad():
+        for _ in range(steps):
+            logits = model.net(canvas).logits
+            logits[..., model.mask_id] = -torch.inf
+            p, token = logits.softmax(-1).max(-1)
+            p[canvas != model.mask_id] = -1
+            best = p.topk(length // steps).indices
+            canvas = canvas.scatter(1, best, token.gather(1, best))
+    return canvas
+
+
+def test_a_result_that_comes_too_late_is_refused(models):
+    model = models["LLaDA"]
+    with fs.watch(model) as session:
+        canvas = denoise(model)
+    assert session.trace().info["ended"] == "unfinished"
+    with pytest.raises(fs.UsageError, match="before the result was given"):
+        session.trace(canvas)
+    with fs.watch(model) as session:
+        canvas = denoise(model)
+    assert session.trace(canvas[0].tolist()).info["ended"] == "complete"
+    assert session.trace(canvas).info["ended"] == "complete"  # once more, the same
+
+
+def test_each_generate_is_a_generation():
+    """Also where the second goes on with the text of the first, as a chat does."""
+    net = network("Llama")
+    with fs.watch(net, keep=("mass",)) as session:
+        first = net.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=3, do_sample=False)
+        second = net.generate(first, max_new_tokens=2, do_sample=False)
+    one, other = (session.trace(generation=n) for n in range(2))
+    assert one.n_steps == 3 and one.info["prompt_length"] == 3
+    assert other.n_steps == 2 and other.info["prompt_length"] == 6
+    assert other.canvas.values[-1].tolist() == second[0].tolist()
+
+
+def test_a_text_of_a_padded_batch_that_ends_early():
+    net = network("Llama")
+    ids, there = torch.tensor([[0, 0, 5], [7, 8, 9]]), torch.tensor([[0, 0, 1], [1, 1, 1]])
+    plain = net.generate(ids, attention_mask=there, max_new_tokens=6, do_sample=False)
+    end = int(plain[0, 4])  # what it says second
+    net.config.eos_token_id = net.generation_config.eos_token_id = end
+    net.generation_config.pad_token_id = 0
+    with fs.watch(net, keep=("mass",)) as session:
+        net.generate(ids, attention_mask=there, max_new_tokens=6, do_sample=False)
+    first, second = session.trace()
+    assert first.info["ended"] == "eos" and first.n_steps <= 2
+    assert second.n_steps >= first.n_steps
+
+
+def test_a_session_is_open_once_and_in_one_thread():
+    net, session = network("Llama"), None
+    session = fs.watch(net, keep=("mass",))
+    with session:
+        with pytest.raises(fs.UsageError, match="open already"):
+            session.__enter__()
+        with ThreadPoolExecutor(1) as pool:
+            job = pool.submit(net.generate, torch.tensor([[3, 4]]), max_new_tokens=2)
+            with pytest.raises(fs.UsageError, match="another thread"):
+                job.result()
+    assert not {"forward", "generate"} & set(vars(net))
+
+
+def test_watching_draws_no_random_numbers():
+    net = network("GPT2")
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    fs.watch(net, direction="causal")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_everything_under_autocast(models):
+    """Rows that are revealed included."""
+    model = models["LLaDA"]
+    with torch.autocast("cpu", dtype=torch.bfloat16), fs.watch(model) as session:
+        canvas = denoise(model)
+    trace = session.trace(canvas)
+    assert trace.rows["row_weight"].dtype == np.float32
+    np.testing.assert_allclose(trace.mass.sum("key"), 1, atol=5e-5)
+
+
+def test_lens_around_generate():
+    net = network("Llama")
+    with fs.watch(net, keep=("mass", "lens")) as session:
+        net.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=3, do_sample=False)
+    assert session.trace().lens["probability"].notnull().any()
+
+
+@pytest.mark.parametrize("length", [0, -1])
+def test_prompt_lengths_that_cannot_be(length):
+    with pytest.raises(fs.UsageError, match="prompt_length"):
+        fs.watch(network("Llama"), prompt_length=length)
+
+
+def test_a_part_of_a_network_is_refused():
+    with pytest.raises(fs.ModelError, match="Give the whole network"):
+        fs.watch(network("Llama").model)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"causal": True, "key": torch.ones(1, 2, 3, 4)}, "causal queries"),
+        ({"key": torch.ones(1, 2, 0, 4)}, "not tensors with values"),
+        ({"mask": torch.ones(1, 1, 5, 5, dtype=torch.long)}, "ones and zeros"),
+    ],
+)
+def test_column_sums_say_what_is_wrong(given, match):
+    asked = {"query": torch.ones(1, 2, 5, 4), "key": torch.ones(1, 2, 5, 4), **given}
+    with pytest.raises(fs.UsageError, match=match):
+        fs.column_sums(**asked)

@@ -31,7 +31,7 @@ from .kv_drift import Before
 from .residuals import massive
 from .rollout import Rollout
 from .rows import hold
-from .shapes import Labels, Sums, View
+from .shapes import Labels, Sums, View, exactly
 
 # What a forward that is recorded and replayed cannot hold, and why.
 _LAUNCHED = {
@@ -198,7 +198,7 @@ class Capture:
             if self._forward is not None and layer in self._layers:
                 x = args[0] if args else kwargs["hidden_states"]
                 values = self._layers[layer].values
-                with self._branch(x), _exactly(x):
+                with self._branch(x), exactly(x):
                     if "residual_norm" in self.keep:
                         values["residual_norm"] = backend.vector_norms(x)
                     if "massive" in self.keep:
@@ -213,7 +213,7 @@ class Capture:
                 return
             x = lens.output_of(output)
             _, rows, wanted = moved(forward.predicted, x.device)
-            with _exactly(x):
+            with exactly(x):
                 found = lens.predicted(self.model, x, rows, wanted)
             values = {f"lens_{name}": tensor for name, tensor in vars(found).items()}
             self._layers[layer].values |= values
@@ -263,7 +263,7 @@ class Capture:
             return output
         with (
             self._branch(call.query, call.key, call.value, call.mask, seen.lse),
-            _exactly(call.query),
+            exactly(call.query),
         ):
             self._measure(seen)
         return output
@@ -282,7 +282,7 @@ class Capture:
     def _measure_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for seen in waiting:
-            with _exactly(seen.call.query):
+            with exactly(seen.call.query):
                 self._measure(seen)
         self._measure_together()
 
@@ -298,7 +298,7 @@ class Capture:
         if not together.layers:
             return
         view, forward = together.view(), together.forward
-        with _exactly(view.query):
+        with exactly(view.query):
             self._measure_all(view, forward)
 
     def _measure_all(self, view: View, forward: Forward) -> None:
@@ -369,7 +369,10 @@ class Capture:
             return
         for statistic, compute in self._computed:
             whole = replace(view, labels=forward.labels) if n else view
-            layer.values |= self._of_kept_heads(statistic, compute(whole, call))
+            values = compute(whole, call)
+            if statistic.compute is not None:
+                _require_arrays(statistic, values, view)
+            layer.values |= self._of_kept_heads(statistic, values)
             if n and any(array.join is Join.SUM for array in statistic.arrays):
                 of_settled = compute(replace(view, labels=forward.settling), call)
                 part.values |= self._of_kept_heads(statistic, of_settled, Join.SUM)
@@ -454,11 +457,23 @@ class Capture:
                 part.values["flow"] = backend.region_totals(from_region[:, :n], by_row[:, :, :n])
 
 
-def _exactly(tensor: Tensor) -> AbstractContextManager[None]:
-    """Around statistics: where the network runs under autocast, they do not."""
-    kind = tensor.device.type
-    on = torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if on else nullcontext()
+def _require_arrays(statistic: Statistic, values: Any, view: View) -> None:
+    """Refuse what a function from outside returned, where it is not what its row says."""
+    b, _, rows, _ = view.query.shape
+    for array in statistic.arrays:
+        sizes: list[int | None] = [b, *(None for dim in array.dims if dim != "layer")]
+        if array.by_position and not array.predicted:
+            sizes[-1] = rows if array.join is Join.ROWS else view.key.shape[2]
+        found = values.get(array.name) if isinstance(values, Mapping) else None
+        shape = list(found.shape) if isinstance(found, Tensor) else None
+        fits = shape is not None and len(shape) == len(sizes)
+        if not fits or any(n not in (None, m) for n, m in zip(sizes, shape or (), strict=True)):
+            dims = ", ".join(["b", *(dim for dim in array.dims if dim != "layer")])
+            raise CaptureError(
+                f"statistic {statistic.name!r} gave {array.name} as {shape or type(values).__name__}",
+                f"Return a mapping with {array.name} as a tensor ({dims}); the last one has a value for "
+                f"each of {rows} rows (Join.ROWS) or of {view.key.shape[2]} keys.",
+            )
 
 
 def _by_group(

@@ -14,7 +14,7 @@ from ..errors import CaptureError
 from ..models.devices import moved
 from ..models.placing import sent
 from .rows import Held, scores, strongest
-from .shapes import Labels
+from .shapes import Labels, exactly
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +79,10 @@ class Captured:
     def rows(self, which: Sequence[Tensor]) -> Rows:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
         each has; not all may have none). Once: what they are computed from is let go."""
+        with exactly(self.labels.region):
+            return self._rows(which)
+
+    def _rows(self, which: Sequence[Tensor]) -> Rows:
         kept = self.detached().stacked
         counts = [len(some) for some in which]
         if kept is not None and kept.key.shape[-2] == 1 and set(counts) == {1}:  # all there are

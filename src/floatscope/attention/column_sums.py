@@ -39,7 +39,7 @@ def column_sums(
     Returns:
         (b, g, h, k) float32: Σ A over the queries of group g. A query that sees no key adds nothing.
     """
-    _require_shapes(query, key, mask, groups, lse)
+    _require_shapes(query, key, mask, causal, groups, lse)
     b, _, q, d = query.shape
     k, device = key.shape[2], query.device
     group = torch.zeros(b, q, dtype=torch.long, device=device)
@@ -86,11 +86,21 @@ def _without_empty_rows(
 
 
 def _require_shapes(
-    query: Tensor, key: Tensor, mask: Tensor | None, groups: Tensor | None, lse: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    groups: Tensor | None,
+    lse: Tensor | None,
 ) -> None:
     def refuse(what: str, remedy: str) -> None:
         raise UsageError(what, remedy)
 
+    if not all(isinstance(one, Tensor) and one.numel() for one in (query, key)):
+        refuse(
+            "query and key are not tensors with values in them",
+            "Give (b, h, q, d) and (b, kv, k, d).",
+        )
     if query.ndim != 4 or key.ndim != 4 or len(query) != len(key) or query.shape[3] != key.shape[3]:
         refuse(
             f"query {tuple(query.shape)} and key {tuple(key.shape)}",
@@ -100,8 +110,17 @@ def _require_shapes(
     if h % key.shape[1]:
         refuse(f"{h} heads over {key.shape[1]} key heads", "kv has to divide h.")
     whole = (b, h, q, key.shape[2])
+    if causal and q > key.shape[2]:
+        refuse(
+            f"{q} causal queries of {key.shape[2]} keys",
+            "Queries are the last positions of the keys.",
+        )
     if mask is not None and mask.dtype != torch.bool:
-        refuse(f"a mask of {mask.dtype}", "Give booleans, True where a query may see: mask == 0.")
+        refuse(
+            f"a mask of {mask.dtype}",
+            "Give booleans, True where a query may see: mask.bool() of ones and zeros, mask == 0 of "
+            "numbers that are added to scores.",
+        )
     if mask is not None and (
         mask.ndim != 4 or any(m not in (1, n) for m, n in zip(mask.shape, whole, strict=True))
     ):

@@ -52,7 +52,9 @@ def proving(model: Model) -> Iterator[None]:
     def compare(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if net in _proven:
             return
-        row = kwargs["logits_to_keep"][:1]
+        wanted = kwargs.get("logits_to_keep", 0)  # these rows, or so many last ones, or all
+        first = last[0].shape[1] - wanted if isinstance(wanted, int) and wanted else 0
+        row = [first] if isinstance(wanted, int) else wanted[:1]
         own, logits = readout(last[0][:, row]).float(), output.logits[:, :1].float()
         last.clear()
         if not torch.allclose(own, logits, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):

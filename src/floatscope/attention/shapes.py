@@ -5,6 +5,7 @@ both take a View and give Sums and Columns. Rows (queries) carry a group, keys c
 padding and never counts.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,6 +71,13 @@ class Labels:
     def counting(self) -> Int[Tensor, "b k"]:
         """How many queries count, for every key that is there."""
         return (self.group >= 0).sum(1, keepdim=True) * (self.region >= 0)
+
+
+def exactly(tensor: Tensor) -> AbstractContextManager[None]:
+    """Around statistics of this tensor: where the network runs under autocast, they do not."""
+    kind = tensor.device.type
+    on = torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
 def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:

@@ -44,8 +44,13 @@ def watched_model(network: Any, tokenizer: Any, asked: Stated) -> Model:
             "a compiled network runs without the functions that watch it",
             "Watch the network as it was before torch.compile.",
         )
-    kind = _family(network, asked)
     known = _by_interface(network)
+    if known and not hasattr(network, "blocks") and not hasattr(network, "model"):
+        raise ModelError(
+            f"a {type(network).__name__} has no layers where they are looked for",
+            "Give the whole network, with its head.",
+        )
+    kind = _family(network, asked)
     net: Any = network if known else StandIn(network)
     name = asked.name or str(getattr(network.config, "name_or_path", "") or type(network).__name__)
     generation = getattr(network, "generation_config", None)
@@ -92,7 +97,7 @@ class _Layer(nn.Module):
     def __init__(self, number: int) -> None:
         super().__init__()
         self.layer_idx, self.num_key_value_groups = number, 1
-        self.o_proj = nn.Linear(1, 1, bias=False)
+        self.o_proj = nn.utils.skip_init(nn.Linear, 1, 1, bias=False)  # draws no random numbers
 
 
 class StandIn(PreTrainedModel):

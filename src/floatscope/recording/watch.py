@@ -7,6 +7,7 @@ to agree, or the session refuses. What a step revealed is seen in the next forwa
 
 import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -70,6 +71,8 @@ def watch(
             `floatscope.load`.
         keep, layers, heads, groups, top, dtype: what is recorded, as for `Model.trace`.
     """
+    if prompt_length is not None and (not isinstance(prompt_length, int) or prompt_length < 1):
+        raise UsageError(f"prompt_length = {prompt_length!r}", "Use a whole number, 1 or more.")
     if "steps" in options:
         raise UsageError(
             "watch takes no steps", "Choose them in the trace: trace.data.isel(step=…)."
@@ -128,6 +131,8 @@ class Session:
         self._prompts = [self.encode(one) for one in listed]
         self._open = ExitStack()
         self._now: Generation | None = None  # while one of its forwards runs
+        self._thread: int | None = None  # in which it is open
+        self._begins = False  # the next forward is the first of a generation
         self._compared: set[int | None] = set()  # of that forward: the reaches whose masks were
 
     def encode(self, prompt: PromptLike) -> Encoded:
@@ -136,6 +141,8 @@ class Session:
 
     def __enter__(self) -> "Session":
         net = self.network
+        if self._thread is not None:
+            raise UsageError("this session is open already", "Make another: fs.watch(network).")
         with ExitStack() as stack:
             stack.enter_context(seam.alone(net))
             stack.enter_context(seam.attached(self.model.net, self._attend))
@@ -144,14 +151,14 @@ class Session:
                 stack.enter_context(_wrapped(net, "generate", self._generate))
             self._open = stack.pop_all()
         self._open.callback(self._leave)
+        self._thread = threading.get_ident()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._thread = None
         self._open.close()
 
-    def trace(
-        self, result: Tensor | None = None, *, generation: int | None = None
-    ) -> Trace | list[Trace]:
+    def trace(self, result: Any = None, *, generation: int | None = None) -> Trace | list[Trace]:
         """Return one trace for each prompt of a batch, in order; of a single prompt, the trace itself.
 
         Args:
@@ -176,6 +183,11 @@ class Session:
     # Around a forward
 
     def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != self._thread:  # which would wait for the session's for ever
+            raise UsageError(
+                "a watched network ran in another thread than its session",
+                "Open the session in the thread that runs the loop.",
+            )
         if self._now is not None:  # of a network inside itself
             return forward(*args, **kwargs)
         names = list(inspect.signature(forward).parameters)
@@ -210,6 +222,7 @@ class Session:
 
     def _generate(self, generate: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         before = len(self.generations)
+        self._begins = not _stored(kwargs.get("past_key_values"))
         output = generate(*args, **kwargs)
         ids = getattr(output, "sequences", output)
         if len(self.generations) == before + 1 and isinstance(ids, Tensor):
@@ -224,8 +237,9 @@ class Session:
     def _begin(self, given: dict[str, Any]) -> Generation | None:
         """Find the generation whose forward this is, and begin its step; None where it is not to be seen."""
         known = self.generations[-1] if self.generations else None
-        if known is not None and known.closed:  # the one behind it failed
+        if known is not None and (self._begins or known.closed):  # closed: the one behind it failed
             known = None
+        self._begins = False
         computed = self._computed(given, known)
         if known is not None and known.is_guidance(computed):
             return None

@@ -83,6 +83,7 @@ class Generation:
         self.recorder.__enter__()
         self.closed = False
         self._traces: list[Trace] = []
+        self._finished = False  # they know what the last forward revealed
         self._undo: dict[str, Tensor] = {}  # sums before the last forward
         self._tail: Tensor | None = None  # the last layer's key of the last column in the cache
         self._next_tail: Tensor | None = None
@@ -347,27 +348,35 @@ class Generation:
         for layer in recorder.captured.layers.values() if recorder.captured is not None else ():
             layer.values = {}
 
-    def traces(self, result: Tensor | None) -> list[Trace]:
+    def traces(self, result: Any) -> list[Trace]:
         """Make one trace for each prompt, once; guidance's second half is left out."""
         self.close()
+        if self._traces and result is not None and not self._finished:
+            raise UsageError(
+                "the trace was made before the result was given",
+                "Give it the first time: session.trace(result).",
+            )
         if not self._traces:
             n = len(self.prompts) // 2 if self.blind else len(self.prompts)
             final = self._checked(self.result if result is None else result, n)
+            self._finished = final is not None
             self._decide(torch.cat([final, final]) if self.blind and final is not None else final)
             decodings = [self._decoding(b, final) for b in range(n)]
             for recorded, one in zip(self.recorder.recorded, decodings, strict=False):
                 size = one.canvas.shape[1]
-                recorded.stale = [np.pad(old, (0, size - len(old))) for old in recorded.stale]
+                cut = [old[:size] for old in recorded.stale]  # a text that ended early is shorter
+                recorded.stale = [np.pad(old, (0, size - len(old))) for old in cut]
             self._traces = self.recorder.traces(decodings)
             self.recorder.captured = None
         return self._traces
 
-    def _checked(self, final: Tensor | None, n: int) -> Int[Tensor, "n s"] | None:
+    def _checked(self, final: Any, n: int) -> Int[Tensor, "n s"] | None:
         """Check the ids that a loop returned, and cut them to what the last forward could reveal."""
         if final is None:
             return None
         last, end = self.canvas[:n], self.prompt_end
-        final = final.to(last.device)
+        final = torch.as_tensor(final).to(last.device)
+        final = final[None] if final.ndim == 1 else final
         width = last.shape[1] + (self.model.mask_id is None)
         same = last.shape[1] if self.model.mask_id is None else end
         fits = final.ndim == 2 and len(final) == n and final.shape[1] >= last.shape[1]

@@ -123,6 +123,7 @@ def test_a_store_has_the_type_that_was_asked_for(models, tmp_path):
 
 def test_what_float16_cannot_hold_is_an_error_and_leaves_nothing(models, tmp_path, monkeypatch):
     model = models["LLaDA"]
+    assert model.fingerprint  # asked once, and not of the weights as they are here
     weight = model.net.get_input_embeddings().weight
     before = weight.detach().clone()
     with torch.no_grad():

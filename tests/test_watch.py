@@ -62,14 +62,18 @@ def network(family="Llama", **more):
     return net
 
 
+APART = ("sampler", "fingerprint")
+
+
 def require_equal(one, two, but=()):
     """All variables and coordinates of two traces, to the last bit."""
     names = set(one.data.variables) - set(but)
     assert names == set(two.data.variables) - set(but)
     for name in names:
         np.testing.assert_array_equal(one.data[name], two.data[name], err_msg=name)
-    ours = {k: v for k, v in one.info.items() if k != "sampler"}
-    assert ours == {k: v for k, v in two.info.items() if k != "sampler"}
+    # A loaded model's fingerprint is of its weights as loaded, a watched network's of those it has.
+    ours, theirs = ({k: v for k, v in t.info.items() if k not in APART} for t in (one, two))
+    assert ours == theirs
 
 
 @torch.no_grad()
@@ -850,3 +854,10 @@ def test_column_sums_say_what_is_wrong(given, match):
     asked = {"query": torch.ones(1, 2, 5, 4), "key": torch.ones(1, 2, 5, 4), **given}
     with pytest.raises(fs.UsageError, match=match):
         fs.column_sums(**asked)
+
+
+def test_a_watched_network_has_the_fingerprint_of_its_weights(checkpoints):
+    model = fs.load(checkpoints["LLaDA"])
+    with fs.watch(model.net, mask_id=model.mask_id, shift=0, direction="bidirectional") as session:
+        canvas = denoise(model)
+    assert session.trace(canvas).info["fingerprint"] == model.fingerprint

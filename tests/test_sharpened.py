@@ -17,8 +17,8 @@ def entropies(model, texts, rows=None):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_head_has_the_trained_heads_entropy(models, checkpoints, family):
-    trained = models[family]
+def test_each_head_has_the_trained_heads_entropy(checkpoints, family):
+    trained = fs.load(checkpoints[family])  # whose weights change here
     control = fs.load(checkpoints[family], weights="permuted", seed=1)
     generator = torch.Generator().manual_seed(0)
     texts = torch.randint(5, 200, (3, 20), generator=generator)
@@ -30,9 +30,6 @@ def test_each_head_has_the_trained_heads_entropy(models, checkpoints, family):
     with sharpened(control, scale):
         inside = entropies(control, texts)
     target = entropies(trained, texts)
-    with torch.no_grad():
-        for module in seam.attention_modules(trained.net):
-            module.q_proj.weight /= 3
     torch.testing.assert_close(inside, target, atol=3e-4, rtol=0)
     assert torch.equal(entropies(control, texts), before)
     assert scale.shape == (trained.n_layers, trained.n_heads)

@@ -147,7 +147,10 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What needs q and k alone: sums over the queries that see a key (divide by `viewers`)."""
+    """Statistics of q and k without attention weights, summed over the queries that see each key.
+
+    Divide by `viewers` for means; `key_norm` is no sum.
+    """
 
     score: Float[Tensor, "b h k"]  # Σ q·k, without the scale
     cosine: Float[Tensor, "b h k"]

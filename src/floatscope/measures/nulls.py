@@ -55,7 +55,7 @@ def names(trace: Trace) -> list[str]:
 
 
 def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:
-    """Which region each position present at a kept step is in: one True in every row."""
+    """Return the region of each position present at a kept step, one-hot: (position, region)."""
     size = present(trace, step)
     region = trace.data["region"].values[:size].astype(str)
     masked = trace.data["masked"].sel(step=step).values[:size]
@@ -121,8 +121,10 @@ def flow_null(trace: Trace) -> xr.DataArray:
 
 
 def row_null(trace: Trace) -> xr.DataArray:
-    """`row_flow` under uniform attention: (event, target), with local layers also by layer; from the row
-    that predicted each token."""
+    """Return `row_flow` under uniform attention, for the row that predicted each token.
+
+    (event, target), or (event, layer, target) if some layers see a window.
+    """
     steps, rows = _events(trace)
     local = is_local(trace.data)
     layers = _reaches(trace) if local else [None]

@@ -73,10 +73,10 @@ class Part(Protocol):
 
 @runtime_checkable
 class Graph(Protocol):
-    """Something that has been done once and can be done again on what its buffers hold by then."""
+    """A recorded computation that can be replayed on the current contents of its buffers."""
 
     def record(self, body: Callable[[], T]) -> T:
-        """What `body` returns, in tensors that every `replay` fills anew."""
+        """Record `body` and return its result; every `replay` overwrites these tensors."""
 
     def replay(self) -> None: ...
 

@@ -120,7 +120,7 @@ def all_layers(captured: Captured) -> dict[str, Tensor]:
 
 
 def _of_groups(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
-    """How many queries so far are in each group: regions, or masked, revealed, prompt, or all."""
+    """Count the queries of each group: regions; or masked, revealed, prompt; or all together."""
     if labels.n_groups == of_region.shape[1]:
         return of_region
     heads, rest = of_region.split(
@@ -190,7 +190,7 @@ def _piece(
     nobodys: Bool[Tensor, "b k"] | None,
     who: slice,
 ) -> Tensor:
-    """The part of some prompts that are alike, (n, *dims), as the trace keeps it."""
+    """Cut the part of n prompts with equal shapes out of a batch: (n, *dims), in the trace's dtype."""
     if "group" in array.dims:
         some = some[:, : shape.groups]
     if array.predicted:
@@ -213,7 +213,7 @@ def _piece(
 def _laid_out(
     some: Tensor, size: int, hidden: Bool[Tensor, "n width"] | None, behind: int = 0
 ) -> Tensor:
-    """(n, …, width) in so many columns, after `behind` of them; nothing where they are hidden or missing."""
+    """Pad (n, …, width) to `size` columns from column `behind` on; hidden and missing ones are NaN or −1."""
     width = some.shape[-1]
     if width == size and hidden is None and not behind:
         return some

@@ -19,7 +19,7 @@ Joining = Callable[[Array, Tensor, Tensor | None], Tensor]
 
 
 def alone(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
-    """Without a cache a forward has all rows."""
+    """Return the new values unchanged: without a cache a forward has all rows."""
     return new
 
 
@@ -149,7 +149,7 @@ def _shape(name: str, tensor: Tensor, size: int) -> tuple[int, ...]:
 
 
 def at_its_rows(fresh: Bool[Tensor, "b k"], rows: slice) -> Joining:
-    """With an approximate cache: values of rows at their places, and nothing at those left out."""
+    """Place the values of computed rows; rows that an approximate cache left out are NaN or −1."""
 
     def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
         if array.join is not Join.ROWS:

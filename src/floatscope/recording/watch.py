@@ -350,7 +350,7 @@ def _stored(cache: Any) -> int:
 
 
 def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | None:
-    """Count the positions at the left that no row sees; None where the mask does not say."""
+    """Count the left-padded positions of each prompt; return None if the mask does not show them."""
     if not isinstance(mask, Tensor):
         return None
     if mask.ndim == 2:

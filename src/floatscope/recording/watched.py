@@ -42,7 +42,7 @@ class Watched(Sampler):
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """What one forward computes: columns `past` … of a canvas, or those that are fresh."""
+    """Which columns of the canvas one forward computes: all from `past` on, or those marked in `fresh`."""
 
     canvas: Int[Tensor, "b k"]
     padding: Int[Tensor, " b"]

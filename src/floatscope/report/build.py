@@ -39,7 +39,7 @@ _WIDE = 10  # columns of it
 
 
 def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
-    """report.html beside the results it links to."""
+    """Write report.html into the run directory, next to the results it links to."""
     path = Path(findings.run.directory) / "report.html"
     with understood(findings.run.directory):
         page = render(page_of(findings, budget)).encode("utf-8", "backslashreplace")

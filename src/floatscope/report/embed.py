@@ -139,7 +139,7 @@ def viewer_page(scenes: Sequence[Scene], title: str) -> str:
 
 
 def notebook(traces: Sequence[Trace], *, height: int = 760) -> str:
-    """A frame of its own for a notebook: nothing in it can touch the notebook, or another frame."""
+    """Return an isolated iframe for a notebook; its scripts cannot reach the notebook or other frames."""
     scenes = [scene_of(trace, budget=_NOTEBOOK_BUDGET) for trace in traces]
     for scene in scenes:
         scene["left_out"] += _rest(scene)

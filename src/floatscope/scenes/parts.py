@@ -21,12 +21,12 @@ Scene = dict[str, Any]
 
 
 def spread(n: int, most: int) -> np.ndarray:
-    """At most `most` of n indices, evenly spaced, with the first and the last."""
+    """Return at most `most` evenly spaced indices below n, including the first and the last."""
     return np.unique(np.round(np.linspace(0, n - 1, min(n, most))).astype(int))
 
 
 def reach(trace: Trace, steps: np.ndarray) -> np.ndarray:
-    """The share of the queries that see each key: received = share / reach."""
+    """Return the share of queries that see each key, (step, key); received attention is share / reach."""
     rows = trace.data["rows_counted"].values[steps].sum(-1, keepdims=True)
     return np.asarray(trace.data["visible"].values[steps] / rows)
 

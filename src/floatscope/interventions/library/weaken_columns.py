@@ -27,7 +27,7 @@ Heads = Float[Tensor, "b h"]
 
 @dataclass(frozen=True)
 class WeakenColumns(Masking):
-    """Lower the attention on the strongest keys of the prompt by `dose`, a share of each head's attention.
+    """Reduce the attention on the prompt's strongest keys by `dose`, a share of each head's attention.
 
     A negative number, the same for all rows of a head, is added to the scores of these keys before the
     softmax. It is found by bisection, so that the mean of their attention over the rows falls by `dose`

@@ -125,7 +125,7 @@ def _row(
 
 
 def _frontier(trace: Trace) -> np.ndarray:
-    """Mean answer position revealed before each kept step; NaN while there is none."""
+    """Return the mean position of the tokens revealed before each kept step; NaN if there are none."""
     change, there = trace.change.values, np.zeros(trace.data.sizes["key"], bool)
     mean = np.full(len(change) + 1, np.nan)
     for t, done in enumerate(change):

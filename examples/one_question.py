@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 
 import floatscope as fs
+from floatscope.plots.summary import summary
 from floatscope.tasks import prompt_of
 from floatscope.tasks.world import LEVELS, World
-from floatscope.trace.summary import summary
 
 
 def who_read(trace: fs.Trace, gold: str) -> str:

@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 
 import floatscope as fs
-from floatscope.trace.summary import summary
+from floatscope.plots.summary import summary
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ ROOT = Path(floatscope.__file__).parent
 # From left to right; a file imports from rooms before its own, and from its own.
 ROOMS = """
     errors untrusted children _lazy registry statistics sequences stats models decode attention interventions
-    trace recording instrument measures engine tasks scenes studies report livepage harness cli
+    trace recording instrument plots measures engine tasks scenes studies report livepage harness cli
 """.split()
 # Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
 # one applies chat templates, and a registry has its library offer what it holds.
@@ -27,7 +27,11 @@ BY_NAME = {
     "models/family.py": {"floatscope.models.families"},
     "sequences/chat.py": {"floatscope.sequences.chat_process"},
     "studies/study.py": {"floatscope.studies.library"},
-    "trace/trace.py": {"floatscope.report.embed"},
+    "trace/trace.py": {
+        "floatscope.plots.heatmap",
+        "floatscope.plots.pattern",
+        "floatscope.report.embed",
+    },
     "studies/planning.py": {"floatscope.studies.worker"},
 }
 FILES = sorted(ROOT.rglob("*.py"))

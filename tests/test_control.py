@@ -11,8 +11,8 @@ import xarray as xr
 
 import floatscope as fs
 from floatscope.measures.comparing import by_example
-from floatscope.measures.style import UNTRAINED
 from floatscope.models.sharpened import match_sharpness, sharpened
+from floatscope.plots import UNTRAINED
 from floatscope.stats.groups import groups
 from floatscope.studies import STUDIES, Findings, request_of
 from floatscope.studies.planning import plan

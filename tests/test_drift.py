@@ -157,8 +157,8 @@ def test_traces_without_mass_and_bad_axes_are_refused(llada):
 
 def test_the_heat_map_marks_what_was_planted(tmp_path):
     """An anchor that moves one key a step stands on the diagonal of the picture."""
-    from floatscope.measures import heatmap
-    from floatscope.measures.style import save
+    from floatscope import heatmap
+    from floatscope.plots import save
 
     size, steps = 30, 6
     a = np.full((steps, 2, 2, size, size), 0.3 / (size - 1))

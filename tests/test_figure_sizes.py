@@ -11,7 +11,7 @@ from planted import random_attention, trace_of
 
 import floatscope as fs
 from floatscope.cli.report import inches
-from floatscope.trace.drawing import asked, panels, save, two_lines
+from floatscope.plots.drawing import asked, panels, save, two_lines
 
 
 @pytest.fixture(scope="module")

@@ -227,8 +227,8 @@ def test_a_trace_says_what_was_in_force(llada, tmp_path):
     """On itself, on disk, in its repr, in a terminal and for the viewer; a clean one says nothing."""
     from rich.console import Console
 
+    from floatscope.plots.summary import summary
     from floatscope.scenes.pack import scene_of
-    from floatscope.trace.summary import summary
 
     sampler = fs.Confidence(length=4, steps=2)
     both = fs.Together((fs.MaskColumns(k=1), fs.SinkToken()))

@@ -14,10 +14,10 @@ from floatscope.interventions import columns
 from floatscope.measures import nulls
 from floatscope.measures.regions import passages_of
 from floatscope.models import seam, tiny
+from floatscope.plots.attention_map import attention_map
+from floatscope.plots.summary import _layers
 from floatscope.report.catalogue import Catalogue
 from floatscope.scenes.pack import scene_of
-from floatscope.trace.chosen import attention_map
-from floatscope.trace.summary import _layers
 
 REACH = 14  # to either side, of layers 1 and 2; layer 0 sees everything
 LOCAL = (False, True, True)
@@ -199,7 +199,7 @@ def test_what_is_shown_of_a_layer_has_its_own_level_of_chance(trace):
     n = trace.data.sizes["key"]
     lift = trace.mass.mean(["step", "head"]).values / (evenly(n).sum(1) / n)
     close(trace.lift.mean(["step", "head"]), lift)
-    drawn = attention_map(trace.data, trace.mass, trace.null, "layer", "position", lift=True)
+    drawn = attention_map(trace, "layer", "position", lift=True)
     np.testing.assert_allclose(drawn, lift, rtol=1e-5)
     console = Console(width=200, record=True)
     console.print(_layers(trace))

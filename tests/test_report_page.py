@@ -13,7 +13,7 @@ from browsing import Tab
 from matplotlib.figure import Figure
 from waiting import until
 
-from floatscope.measures.style import STYLE, save
+from floatscope.plots import STYLE, save
 from floatscope.report import figure, numbers, ranges, strips
 from floatscope.report.content import Drawn, ModelLine, Page, Section, Table
 from floatscope.report.page import render

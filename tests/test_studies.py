@@ -19,6 +19,7 @@ import floatscope as fs
 from floatscope.decode.presets import all_samplers, presets
 from floatscope.errors import RunError, UsageError
 from floatscope.models import tiny
+from floatscope.plots.drawing import asked
 from floatscope.studies import STUDIES, Findings, batching, read_request, request_of
 from floatscope.studies.claim import Number, above, below, said, short
 from floatscope.studies.demo import DEMO
@@ -29,7 +30,6 @@ from floatscope.studies.run import run
 from floatscope.studies.study import by_default
 from floatscope.studies.values import flatten, unflatten
 from floatscope.studies.worker import make
-from floatscope.trace.drawing import asked
 
 NASTY = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(2)>'

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from .measures.library.dormancy import switching
     from .measures.library.remasking import remasking
     from .measures.library.staleness import staleness
-    from .measures.picture import heatmap
     from .measures.result import Result
     from .models.family import Family
+    from .plots.picture import heatmap
     from .recording.exports import to_bertviz, to_circuitsvis
     from .recording.watch import watch
     from .registry import load_plugin, register

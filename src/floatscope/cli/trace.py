@@ -155,8 +155,8 @@ def trace(
     from ..decode.blocks import most_steps
     from ..decode.presets import default_name, sampler_of
     from ..models.outline import outlined
+    from ..plots.summary import summary
     from ..sequences.prompt import Prompt
-    from ..trace.summary import summary
 
     prompts = [Prompt.plain(text, chat=chat) for text in texts]
     if (outline := outlined(spec)) is not None:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from .library import MEASURES
     from .library.agreement import perturbation
     from .library.dormancy import switching
-    from .picture import heatmap
     from .result import Result
 
 lazily(__name__)

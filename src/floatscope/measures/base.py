@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from ..errors import UsageError
+from ..plots import Figure, default_plot
 from ..registry import Registry
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
 from ..trace.windows import require_global
 from .result import Result, summarise
-from .style import Figure, default_plot
 
 MEASURES: "Registry[type[Measure]]" = Registry("measure", "floatscope.measures.library")
 

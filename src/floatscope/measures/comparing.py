@@ -15,9 +15,9 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
+from ..plots import COLOURS, MARKERS, Figure, asked, band, headline, legend, panels, save
 from ..stats.intervals import difference, independent, mean, pair
 from .result import Result, bounds_of
-from .style import COLOURS, MARKERS, Figure, asked, band, headline, legend, panels, save
 
 _PANELS = 8
 _ENDS = ("", "_low", "_high")

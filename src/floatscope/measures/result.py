@@ -14,11 +14,11 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
+from ..plots import Axes, Figure, asked, save
 from ..registry import dashed
 from ..stats import intervals
 from ..stats.digits import ABSENT, digits, estimate
 from . import latex
-from .style import Axes, Figure, asked, save
 
 _BESIDE = ("null", "lift", "low", "high")
 # Units of what lies between 0 and 1.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..engine import Run, atomic
-from ..measures.style import Figure, asked, save, style
+from ..plots import Figure, asked, save, style
 from ..scenes.parts import Scene
 from ..studies.draw import Picture
 from ..studies.findings import ANSWERS, ORDER, Findings

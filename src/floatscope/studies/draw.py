@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..measures.style import COLOURS, MARKERS, Figure, legend, panels
+from ..plots import COLOURS, MARKERS, Figure, legend, panels
 from .claim import SHARES, Number
 from .evidence import Evidence
 

@@ -14,8 +14,8 @@ import pandas as pd
 from ..decode import Sampler, all_samplers
 from ..measures import DecodingOrder, Result
 from ..measures.library.order import maps
-from ..measures.style import Figure
 from ..models import Model
+from ..plots import Figure
 from ..sequences.decoding import Progress
 from .answers import Answers, evaluate
 from .record import Record

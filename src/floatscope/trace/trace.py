@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -20,8 +20,6 @@ from ..errors import TraceError
 from ..statistics import STATISTICS
 from . import store, unfinished
 from .blocks import by_block
-from .heatmap import draw
-from .pattern import Patterns, draw_pattern
 from .windows import is_local
 
 if TYPE_CHECKING:
@@ -47,6 +45,15 @@ class _Kept:
 
     def __get__(self, trace: "Trace | None", owner: type) -> xr.DataArray:
         return self if trace is None else trace._need(self.name)  # type: ignore[return-value]
+
+
+@runtime_checkable
+class Patterns(Protocol):
+    """A model that computes patterns again."""
+
+    def pattern(
+        self, trace: Any, *, step: int, layer: int | None = ..., head: int | None = ...
+    ) -> xr.DataArray: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -292,11 +299,11 @@ class Trace:
             width, height: of the figure, in inches.
             font_size: points; by default rcParams["font.size"] if you set it, else 8.
         """
-        size: dict[str, Any] = {"ax": ax, "width": width, "height": height, "font_size": font_size}
-        chosen: dict[str, Any] = {"layer": layer, "head": head, "step": step, "region": region}
-        look: dict[str, Any] = {"lift": lift, "tokens": tokens, **size}
-        share = self.mass if head is not None or "head" in (rows, columns) else self.mean_mass
-        return draw(self.data, share, self.null, rows, columns, **chosen, **look)
+        chosen = {"layer": layer, "head": head, "step": step, "region": region}
+        size = {"ax": ax, "width": width, "height": height, "font_size": font_size}
+        # Figures stand to the right of traces: looked up by name when one is drawn.
+        draw = import_module("floatscope.plots.heatmap").draw
+        return cast("Axes", draw(self, rows, columns, lift=lift, tokens=tokens, **chosen, **size))
 
     def show(
         self,
@@ -316,9 +323,10 @@ class Trace:
         The trace holds none of it: `model` is the one that was traced. Without a layer or a head, the
         mean over them. The other options are `heatmap`'s.
         """
-        size: dict[str, Any] = {"ax": ax, "width": width, "height": height, "font_size": font_size}
+        size = {"ax": ax, "width": width, "height": height, "font_size": font_size}
         pattern = model.pattern(self, step=step, layer=layer, head=head)
-        return draw_pattern(pattern, tokens=tokens, **size)
+        draw = import_module("floatscope.plots.pattern").draw_pattern
+        return cast("Axes", draw(pattern, tokens=tokens, **size))
 
     # Keeping it
 
@@ -370,11 +378,10 @@ class Trace:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str | None:
-        """The interactive view, in a notebook; without attention to show, or with layers that see a window,
-        the text above."""
+        """Show the interactive view in a notebook; None, which shows the repr, where a trace has no attention
+        of single heads or has layers that see a window."""
         if "column_sum" not in self.data or is_local(self.data):
             return None
-        # A notebook asks the trace itself, so this one name is looked up to the right, when asked.
         embed = import_module("floatscope.report.embed")
         return str(embed.notebook([self]))
 

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import xarray as xr
 
+from ...plots import POSITIVE, Figure, lines
 from ...trace import Trace
 from ..base import AnchorMeasure
 from ..nulls import uniform_received
 from ..result import Result
-from ..style import POSITIVE, Figure, lines
 
 
 @dataclass(frozen=True)

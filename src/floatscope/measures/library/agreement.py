@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
+from ...plots import Figure, dots, grid, headline, panels
 from ...stats.chance import profile
 from ...stats.thirds import thirds
 from ...trace import Trace
@@ -19,7 +20,6 @@ from ...trace.windows import require_global
 from ..base import Measure
 from ..nulls import uniform_received
 from ..result import Result, summarise
-from ..style import Figure, dots, grid, headline, panels
 from .entropy import entropy_totals
 
 

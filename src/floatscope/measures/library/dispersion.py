@@ -11,12 +11,12 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
+from ...plots import ABOVE, Figure, bands, headline, panels
 from ...stats.chance import Chance
 from ...stats.intervals import entropy
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import ABOVE, Figure, bands, headline, panels
 
 _DRAWS = 1000  # for the null
 

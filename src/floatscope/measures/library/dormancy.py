@@ -13,13 +13,13 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
+from ...plots import Figure, grid, headline, panels
 from ...stats.anchors import Rule, ZScore
 from ...stats.crossing import crossing
 from ...stats.discoveries import at_least, benjamini_hochberg
 from ...trace import Trace
 from ..base import Measure, by_layer
 from ..result import Result
-from ..style import Figure, grid, headline, panels
 
 LEVEL = 0.05  # share of errors in a list of heads; 1 − the confidence of a count
 _ZERO = 1e-6  # differences below are rounding

@@ -12,11 +12,11 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
+from ...plots import POSITIVE, SHARE, Figure, lines
 from ...stats.chance import Chance
 from ...trace import Trace
 from ..base import AnchorMeasure
 from ..result import Result
-from ..style import POSITIVE, SHARE, Figure, lines
 
 
 @dataclass(frozen=True)

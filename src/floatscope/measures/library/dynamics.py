@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
+from ...plots import COLOURS, Figure, band, headline, panels
 from ...stats.chance import profile
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import COLOURS, Figure, band, headline, panels
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from ...plots import ABOVE, Figure, bands, grid, headline, panels
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import ABOVE, Figure, bands, grid, headline, panels
 
 ROWS = ("masked", "revealed", "prompt")
 

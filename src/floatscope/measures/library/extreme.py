@@ -11,11 +11,11 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
+from ...plots import Axes, Figure, band, headline, panels
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
 from ..base import AnchorMeasure, by_layer
 from ..result import Result
-from ..style import Axes, Figure, band, headline, panels
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
+from ...plots import SHARE, Figure, lines
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import SHARE, Figure, lines
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from ...plots import ANY, Figure, lines
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
 from ..base import AnchorMeasure
 from ..result import Result
-from ..style import ANY, Figure, lines
 
 _FLAT = 1e-6  # a spread below this share of the largest value is rounding
 _CANCEL = 0.5  # parts that cancel to less than this share of their sizes have no share

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
+from ...plots import LOG, Figure, lines
 from ...trace import Trace
 from ..base import Measure, by_layer
 from ..result import Result
-from ..style import LOG, Figure, lines
 
 KINDS = ("prompt", "masked", "revealed", "changed")
 

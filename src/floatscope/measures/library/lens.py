@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
+from ...plots import POSITIVE, SHARE, Figure, lines
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import POSITIVE, SHARE, Figure, lines
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
+from ...plots import LOG, POSITIVE, Figure, lines
 from ...trace import Trace
 from ..base import Measure, by_layer
 from ..result import Result
-from ..style import LOG, POSITIVE, Figure, lines
 
 _NORMAL = NormalDist()
 _MEDIAN = _NORMAL.inv_cdf(0.75)  # of |x| of a standard normal

@@ -14,13 +14,13 @@ from jaxtyping import Float, Int
 from scipy.special import bdtrc
 
 from ...errors import TraceError, UsageError
+from ...plots import Figure, grid, headline, panels
 from ...stats.discoveries import benjamini_hochberg
 from ...stats.movement import FACTOR, HALF, UNTIL, follow
 from ...trace import Trace
 from ...trace.states import N_STATES
 from ..base import Measure
 from ..result import Result
-from ..style import Figure, grid, headline, panels
 
 Dims = tuple[str, ...]
 _LAYER: Dims = ("layer",)

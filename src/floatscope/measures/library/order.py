@@ -13,12 +13,12 @@ import xarray as xr
 from jaxtyping import Float, Int, Int8
 
 from ...errors import UsageError
+from ...plots import SHARE_MAP, Axes, Figure, dots, headline, panels, points
 from ...stats import reveals
 from ...stats.frequencies import read_frequencies
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result, summarise_joined
-from ..style import SHARE_MAP, Axes, Figure, dots, headline, panels, points
 
 _BINS = 10
 _EDGES = np.arange(_BINS + 1) / _BINS

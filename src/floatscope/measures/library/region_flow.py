@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
+from ...plots import ABOVE, LIFT_MAP, Axes, Figure, band, grid, headline, panels, points
 from ...trace import Trace
 from ...trace.windows import is_local
 from ..base import Measure
@@ -27,7 +28,6 @@ from ..regions import (
     written,
 )
 from ..result import Result
-from ..style import ABOVE, LIFT_MAP, Axes, Figure, band, grid, headline, panels, points
 
 _ROWS = {
     "reveal": "the row that predicted each token of the answer, at the step that revealed it",

@@ -12,10 +12,10 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
+from ...plots import POSITIVE, Figure, lines
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result, summarise
-from ..style import POSITIVE, Figure, lines
 
 if TYPE_CHECKING:
     from ...models import Model

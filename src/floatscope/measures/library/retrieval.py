@@ -14,12 +14,12 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from ...errors import UsageError
+from ...plots import LIFT_MAP, Figure, grid, headline, panels
 from ...trace import Trace
 from ..base import Measure
 from ..nulls import last_visible, present, row_null, rows_of_events
 from ..regions import gold_of, stated, written
 from ..result import Result
-from ..style import LIFT_MAP, Figure, grid, headline, panels
 
 
 @dataclass(frozen=True)

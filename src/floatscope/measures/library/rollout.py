@@ -13,12 +13,12 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
+from ...plots import ABOVE, COLOURS, LINES, Figure, band, headline, panels, points
 from ...trace import Trace
 from ..base import Measure
 from ..nulls import rollout_null
 from ..regions import CATEGORIES, SERIES, by_category, from_sources, gold_of, stated
 from ..result import Result
-from ..style import ABOVE, COLOURS, LINES, Figure, band, headline, panels, points
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import UsageError
+from ...plots import ANY, POSITIVE, Figure, lines
 from ..base import Measure
 from ..result import Result, summarise
-from ..style import ANY, POSITIVE, Figure, lines
 
 if TYPE_CHECKING:
     from ...decode.samplers.base import Sampler

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
+from ...plots import LIFT_MAP, Axes, Figure, band, headline, panels, points
 from ...sequences.token_classes import STRUCTURAL
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-from ..style import LIFT_MAP, Axes, Figure, band, headline, panels, points
 
 SHOWN = ("special", "mask", "whitespace", "punctuation", "template", "function", "content")
 _NUMBERS = 16  # up to so many layers, cells hold their number

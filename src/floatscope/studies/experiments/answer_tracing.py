@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from ...measures.result import Result
-from ...measures.style import Figure, headline, panels
+from ...plots import Figure, headline, panels
 from ...sequences.prompt import Encoded
 from ...tasks.record import Record
 from .base import Desk, Experiment, Unusable

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from ...measures.library.retrieval import RetrievalHeads
 from ...measures.result import Result
-from ...measures.style import Figure, headline, panels
+from ...plots import Figure, headline, panels
 from ...stats.discoveries import q_values
 from .base import Desk, Experiment, Unusable
 from .masked_answer import MaskedAnswer

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...measures.library.order import maps
 from ...measures.result import Result, bounds_of
-from ...measures.style import Figure
+from ...plots import Figure
 from ..claim import Check, Claim, Number, above, said
 from ..draw import Picture, dots
 from ..evidence import Evidence

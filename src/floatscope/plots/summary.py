@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from .trace import Trace, readable
+from ..trace import Trace, readable
 
 
 def summary(trace: Trace) -> RenderableType:

@@ -3,7 +3,7 @@
 The pattern is computed by a model (`Model.pattern`); this only shows it.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import xarray as xr
 
@@ -14,25 +14,8 @@ _SIDE = 5.0  # inches
 _TALL = 0.86  # height over width: a square beside its scale
 
 
-@runtime_checkable
-class Patterns(Protocol):
-    """A model that computes patterns again."""
-
-    def pattern(
-        self, trace: Any, *, step: int, layer: int | None = ..., head: int | None = ...
-    ) -> xr.DataArray: ...
-
-
-def draw_pattern(
-    pattern: xr.DataArray,
-    *,
-    tokens: bool | None = None,
-    ax: Axes | None = None,
-    width: float | None = None,
-    height: float | None = None,
-    font_size: float | None = None,
-) -> Axes:
-    """One matrix; the mean over what is not chosen. `Trace.show` says the rest."""
+def draw_pattern(pattern: xr.DataArray, *, tokens: bool | None = None, **size: Any) -> Axes:
+    """Draw the mean over the layers and heads in `pattern`; `size` goes to `asked`."""
     rest = [str(dim) for dim in pattern.dims if dim not in ("query", "key")]
     title = [str(pattern.attrs["model"]), f"step {int(pattern['step'])}"]
     title += [f"{dim} {int(pattern[dim])}" for dim in ("layer", "head") if dim not in rest]
@@ -43,16 +26,13 @@ def draw_pattern(
     by_key = values.rename(key="position")
     by_query = values.drop_vars(["token", "region", "masked"]).rename(query="position")
     of_query = values["query_token"].rename(query="key")
-    if height is None and width is not None:
-        height = _TALL * width
-    with (
-        asked(ax=ax, width=width, height=height, font_size=font_size),
-        panels(1, 1, width=_SIDE, height=_TALL * _SIDE) as (figure, axes),
-    ):
+    if size.get("height") is None and size.get("width") is not None:
+        size["height"] = _TALL * size["width"]
+    with asked(**size), panels(1, 1, width=_SIDE, height=_TALL * _SIDE) as (figure, axes):
         axis: Axes = axes[0, 0]
         image = colours(axis, values.values, lift=False)
         axis.autoscale(False)
-        across, down = room_of(axis, ax is None)
+        across, down = room_of(axis, size.get("ax") is None)
         ticks(axis.yaxis, by_query, "position", of_query, down, tokens)
         ticks(axis.xaxis, by_key, "position", values["token"], across, tokens)
         answer = (values["region"] == "answer").values

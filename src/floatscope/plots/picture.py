@@ -11,8 +11,8 @@ import numpy as np
 
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
-from ..trace.heatmap import draw
-from .style import Axes, Figure, asked, legend, style
+from .drawing import Axes, Figure, asked, legend, style
+from .heatmap import draw
 
 
 def heatmap(
@@ -39,12 +39,10 @@ def heatmap(
     look: dict[str, Any] = {"layer": layer, "head": head, "lift": lift, "tokens": tokens}
     with asked(ax=ax, width=width, height=height, font_size=font_size), rc_context(style()):
         note = f"; anchors by {rule!r}"
-        mass, received = (
-            (trace.mean_mass, trace.mean_received)
-            if head is None
-            else (trace.mass, trace.received.sel(head=np.atleast_1d(head)).mean("head"))
-        )
-        axis = draw(trace.data, mass, trace.null, "step", "position", **look, note=note)
+        axis = draw(trace, "step", "position", **look, note=note)
+        received = trace.mean_received
+        if head is not None:
+            received = trace.received.sel(head=np.atleast_1d(head)).mean("head")
         if layer is not None:
             received = received.sel(layer=np.atleast_1d(layer))
         anchor = rule.of(received.mean("layer")).transpose("step", "key").values

@@ -1,30 +1,9 @@
-"""What figures of measures share: values with interval, null and control, maps, and the plain figure.
-
-How a figure looks and how large it is stands in `trace/drawing.py`, for heat maps of a trace too; its names
-are here as well, for whoever draws a measure.
-"""
+"""What figures of measures share: values with interval, null and control, maps, and the plain figure."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..trace.drawing import (  # noqa: F401
-    ABOVE,
-    COLOURS,
-    LIFT_MAP,
-    LINES,
-    MARKERS,
-    SHARE_MAP,
-    STYLE,
-    Axes,
-    Figure,
-    asked,
-    headline,
-    legend,
-    panels,
-    points,
-    save,
-    style,
-)
+from .drawing import ABOVE, COLOURS, LINES, SHARE_MAP, Axes, Figure, headline, panels
 
 if TYPE_CHECKING:
     import xarray as xr

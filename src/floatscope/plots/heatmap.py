@@ -11,7 +11,8 @@ import numpy as np
 import xarray as xr
 
 from ..errors import UsageError
-from .chosen import Choice, attention_map, regions_of
+from ..trace import Trace
+from .attention_map import Choice, attention_map, regions_of
 from .drawing import LIFT_MAP, POINTS, SHARE_MAP, Axes, asked, panels, points
 
 _WIDE = {"position": 6.8, "region": 3.3}  # inches by default, by what is on the x axis
@@ -22,9 +23,7 @@ _SPAN = 100.0  # lifts beyond it, up or down, share the last colour
 
 
 def draw(
-    data: xr.Dataset,
-    mass: xr.DataArray,
-    null: xr.DataArray,
+    trace: Trace,
     rows: str,
     columns: str,
     *,
@@ -34,24 +33,18 @@ def draw(
     region: str | Sequence[str] | None = None,
     lift: bool = False,
     tokens: bool | None = None,
-    ax: Axes | None = None,
-    width: float | None = None,
-    height: float | None = None,
-    font_size: float | None = None,
     note: str = "",
+    **size: Any,
 ) -> Axes:
-    """`Trace.heatmap` says what it shows; `note` ends the title."""
+    """Draw what `Trace.heatmap` describes; `note` ends the title, `size` goes to `asked`."""
     chosen: dict[str, Any] = {"step": step, "layer": layer, "head": head}
-    values = attention_map(data, mass, null, rows, columns, **chosen, region=region, lift=lift)
-    natural = _WIDE.get(columns, 3.3)
-    with (
-        asked(ax=ax, width=width, height=height, font_size=font_size),
-        panels(1, 1, width=natural, height=2.6) as (figure, axes),
-    ):
+    values = attention_map(trace, rows, columns, **chosen, region=region, lift=lift)
+    data, natural = trace.data, _WIDE.get(columns, 3.3)
+    with asked(**size), panels(1, 1, width=natural, height=2.6) as (figure, axes):
         axis: Axes = axes[0, 0]
         image = colours(axis, values.values, lift)
         axis.autoscale(False)
-        room = room_of(axis, ax is None)
+        room = room_of(axis, size.get("ax") is None)
         # One step has the tokens it saw; several have those that stand there in the end.
         words = data["final_token"] if not isinstance(step, int) else data["token"].sel(step=step)
         ticks(axis.yaxis, values, rows, words, room[1], tokens)

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ..errors import UsageError
+from ..trace import Trace
 
 AXES = ("step", "layer", "head", "position", "region")
 Choice = int | Sequence[int] | None
@@ -17,9 +18,7 @@ GOLD = "gold"  # whichever region a prompt calls gold
 
 
 def attention_map(
-    data: xr.Dataset,
-    share: xr.DataArray,
-    null: xr.DataArray,
+    trace: Trace,
     rows: str,
     columns: str,
     *,
@@ -31,9 +30,11 @@ def attention_map(
 ) -> xr.DataArray:
     """(rows, columns): the share of all attention received, or its lift over uniform attention.
 
-    Of a trace's `data`, its `mass` (step, layer[, head], key) and its `null` (step[, layer], key). A position
-    that is not there yet (a causal model's) is NaN.
+    A position that is not there yet (a causal model's) is NaN.
     """
+    by_head = head is not None or "head" in (rows, columns)
+    data, null = trace.data, trace.null  # (step[, layer], key)
+    share = trace.mass if by_head else trace.mean_mass  # (step, layer[, head], key)
     for name in (rows, columns):
         if name not in AXES:
             raise UsageError(f"no axis {name!r} in a trace", f"Choose two of {', '.join(AXES)}.")

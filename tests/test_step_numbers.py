@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import floatscope as fs
-from floatscope.measures import heatmap
+from floatscope import heatmap
 from floatscope.report.embed import viewer_page
 from floatscope.scenes.pack import scene_of
 

@@ -407,7 +407,7 @@ def test_a_wrong_capture_is_noticed(models, monkeypatch):
 
     def wrong(view, **options):
         found = right(view, **options)
-        found.column_sum.mul_(1.1)
+        found["column_sum"].mul_(1.1)
         return found
 
     monkeypatch.setattr(blocked, "sums", wrong)

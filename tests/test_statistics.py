@@ -93,12 +93,12 @@ def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild, threads)
         mass = blocked.sums(view_without_state(view), entropy=False, regions=False)
     slow = reference.sums(view)
     counted = (view.labels.group >= 0)[:, None, :]
-    close(fast.column_sum, slow.column_sum)
-    close(mass.column_sum, slow.column_sum)  # mass alone goes a shorter way
+    close(fast["column_sum"], slow["column_sum"])
+    close(mass["column_sum"], slow["column_sum"])  # mass alone goes a shorter way
     # A padding row has no entropy worth comparing: it sees itself alone.
-    close(fast.entropy * counted, slow.entropy * counted, rounding_of_entropy(view))
-    close(fast.region_sum * counted[..., None], slow.region_sum * counted[..., None])
-    close(fast.rolled * counted[:, 0, :, None], slow.rolled * counted[:, 0, :, None])
+    close(fast["entropy"] * counted, slow["entropy"] * counted, rounding_of_entropy(view))
+    close(fast["region_sum"] * counted[..., None], slow["region_sum"] * counted[..., None])
+    close(fast["rolled"] * counted[:, 0, :, None], slow["rolled"] * counted[:, 0, :, None])
 
 
 @settings(max_examples=60, deadline=None)
@@ -113,9 +113,9 @@ def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
     assert by_region is not None
     sums = blocked.sums(replace(view, labels=by_region.labels), entropy=False, regions=False)
     slow = reference.sums(view)
-    close(by_region.column_sum(sums.column_sum), slow.column_sum)
-    expected = view.labels.from_region.double().mT[:, None] @ slow.region_sum.double()
-    close(by_region.flow_sum(sums.column_sum), expected)
+    close(by_region.column_sum(sums["column_sum"]), slow["column_sum"])
+    expected = view.labels.from_region.double().mT[:, None] @ slow["region_sum"].double()
+    close(by_region.flow_sum(sums["column_sum"]), expected)
     if (
         group.shape[1] > 1
         and bool((group[:, -2:] >= 0).all())
@@ -129,12 +129,12 @@ def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
 @given(views())
 def test_closed_form_columns_equal_the_reference(view):
     fast, slow = closed_form.columns(view), reference.columns(view)
-    assert torch.equal(fast.viewers, slow.viewers)
+    assert torch.equal(fast["viewers"], slow["viewers"])
     for name in ("score", "cosine", "query_norm"):
-        count = slow.viewers[:, None].clamp(min=1)
-        scale = getattr(slow, name).abs().max().clamp_min(1).item()
-        close(getattr(fast, name) / count / scale, getattr(slow, name) / count / scale)
-    close(fast.key_norm, slow.key_norm)
+        count = slow["viewers"][:, None].clamp(min=1)
+        scale = slow[name].abs().max().clamp_min(1).item()
+        close(fast[name] / count / scale, slow[name] / count / scale)
+    close(fast["key_norm"], slow["key_norm"])
 
 
 @pytest.mark.parametrize("direction", [d for d in Direction if d is not Direction.BIDIRECTIONAL])
@@ -179,7 +179,7 @@ def test_a_forward_of_many_rows_gives_what_the_reference_gives():
         view = View(**{**vars(view), "lse": score.logsumexp(-1).float()})
         fast, slow = blocked.sums(view), reference.sums(view)
         for name in ("column_sum", "entropy", "region_sum"):
-            close(getattr(fast, name), getattr(slow, name))
+            close(fast[name], slow[name])
 
 
 def test_column_sums_of_all_groups_count_the_queries():
@@ -195,7 +195,7 @@ def test_column_sums_of_all_groups_count_the_queries():
         visible,
         Labels(group, 1, group, 1),
     )
-    total = blocked.sums(view).column_sum.sum(-1)
+    total = blocked.sums(view)["column_sum"].sum(-1)
     torch.testing.assert_close(total, torch.tensor([7.0, 9.0])[:, None, None].expand(2, 1, 4))
 
 
@@ -215,9 +215,9 @@ def test_reference_is_the_definition():
     )
     sums = reference.sums(view)
     expected = torch.tensor([[[[0.25, 0.75]], [[0.5, 0.5]]]]).double()
-    torch.testing.assert_close(sums.column_sum, expected, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(sums["column_sum"], expected, rtol=1e-7, atol=1e-7)
     entropy = torch.tensor([[[0.5623351446188083, 0.6931471805599453]]]).double()
-    torch.testing.assert_close(sums.entropy, entropy, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(sums["entropy"], entropy, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("direction", list(Direction))
@@ -235,7 +235,7 @@ def test_uniform_null_is_what_zero_scores_give(direction):
         labels = Labels(one, 1, one, 1)
         causal = visible.is_causal and size > 1
         view = View(zero, zero, 1.0, visible.mask, causal, visible, labels)
-        mass = reference.sums(view).column_sum[0, 0, 0] / size
+        mass = reference.sums(view)["column_sum"][0, 0, 0] / size
         rule = {"offset": offset, "current": current}
         found = torch.from_numpy(uniform.mass(direction, block, size, **rule))
         torch.testing.assert_close(found, mass)

@@ -263,13 +263,12 @@ def _compare(
     if call.layer == 0:  # deeper layers see what rounding has made of the ones below
         sums, size = reference.sums(View.of(call, visible, labels)), call.query.shape[2]
         total = torch.from_numpy(found["column_sum"][-1][:, 0]).sum(0).double()[..., :size]
-        true = sums.column_sum[0, 0].cpu()
+        true = sums["column_sum"][0, 0].cpu()
         error = float((total - true).abs().max() / true.abs().max())
         worst["column_sum"] = max(worst["column_sum"], error)
-        assert sums.entropy is not None
         most = torch.arange(1, size + 1).double().log()
         mine = torch.from_numpy(found["entropy"][-1][0]).double()[..., :size] * most
-        gap = (mine - sums.entropy[0].cpu())[..., 1:] / most[1:]
+        gap = (mine - sums["entropy"][0].cpu())[..., 1:] / most[1:]
         worst["entropy"] = max(worst["entropy"], float(gap.abs().max()))
     return proceed(call)
 

@@ -86,7 +86,7 @@ def same_step(model: Model) -> Row:
         )
         fast, slow = fused.sums(replace(view, lse=log_sum_exp(view))), reference.sums(view)
         for name in errors:
-            one, other = getattr(fast, name).double(), getattr(slow, name)
+            one, other = fast[name].double(), slow[name]
             errors[name] = max(errors[name], float((one - other).abs().max() / other.abs().max()))
         return proceed(call)
 

@@ -350,11 +350,10 @@ def float64_error(
             sums = reference.sums(View.of(call, visible, labels))
             for b, pad in enumerate(padding.tolist()):
                 total = torch.from_numpy(found[b]["column_sum"][-1][:, call.layer]).sum(0).double()
-                true = sums.column_sum[b, 0, :, pad:].cpu()
+                true = sums["column_sum"][b, 0, :, pad:].cpu()
                 error = float((total - true).abs().max() / true.abs().max())
                 worst["column_sum"] = max(worst["column_sum"], error)
-                assert sums.entropy is not None
-                nats = sums.entropy[b, :, pad:].cpu() / np.log(size - pad)
+                nats = sums["entropy"][b, :, pad:].cpu() / np.log(size - pad)
                 mine = torch.from_numpy(found[b]["entropy"][-1][call.layer]).double()
                 worst["entropy"] = max(worst["entropy"], float((mine - nats).abs().max()))
         return proceed(call)

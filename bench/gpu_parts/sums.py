@@ -76,19 +76,17 @@ def exact() -> list[Row]:
             counted = view.labels.counted[..., 0]
             row: Row = {"case": name, "dtype": str(dtype)[6:], "S": shape[0]}
             pairs = {
-                "column_sum": (fast.column_sum[:, :, heads], slow.column_sum),
-                "entropy": (fast.entropy[:, heads] * counted, slow.entropy * counted),  # type: ignore[index,operator]
+                "column_sum": (fast["column_sum"][:, :, heads], slow["column_sum"]),
+                "entropy": (fast["entropy"][:, heads] * counted, slow["entropy"] * counted),
                 "region_sum": (
-                    fast.region_sum[:, heads] * counted[..., None],  # type: ignore[index]
-                    slow.region_sum * counted[..., None],  # type: ignore[operator]
+                    fast["region_sum"][:, heads] * counted[..., None],
+                    slow["region_sum"] * counted[..., None],
                 ),
             }
             for what, (a, b) in pairs.items():
                 row[what] = float((a.double() - b).abs().max() / b.abs().max())
-            assert fast.rolled is not None
-            whole = blocked.sums(view, entropy=False, regions=False).rolled
-            assert whole is not None
-            error = (fast.rolled - whole).abs() * counted[:, 0, :, None]
+            whole = blocked.sums(view, entropy=False, regions=False)["rolled"]
+            error = (fast["rolled"] - whole).abs() * counted[:, 0, :, None]
             row["rolled"] = float(error.max() / whole.abs().max())
             rows.append(row)
             print(json.dumps(row), flush=True)

@@ -9,6 +9,6 @@ if TYPE_CHECKING:
     from .capture import Capture
     from .captured import Captured, Layer, Rows
     from .forward import Forward
-    from .shapes import Columns, Labels, Sums, View
+    from .shapes import Arrays, Labels, View
 
 lazily(__name__)

@@ -19,7 +19,7 @@ from .cpu import blocked, closed_form, norms
 from .gpu import few, fused, vectors
 from .gpu import strongest as peaks
 from .overhear import FEW, Overhear, OverhearOnCPU
-from .shapes import Columns, Sums, View
+from .shapes import Arrays, View
 
 T = TypeVar("T")
 
@@ -35,15 +35,11 @@ def overhearing(call: seam.Call) -> Overhear | OverhearOnCPU:
     return OverhearOnCPU(call) if plain else Overhear()
 
 
-def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
+def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
     if view.few is not None and view.few.labels is view.labels:
-        known = view.few.sums
-        return replace(
-            known,
-            entropy=known.entropy if entropy else None,
-            region_sum=known.region_sum if regions else None,
-        )
+        asked = {"column_sum": True, "rolled": True, "entropy": entropy, "region_sum": regions}
+        return {name: one for name, one in view.few.arrays.items() if asked.get(name)}
     result = _by_kernels(view, lambda: fused.sums(view, entropy=entropy, regions=regions))
     return blocked.sums(view, entropy=entropy, regions=regions) if result is None else result
 
@@ -83,10 +79,10 @@ def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bo
     return replace(view, lse=ear.lse(view.query))
 
 
-def columns(view: View) -> Columns:
+def columns(view: View) -> Arrays:
     """Score, cosine and norms of each key: what needs q and k alone."""
-    if view.few is not None and view.few.labels is view.labels and view.few.columns is not None:
-        return view.few.columns
+    if view.few is not None and view.few.labels is view.labels and "score" in view.few.arrays:
+        return {name: view.few.arrays[name] for name in (*vectors.KEY_ARRAYS, "viewers")}
     kernels = _kernels_at(view.query) and view.visible.reach is None  # these know no window
     return vectors.columns(view) if kernels else closed_form.columns(view)
 

@@ -31,7 +31,7 @@ from .kv_drift import Before
 from .residuals import massive
 from .rollout import Rollout
 from .rows import hold
-from .shapes import Labels, Sums, View, exactly
+from .shapes import Arrays, Labels, View, exactly
 
 # What a forward that is recorded and replayed cannot hold, and why.
 _LAUNCHED = {
@@ -350,15 +350,15 @@ class Capture:
                 regions=wanted and ("flow" in keep or at_once) and by_region is None,
             )
             if by_region is not None:
-                layer.values["flow"] = by_region.flow_sum(sums.column_sum[:, :, pick])
-                sums = replace(sums, column_sum=by_region.column_sum(sums.column_sum))
+                column_sum = sums["column_sum"]
+                layer.values["flow"] = by_region.flow_sum(column_sum[:, :, pick])
+                sums["column_sum"] = by_region.column_sum(column_sum)
             self._take_sums(sums, pick, layer, part, forward)
             if best is not None:
-                assert sums.region_sum is not None
-                flow = sums.region_sum[:, pick, slice(*forward.rows)].clone()
+                flow = sums["region_sum"][:, pick, slice(*forward.rows)].clone()
                 layer.candidates = Candidates(best[0][:, pick], best[1][:, pick], flow)
-            if sums.rolled is not None:
-                state = self.rollout.after(call.layer, sums.rolled, forward)
+            if "rolled" in sums:
+                state = self.rollout.after(call.layer, sums["rolled"], forward)
                 new = forward.visible.of_rows(state, 1)
                 from_region = forward.labels.from_region
                 layer.values["rollout"] = backend.region_totals(from_region, new[:, None])[:, 0]
@@ -423,7 +423,7 @@ class Capture:
 
     def _take_sums(
         self,
-        sums: Sums,
+        sums: Arrays,
         pick: slice | Tensor,
         layer: Layer,
         part: Layer,
@@ -432,7 +432,7 @@ class Capture:
         """What is kept of them, of all rows, and of those that settle apart."""
         n = forward.settled or 0
         if not _COLUMN_SUMS.isdisjoint(self.keep):
-            column_sum, settled = sums.column_sum[:, :, pick], None
+            column_sum, settled = sums["column_sum"][:, :, pick], None
             if n:
                 rest, settled = column_sum.split(forward.labels.n_groups, dim=1)
                 column_sum = rest + settled
@@ -441,16 +441,16 @@ class Capture:
                     values["column_sum"] = total
                 if total is not None and "head_mean" in self.keep:
                     values["column_mean"] = total.mean(2)
-        if sums.entropy is not None:
-            entropy = sums.entropy[:, pick] / forward.max_entropy
+        if "entropy" in sums:
+            entropy = sums["entropy"][:, pick] / forward.max_entropy
             if "entropy" in self.keep:
                 layer.values["entropy"] = entropy
             if "entropy_mean" in self.keep:
                 layer.values |= _by_group(entropy, forward.labels, forward.max_entropy)
                 if n:
                     part.values |= _by_group(entropy, forward.settling, forward.max_entropy)
-        if sums.region_sum is not None and "flow" in self.keep:
-            by_row = sums.region_sum[:, pick]
+        if "region_sum" in sums and "flow" in self.keep:
+            by_row = sums["region_sum"][:, pick]
             from_region = forward.labels.from_region
             layer.values["flow"] = backend.region_totals(from_region, by_row)
             if n:
@@ -486,7 +486,7 @@ def _by_group(
 
 
 def _qk(view: View, call: seam.Call) -> Mapping[str, Tensor]:
-    return vars(backend.columns(view))
+    return backend.columns(view)
 
 
 def _value_norm(view: View, call: seam.Call) -> Mapping[str, Tensor]:

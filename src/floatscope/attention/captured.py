@@ -14,7 +14,7 @@ from ..errors import CaptureError
 from ..models.devices import moved
 from ..models.placing import sent
 from .rows import Held, scores, strongest
-from .shapes import Labels, exactly
+from .shapes import Arrays, Labels, exactly
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Layer:
     and values of rows are of this forward's rows.
     """
 
-    values: dict[str, Tensor] = field(default_factory=dict)
+    values: Arrays = field(default_factory=dict)
     # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
     held: Held | None = None

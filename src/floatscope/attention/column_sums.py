@@ -63,7 +63,7 @@ def column_sums(
         scaled_dot_product_attention(query, key, key, allowed, scale=scale, enable_gqa=True)
 
     view = backend.with_lse(view, attend)
-    return backend.sums(view, entropy=False, regions=False).column_sum
+    return backend.sums(view, entropy=False, regions=False)["column_sum"]
 
 
 def _without_empty_rows(

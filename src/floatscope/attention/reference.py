@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .shapes import Columns, Sums, View
+from .shapes import Arrays, View
 
 
 def expand(key: Float[Tensor, "b kv k d"], heads: int) -> Float[Tensor, "b h k d"]:
@@ -34,24 +34,24 @@ def attention(view: View) -> Float[Tensor, "b h q k"]:
     return scores(view).masked_fill(~may_look(view), -torch.inf).softmax(-1)
 
 
-def sums(view: View) -> Sums:
+def sums(view: View) -> Arrays:
     a = attention(view)
     labels = view.labels
     groups = torch.arange(labels.n_groups, device=a.device)
     regions = torch.arange(labels.n_regions, device=a.device)
     of_group = (labels.group[:, None, :] == groups[:, None]).double()  # (b, g, q)
     in_region = (labels.region[:, :, None] == regions).double()  # (b, k, r)
-    return Sums(
-        column_sum=torch.einsum("bgq,bhqk->bghk", of_group, a),
-        entropy=-torch.where(a > 0, a * a.log(), 0.0).sum(-1),
-        region_sum=torch.einsum("bhqk,bkr->bhqr", a, in_region),
-        rolled=None
-        if view.state is None
-        else torch.einsum("bqk,bkr->bqr", a.mean(1), view.state.double()),
-    )
+    arrays = {
+        "column_sum": torch.einsum("bgq,bhqk->bghk", of_group, a),
+        "entropy": -torch.where(a > 0, a * a.log(), 0.0).sum(-1),
+        "region_sum": torch.einsum("bhqk,bkr->bhqr", a, in_region),
+    }
+    if view.state is not None:
+        arrays["rolled"] = torch.einsum("bqk,bkr->bqr", a.mean(1), view.state.double())
+    return arrays
 
 
-def columns(view: View) -> Columns:
+def columns(view: View) -> Arrays:
     q = view.query.double()
     k = expand(view.key.double(), q.shape[1])
     counted, real = view.labels.group >= 0, view.labels.region >= 0
@@ -60,13 +60,13 @@ def columns(view: View) -> Columns:
     score = q @ k.mT
     norms = q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :]
     cosine = torch.where(norms > 0, score / norms, 0.0)
-    return Columns(
-        score=(score * weight).sum(2),
-        cosine=(cosine * weight).sum(2),
-        query_norm=(q.norm(dim=-1)[..., None] * weight).sum(2),
-        key_norm=k.norm(dim=-1),
-        viewers=counts.sum(1),
-    )
+    return {
+        "score": (score * weight).sum(2),
+        "cosine": (cosine * weight).sum(2),
+        "query_norm": (q.norm(dim=-1)[..., None] * weight).sum(2),
+        "key_norm": k.norm(dim=-1),
+        "viewers": counts.sum(1),
+    }
 
 
 def massive(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:

@@ -1,7 +1,7 @@
-"""One layer's attention in one forward, and the sums taken of it: shapes, no arithmetic.
+"""One layer's attention in one forward, and the arrays measured of it: shapes, no arithmetic.
 
 `reference` computes these by their definitions in float64, `blocked` fast and in bounded memory;
-both take a View and give Sums and Columns. Rows (queries) carry a group, keys carry a region; −1 is
+both take a View and give Arrays. Rows (queries) carry a group, keys carry a region; −1 is
 padding and never counts.
 """
 
@@ -135,28 +135,17 @@ class View:
         return _own(self.mask, self.visible)
 
 
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """What needs the attention weights."""
-
-    column_sum: Float[Tensor, "b g h k"]  # Σ A_ij over the queries of each group
-    entropy: Float[Tensor, "b h q"] | None  # −Σ A ln A, in nats
-    region_sum: Float[Tensor, "b h q r"] | None  # Σ A_ij over the keys of each region
-    rolled: Float[Tensor, "b q r"] | None  # head mean of A · state
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Statistics of q and k without attention weights, summed over the queries that see each key.
-
-    Divide by `viewers` for means; `key_norm` is no sum.
-    """
-
-    score: Float[Tensor, "b h k"]  # Σ q·k, without the scale
-    cosine: Float[Tensor, "b h k"]
-    query_norm: Float[Tensor, "b h k"]
-    key_norm: Float[Tensor, "b h k"]  # the norm itself: a key has one
-    viewers: Int[Tensor, "b k"]  # how many queries that count see the key
+# What a back end measures of one layer: tensors by name. Statistics have the names of
+# `floatscope.statistics`; the others are parts of one. What was not asked for is missing.
+#
+#   of the weights     column_sum (b, g, h, k)  Σ A_ij over the queries of each group
+#                      entropy (b, h, q)        −Σ A ln A, in nats
+#                      region_sum (b, h, q, r)  Σ A_ij over the keys of each region
+#                      rolled (b, q, r)         head mean of A · state
+#   of q and k alone   score, cosine, query_norm (b, h, k)  summed over the queries that count and see the key
+#                      key_norm (b, h, k)       the norm itself
+#                      viewers (b, k)           how many those queries are
+Arrays = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +153,6 @@ class Few:
     """What was taken from few rows at once, on a GPU; the strongest keys, last, use the logarithms up."""
 
     labels: Labels  # for which it was
-    sums: Sums
-    columns: Columns | None
+    arrays: Arrays
     power: Float[Tensor, "bh q blocks size"]  # log2 of the weights
     peak: Float[Tensor, "bh q blocks"]  # the highest of each block of keys

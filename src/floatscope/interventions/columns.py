@@ -76,7 +76,7 @@ def attended(
     sums = backend.sums(view, entropy=False, regions=False)
     viewers = _over_viewers(visible, real.double())
     even = _over_viewers(visible, real / visible.count.double())
-    return ColumnSums(sums.column_sum[:, 0], viewers, even)
+    return ColumnSums(sums["column_sum"][:, 0], viewers, even)
 
 
 def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Tensor, "b 1 k"]:

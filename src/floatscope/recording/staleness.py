@@ -38,7 +38,7 @@ class _Layers:
     def look(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
         view = View.of(call, self.visible, self.labels)
         view = backend.with_lse(view, lambda: seam.stock(call))
-        total = backend.sums(view, entropy=False, regions=False).column_sum[0, 0]  # (h, k)
+        total = backend.sums(view, entropy=False, regions=False)["column_sum"][0, 0]  # (h, k)
         self.mass.append(total / total.sum(-1, keepdim=True))
         self.kv.append((call.key, call.value))
         return proceed(call)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..shapes import Labels, Sums, View
+from ..shapes import Arrays, Labels, View
 from .strips import plan
 from .weights import Weights
 
@@ -24,7 +24,7 @@ _BLOCK_BYTES_CUDA = 256 << 20
 _MANY_THREADS = 3
 
 
-def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
+def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
     b, h, n_query = view.query.shape[:3]
     per, n_key = h // view.key.shape[1], view.key.shape[2]
@@ -63,26 +63,25 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
                         torch.bmm(value[n], weight.mT, out=to[n])
                     else:
                         to[n].copy_(torch.bmm(value[n], weight.mT))
-    column = column.view(b, h, -1, n_key).transpose(1, 2)
+    arrays = {"column_sum": column.view(b, h, -1, n_key).transpose(1, 2)}
+    if entropies is not None:
+        arrays["entropy"] = entropies.view(b, h, n_query).neg_()
     if gathered is None:
-        return Sums(
-            column, None if entropies is None else entropies.view(b, h, -1).neg_(), None, None
-        )
+        return arrays
     gathered = gathered.view(b, h, -1, n_query)
     gathered = gathered if times is None else gathered.mul_(times[:, :, None])
     n = view.labels.n_regions if regions else 0
-    if entropies is not None:
-        entropies = entropies.view(b, h, n_query).neg_()
-        if times is not None and later is not None:
-            # −Σ w (s − lse) with Σ w as it was computed: its rounding would count lse times.
-            total = gathered[:, :, -1]
-            if regions and view.labels.every_key:
-                total = gathered[:, :, :n].sum(2)
-            entropies.mul_(times).addcmul_(later, total)
-    rolled = None
+    if entropies is not None and times is not None and later is not None:
+        # −Σ w (s − lse) with Σ w as it was computed: its rounding would count lse times.
+        total = gathered[:, :, -1]
+        if regions and view.labels.every_key:
+            total = gathered[:, :, :n].sum(2)
+        arrays["entropy"].mul_(times).addcmul_(later, total)
     if view.state is not None:
-        rolled = gathered[:, :, n : n + view.state.shape[-1]].mean(1).mT
-    return Sums(column, entropies, gathered[:, :, :n].mT if regions else None, rolled)
+        arrays["rolled"] = gathered[:, :, n : n + view.state.shape[-1]].mean(1).mT
+    if regions:
+        arrays["region_sum"] = gathered[:, :, :n].mT
+    return arrays
 
 
 def _of_group(

@@ -10,12 +10,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...models import Direction
-from ..shapes import Columns, View
+from ..shapes import Arrays, View
 
 _TINY = 1e-30
 
 
-def columns(view: View) -> Columns:
+def columns(view: View) -> Arrays:
     """Closed form: Σ_i q_i·k_j = (Σ_i q_i)·k_j, the sum over the queries that see j.
 
     Whoever sees key j, every later query does too, so those sums are suffix sums; where rows see a
@@ -31,13 +31,13 @@ def columns(view: View) -> Columns:
         return _of_all(view, query, key, norm, key_norm)
     over = _viewers(view)
     inverse = labels.counted / norm.clamp_min(_TINY)
-    return Columns(
-        score=_dot(over(labels.counted, query), key) * real,
-        cosine=_dot(over(inverse, query), key) / key_norm.clamp_min(_TINY) * real,
-        query_norm=over(norm * labels.counted, None).squeeze(-1) * real,
-        key_norm=key_norm,
-        viewers=(over(labels.counted, None)[:, 0, :, 0] * real[:, 0]).round().long(),
-    )
+    return {
+        "score": _dot(over(labels.counted, query), key) * real,
+        "cosine": _dot(over(inverse, query), key) / key_norm.clamp_min(_TINY) * real,
+        "query_norm": over(norm * labels.counted, None).squeeze(-1) * real,
+        "key_norm": key_norm,
+        "viewers": (over(labels.counted, None)[:, 0, :, 0] * real[:, 0]).round().long(),
+    }
 
 
 def _all_see_all(view: View) -> bool:
@@ -52,7 +52,7 @@ def _of_all(
     key: Float[Tensor, "b kv k d"],
     norm: Float[Tensor, "b h q 1"],
     key_norm: Float[Tensor, "b h k"],
-) -> Columns:
+) -> Arrays:
     """Every key has the same queries: the sums of q and of q/‖q‖ in one product, and so their scores."""
     labels, (b, h, n, d) = view.labels, query.shape
     mean = (norm.mT @ labels.counted).squeeze(-1)  # (b, h, 1)
@@ -63,13 +63,13 @@ def _of_all(
     found = (total @ key.mT).view(b, h, 2, -1)
     if not (found.is_cpu and labels.every_key):  # elsewhere, asking would wait
         found *= labels.real[:, :, None]
-    return Columns(
-        score=found[:, :, 0],
-        cosine=found[:, :, 1] / key_norm.clamp_min(_TINY),
-        query_norm=mean * labels.real,
-        key_norm=key_norm,
-        viewers=labels.counting,
-    )
+    return {
+        "score": found[:, :, 0],
+        "cosine": found[:, :, 1] / key_norm.clamp_min(_TINY),
+        "query_norm": mean * labels.real,
+        "key_norm": key_norm,
+        "viewers": labels.counting,
+    }
 
 
 def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:

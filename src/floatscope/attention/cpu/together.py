@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...models import seam
 from ..forward import Forward
-from ..shapes import Sums, View
+from ..shapes import Arrays, View
 
 _SHORT = 1 << 17  # numbers in q and k of a layer; of more, copying costs what it saves
 _ROOM = 1 << 21  # numbers of all layers that wait
@@ -71,14 +71,12 @@ class Together:
         first = View.of(call, forward.visible, forward.labels)
         return replace(first, query=query, key=key, lse=lse, labels=forward.repeated(n))
 
-    def apart(self, sums: Sums) -> dict[int, Sums]:
+    def apart(self, every: Arrays) -> dict[int, Arrays]:
         """Each layer's own."""
         n = len(self.layers)
-        by_name = {name: one for name, one in vars(sums).items() if one is not None}
-        cut = {name: one.unflatten(0, (n, -1)).unbind() for name, one in by_name.items()}
-        nothing = Sums(sums.column_sum, None, None, None)
+        cut = {name: one.unflatten(0, (n, -1)).unbind() for name, one in every.items()}
         return {
-            layer: replace(nothing, **{name: parts[place] for name, parts in cut.items()})
+            layer: {name: parts[place] for name, parts in cut.items()}
             for place, layer in enumerate(self.layers)
         }
 

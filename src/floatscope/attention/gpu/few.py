@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from ..shapes import Columns, Few, Sums, View
+from ..shapes import Few, View
 from . import strongest as peaks
 from .fused import Launch, head_means
 from .plan import plan_of
+from .vectors import KEY_ARRAYS
 
 _NUMBERS = 8192  # that a program holds at once
 _COLUMNS = 256
@@ -32,7 +33,7 @@ def strongest(
     few: Few, start: int, stop: int, top: int
 ) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
     """As `strongest.strongest`, once."""
-    b, h = few.sums.column_sum.shape[0], few.sums.column_sum.shape[2]
+    b, _, h, _ = few.arrays["column_sum"].shape
     power, peak = few.power[:, start:stop], few.peak[:, start:stop]
     key, weight = peaks.find(power.contiguous(), peak.contiguous(), top)
     return key.unflatten(0, (b, h)), weight.unflatten(0, (b, h))
@@ -59,9 +60,8 @@ def measured(view: View, columns: bool = False) -> View:
     n_blocks = -(-n_key // block)
     power, peak = empty(b * h, n_query, n_blocks, block), empty(b * h, n_query, n_blocks)
     shape = (b, h, n_key) if columns else (1,)
-    score, cosine, query_norm, key_norm = (empty(*shape) for _ in range(4))
+    of_keys = {name: empty(*shape) for name in KEY_ARRAYS}
     tensors = (view.query, view.key, plan.group, plan.last, launch.mask, plan.padding, power, peak)
-    sums_of_keys = (score, cosine, query_norm, key_norm)
     kind = {"DIM": dim, "WIDE": launch.wide, "BLOCK": block, "COLUMNS": columns}
     kind |= {"MASKED": not launch.ruled, "EXACT": launch.exact}
     sharing = h // view.key.shape[1]
@@ -69,7 +69,7 @@ def measured(view: View, columns: bool = False) -> View:
     m_batch, m_head, m_row = launch.mask_strides
     if n_query == 1:
         _kernels().one_scores[(n_blocks, b * h // sharing)](
-            *(*tensors, *sums_of_keys, h, n_key, n_blocks, q_batch, q_head, q_dim),
+            *(*tensors, *of_keys.values(), h, n_key, n_blocks, q_batch, q_head, q_dim),
             *(*view.key.stride(), m_batch, m_head, launch.log2_scale),
             HEADS=sharing,
             TILE_H=max(16, 1 << (sharing - 1).bit_length()),
@@ -77,7 +77,7 @@ def measured(view: View, columns: bool = False) -> View:
         )
     else:
         _kernels().few_scores[(n_blocks, b * h)](
-            *(*tensors, *sums_of_keys, h, sharing, n_query, n_key, n_blocks),
+            *(*tensors, *of_keys.values(), h, sharing, n_query, n_key, n_blocks),
             *(q_batch, q_head, q_row, q_dim, *view.key.stride(), m_batch, m_head, m_row),
             launch.log2_scale,
             TILE_Q=16 if n_query <= 16 or launch.exact else 64,
@@ -101,11 +101,9 @@ def measured(view: View, columns: bool = False) -> View:
         *(h, n_query, n_key, plan.n_groups, n_blocks * block),
         TILE=_COLUMNS,
     )
-    rolled = None
+    arrays = {"column_sum": column, "entropy": entropy, "region_sum": weighted[..., :n]}
     if view.state is not None:
-        rolled = head_means(weighted, n, view.state.shape[-1])
-    sums = Sums(column, entropy, weighted[..., :n], rolled)
-    found = None
+        arrays["rolled"] = head_means(weighted, n, view.state.shape[-1])
     if columns:
-        found = Columns(score, cosine, query_norm, key_norm, plan.viewers)
-    return replace(view, lse=lse, few=Few(labels, sums, found, power, peak))
+        arrays |= of_keys | {"viewers": plan.viewers}
+    return replace(view, lse=lse, few=Few(labels, arrays, power, peak))

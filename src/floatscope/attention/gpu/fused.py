@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...models import Direction
-from ..shapes import Sums, View
+from ..shapes import Arrays, View
 from . import overlapped
 from .plan import Plan, plan_of
 
@@ -35,20 +35,22 @@ class Tiles:
     stages: int
 
 
-def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Sums:
+def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     """`blocked.sums` by the kernels, of a view that is not `unfit`."""
     launch = Launch(view)
     beside = [view.labels.in_region] if regions else []
     beside += [] if view.state is None else [view.state.float()]
-    column = launch.columns()
+    arrays = {"column_sum": launch.columns()}
     entropies, weighted = launch.rows(entropy, beside) if entropy or beside else (None, None)
-    region_sum = rolled = None
+    if entropies is not None:
+        arrays["entropy"] = entropies
     if weighted is not None:
         n = view.labels.n_regions if regions else 0
-        region_sum = weighted[..., :n] if regions else None
+        if regions:
+            arrays["region_sum"] = weighted[..., :n]
         if view.state is not None:
-            rolled = head_means(weighted, n, view.state.shape[-1])
-    return Sums(column_sum=column, entropy=entropies, region_sum=region_sum, rolled=rolled)
+            arrays["rolled"] = head_means(weighted, n, view.state.shape[-1])
+    return arrays
 
 
 def head_means(values: Float[Tensor, "b h q v"], first: int, n: int) -> Float[Tensor, "b q n"]:

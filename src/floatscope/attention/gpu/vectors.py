@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from ...models import Direction
 from ..cpu import norms
-from ..shapes import Columns, View
+from ..shapes import Arrays, View
 from .plan import plan_of
 
+KEY_ARRAYS = ("score", "cosine", "query_norm", "key_norm")  # as the kernels write them
 _TILE = 64
 _VALUE_TILE = 128  # each tile reads a head's whole factor
 _ROW_TILE, _ROW_TILES = 64, 8  # rows at once, and how often in a program
@@ -25,7 +26,7 @@ def _kernels() -> ModuleType:
     return vector_kernels
 
 
-def columns(view: View) -> Columns:
+def columns(view: View) -> Arrays:
     """As in `closed_form`: who sees a key is some query and all after it."""
     kernels = _kernels()
     b, h, n_query, dim = view.query.shape
@@ -54,30 +55,18 @@ def columns(view: View) -> Columns:
         after = torch.nn.functional.pad(after, (0, 0, 0, 1))  # (b, h, tiles + 1, 2 · wide + 1)
     else:
         after = parts.sum(2, keepdim=True)
-    score, cosine, query_norm, key_norm = (empty(b, h, n_key) for _ in range(4))
+    arrays = {name: empty(b, h, n_key) for name in KEY_ARRAYS}
     kernels.key_columns[(-(-n_key // _TILE), b * h)](
-        view.query,
-        view.key,
-        plan.group,
-        after,
-        plan.first_viewer,
-        plan.padding,
-        score,
-        cosine,
-        query_norm,
-        key_norm,
-        h,
-        h // view.key.shape[1],
-        n_query,
-        n_key,
-        tiles if directed else 0,
+        *(view.query, view.key, plan.group, after, plan.first_viewer, plan.padding),
+        *arrays.values(),
+        *(h, h // view.key.shape[1], n_query, n_key, tiles if directed else 0),
         *view.query.stride(),
         *view.key.stride(),
         **sizes,
         DIRECTED=directed,
         EXACT=view.query.dtype == torch.float32,
     )
-    return Columns(score, cosine, query_norm, key_norm, plan.viewers)
+    return {**arrays, "viewers": plan.viewers}
 
 
 def value_norms(module: nn.Module, value: Tensor) -> Tensor:

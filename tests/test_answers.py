@@ -45,6 +45,14 @@ def test_passages_help_with_unseen_people_and_not_with_known_ones(arm, records):
     assert closed.table["prompt_tokens"].max() < read.table["prompt_tokens"].min()
 
 
+def test_the_repr_shows_n_the_mean_score_and_its_meaning(arm, records):
+    answers = fs.evaluate(arm, records)
+    mean = answers.mean()
+    assert mean == (mean.mean, mean.low, mean.high)
+    assert f"n = {answers.n}, mean contains {100 * mean.mean:.3g} %" in repr(answers)
+    assert "contain a right answer" in repr(answers) and len(repr(answers)) < 300
+
+
 def test_answers_do_not_depend_on_the_batch(arm, mdm, records):
     for model, sampler in ((arm, SAMPLER), (mdm, fs.Confidence(length=10, steps=3))):
         one = fs.evaluate(model, records[:6], sampler, batch_size=1)

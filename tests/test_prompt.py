@@ -93,3 +93,9 @@ def test_token_classes(llada):
         ("€", 5, "prompt", "punctuation"),
     ]:
         assert token_class(text, token, region, llada) == expected
+
+
+def test_a_text_in_place_of_parts_is_a_plain_prompt():
+    assert fs.Prompt("hello", chat=False) == fs.Prompt.plain("hello", chat=False)
+    with pytest.raises(fs.UsageError, match="expected text, or Part objects"):
+        fs.Prompt(["hello"])

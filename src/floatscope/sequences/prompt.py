@@ -33,17 +33,32 @@ class Part:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Prompt:
-    """Text with named parts. `chat=None` uses the model's chat template where it has one."""
+    """Text with named parts. `chat=None` uses the model's chat template where it has one.
+
+    A text in place of `parts` becomes one part called "prompt", as with `Prompt.plain`.
+    """
 
     parts: tuple[Part, ...]
     gold: str | None = None  # the name of the part that holds the answer
     chat: bool | None = None
 
+    def __init__(
+        self, parts: str | Iterable[Any], gold: str | None = None, chat: bool | None = None
+    ) -> None:
+        pieces = (Part("prompt", parts),) if isinstance(parts, str) else tuple(parts)
+        if not all(isinstance(piece, Part) for piece in pieces):
+            raise UsageError(
+                f"the parts of a prompt are {pieces!r:.80}: expected text, or Part objects",
+                'Write Prompt("text"), Prompt([Part("question", "text")]), or use Prompt.rag.',
+            )
+        for name, value in (("parts", pieces), ("gold", gold), ("chat", chat)):
+            object.__setattr__(self, name, value)
+
     @classmethod
     def plain(cls, text: str, *, chat: bool | None = None) -> "Prompt":
-        return cls((Part("prompt", text),), chat=chat)
+        return cls(text, chat=chat)
 
     @classmethod
     def rag(

@@ -4,8 +4,9 @@ What could not be asked is listed, never dropped in silence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,10 +29,25 @@ from .templates import Template
 
 SCORES = ("exact_match", "contains", "f1")  # right or wrong
 EVERY = (*SCORES, *LONG_SCORES)
-Interval = tuple[float, float, float]  # mean, and the ends of its interval
+MEANING = {
+    "exact_match": "answers equal to a right answer",
+    "contains": "answers that contain a right answer",
+    "f1": "words in common with the nearest right answer",
+    "rouge_l": "words in common, in order, with the reference text",
+    "distinct_4": "different runs of four words",
+    "grounded": "content words found in the given text",
+}
 
 
-@dataclass(frozen=True, eq=False)
+class Interval(NamedTuple):
+    """A mean over questions, or a difference of two, and the ends of its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Answers:
     """What a model answered under one condition.
 
@@ -51,8 +67,20 @@ class Answers:
     template: str
     intervention: str
     table: pd.DataFrame
-    decodings: list[Decoding] = field(repr=False)
+    decodings: list[Decoding]
     left_out: tuple[Bad, ...] = ()
+
+    def __repr__(self) -> str:
+        """Name the model and the condition; give n and the mean of the main score with its interval."""
+        about = f"{self.model}, {self.condition.name}"
+        about += f", {self.intervention}" if self.intervention else ""
+        means = ""
+        if self.scores:
+            score = self.scores[0]
+            value, low, high = (f"{100 * x:.3g}" for x in self.mean(score))
+            means = f", mean {score} {value} % [{low}, {high}] ({MEANING[score]})"
+        left_out = f", {len(self.left_out)} left out" if self.left_out else ""
+        return f"Answers({about}: n = {self.n}{means}{left_out})"
 
     @property
     def n(self) -> int:
@@ -65,7 +93,10 @@ class Answers:
         return tuple(sorted(there, key=lambda s: s not in ("contains", "rouge_l")))
 
     def mean(self, what: str = "contains", *, level: float = 0.95) -> Interval:
-        """A score's mean over questions, with its interval."""
+        """Return a score's mean over questions (a share of 1) with the ends of its interval.
+
+        The default score is `contains`: 1 where the answer contains a right answer, else 0.
+        """
         values, clusters = self.table[what].to_numpy(float), self.table["cluster"].to_numpy()
         return _numbers(mean(values, bounds=SHARES, level=level, clusters=clusters))
 
@@ -106,7 +137,7 @@ class Answers:
 
 
 def _numbers(interval: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Interval:
-    return float(interval[0]), float(interval[1]), float(interval[2])
+    return Interval(*(float(x) for x in interval))
 
 
 def evaluate(

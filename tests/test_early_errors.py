@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+import floatscope as fs
 from floatscope.errors import FloatscopeError, ModelError, UsageError
 from floatscope.models import tiny
 from floatscope.models.outline import outlined
@@ -122,3 +123,27 @@ def test_what_takes_more_than_small_files_is_left_to_loading(tmp_path):
     path = tiny.write("Llama", tmp_path / "model")
     with pytest.raises(FloatscopeError, match="needs block=N"):
         outlined(ModelSpec(str(path), direction="block-causal", mask_id=4))
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler"), [("LLaDA", "Confidence"), ("Llama", "Autoregressive")]
+)
+def test_trace_with_a_sampler_setting_names_the_sampler(models, name, sampler):
+    with pytest.raises(
+        UsageError, match=rf"length is a setting of the sampler(.|\n)*{sampler}\(length=16\)"
+    ):
+        models[name].trace("hi", length=16)
+
+
+def test_trace_with_an_unknown_option_lists_the_options(models):
+    with pytest.raises(UsageError, match=r"no option 'colour'(.|\n)*keep, layers"):
+        models["LLaDA"].trace("hi", colour=3)
+
+
+def test_score_of_another_shape_is_refused_with_the_expected_shape(models):
+    class PerToken(fs.Sampler):
+        def score(self, guess):
+            return guess.logits
+
+    with pytest.raises(UsageError, match=r"PerToken.score gives shape .*expected \(1, 4\)"):
+        models["LLaDA"].generate("hi", PerToken(length=4))

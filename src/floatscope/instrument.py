@@ -1,7 +1,7 @@
 """The Model a user holds: loaded and checked, it decodes and traces."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from numbers import Integral
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
@@ -127,6 +127,7 @@ class Model(models.Model):
         """
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
+            _require_trace_options(options, job.sampler)
             kept = TraceOptions(**options)
             traces: list[Trace] = []
             paths = None if to is None else _paths(to, len(job.encoded), job.several)
@@ -252,6 +253,21 @@ class Model(models.Model):
         chosen.check(self)
         encoded = [prepared(self, encode(self, p)) for p in (prompts if several else [prompts])]
         return _Job(encoded, chosen, several, batch_size, progress, most_steps(self, chosen))
+
+
+def _require_trace_options(options: Mapping[str, object], sampler: AnySampler) -> None:
+    """Refuse an option that `trace` does not have, and point to the sampler where that has it."""
+    known = [field.name for field in fields(TraceOptions)]
+    for name in options:
+        if name in known:
+            continue
+        if name in [field.name for field in fields(sampler)]:
+            kind = type(sampler).__name__
+            raise UsageError(
+                f"{name} is a setting of the sampler, and trace does not take it",
+                f"Write model.trace(prompt, fs.{kind}({name}={options[name]!r:.40})).",
+            )
+        raise UsageError(f"trace has no option {name!r:.80}", f"Use {', '.join(known)}.")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from .families import llada
 from .registry import family_by_name
 from .tiny_formats import FORMATS
 
@@ -51,60 +50,7 @@ def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: 
 
 def _config(name: str, s: Shape) -> dict[str, Any]:
     ends = {"bos_token_id": BEGIN, "eos_token_id": END, "pad_token_id": PAD}
-    if name in FORMATS:
-        return ends | FORMATS[name].config(s)
-    if name == "LLaDA":
-        return {
-            "architectures": ["LLaDAModelLM"],
-            "model_type": "llada",
-            "auto_map": {"AutoModelForCausalLM": "modeling_llada.LLaDAModelLM"},
-            "block_type": "llama",
-            "layer_norm_type": "rms",
-            "activation_type": "silu",
-            "rope": True,
-            "alibi": False,
-            "d_model": s.width,
-            "n_layers": s.layers,
-            "n_heads": s.heads,
-            "n_kv_heads": s.heads,
-            "mlp_hidden_size": s.ffn,
-            "max_sequence_length": s.context,
-            "vocab_size": s.vocab,
-            "embedding_size": s.vocab,
-            "rope_theta": 500000.0,
-            "rms_norm_eps": 1e-5,
-            "weight_tying": False,
-            "include_bias": False,
-            "include_qkv_bias": False,
-            "mask_token_id": MASK,
-            **ends,
-        }
-    config = {
-        "hidden_size": s.width,
-        "num_hidden_layers": s.layers,
-        "num_attention_heads": s.heads,
-        "num_key_value_heads": s.kv_heads,
-        "intermediate_size": s.ffn,
-        "max_position_embeddings": s.context,
-        "vocab_size": s.vocab,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1000000.0,
-        "tie_word_embeddings": False,
-        "hidden_act": "silu",
-        **ends,
-    }
-    architecture, model_type = {
-        "Llama": ("LlamaForCausalLM", "llama"),
-        "Qwen2": ("Qwen2ForCausalLM", "qwen2"),
-        "Qwen3": ("Qwen3ForCausalLM", "qwen3"),
-        "Dream": ("DreamModel", "Dream"),
-    }[name]
-    more: dict[str, Any] = {"architectures": [architecture], "model_type": model_type}
-    if name == "Dream":
-        more |= {"mask_token_id": MASK, "auto_map": {"AutoModel": "modeling_dream.DreamModel"}}
-    if name == "Qwen3":
-        more["head_dim"] = s.width // s.heads
-    return config | more
+    return ends | FORMATS[name].config(s)
 
 
 def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
@@ -120,26 +66,7 @@ def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
         is_scale = "norm" in key.lower() and not key.endswith("bias")
         weights[key] = values + 1 if is_scale else values
     weights = {key: value for key, value in weights.items() if key not in tied}
-    if name in FORMATS:
-        return FORMATS[name].named(weights)
-    if name == "LLaDA":
-        return {_llada_key(key): value for key, value in weights.items()}
-    return weights
-
-
-def _llada_key(key: str) -> str:
-    """The inverse of the family's key mapping."""
-    whole = {
-        "model.embed_tokens.weight": "model.transformer.wte.weight",
-        "model.norm.weight": "model.transformer.ln_f.weight",
-        "lm_head.weight": "model.transformer.ff_out.weight",
-    }
-    if key in whole:
-        return whole[key]
-    _, _, number, rest = key.split(".", 3)
-    ours = rest.removesuffix(".weight").removesuffix(".bias")
-    theirs = {v: k for k, v in llada.BLOCK.items()}[ours]
-    return f"model.transformer.blocks.{number}.{theirs}{rest[len(ours) :]}"
+    return FORMATS[name].named(weights)
 
 
 def _write_weights(weights: dict[str, Tensor], path: Path, shards: int) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .families import llada
+
 Config = dict[str, Any]
 Weights = dict[str, Tensor]
 EXPERTS, CHOSEN = 6, 2
@@ -63,6 +65,68 @@ def split_experts(weights: Weights) -> Weights:
                     yield f"{stem}.{number}.up_proj.weight", up.clone()
 
     return dict(named())
+
+
+def _stock(architecture: str, model_type: str) -> Callable[[Any], Config]:
+    """A network of transformers' own, without fields of a publisher."""
+
+    def config(s: Any) -> Config:
+        return _sizes(s) | {"architectures": [architecture], "model_type": model_type}
+
+    return config
+
+
+def _qwen3(s: Any) -> Config:
+    return _stock("Qwen3ForCausalLM", "qwen3")(s) | {"head_dim": s.width // s.heads}
+
+
+def _dream(s: Any) -> Config:
+    own = {"mask_token_id": 259, **_code("modeling_dream", AutoModel="DreamModel")}
+    return _stock("DreamModel", "Dream")(s) | own
+
+
+def _llada(s: Any) -> Config:
+    return {
+        "architectures": ["LLaDAModelLM"],
+        "model_type": "llada",
+        **_code("modeling_llada", AutoModelForCausalLM="LLaDAModelLM"),
+        "block_type": "llama",
+        "layer_norm_type": "rms",
+        "activation_type": "silu",
+        "rope": True,
+        "alibi": False,
+        "d_model": s.width,
+        "n_layers": s.layers,
+        "n_heads": s.heads,
+        "n_kv_heads": s.heads,
+        "mlp_hidden_size": s.ffn,
+        "max_sequence_length": s.context,
+        "vocab_size": s.vocab,
+        "embedding_size": s.vocab,
+        "rope_theta": 500000.0,
+        "rms_norm_eps": 1e-5,
+        "weight_tying": False,
+        "include_bias": False,
+        "include_qkv_bias": False,
+        "mask_token_id": 259,
+    }
+
+
+def _llada_names(weights: Weights) -> Weights:
+    """Invert the family's key mapping."""
+    renamed = {
+        "model.embed_tokens.": "model.transformer.wte.",
+        "model.norm.": "model.transformer.ln_f.",
+        "lm_head.": "model.transformer.ff_out.",
+        "model.layers.": "model.transformer.blocks.",
+        **{f".{network}.": f".{published}." for published, network in llada.BLOCK.items()},
+    }
+    named: Weights = {}
+    for key, value in weights.items():
+        for network, published in renamed.items():
+            key = key.replace(network, published)
+        named[key] = value
+    return named
 
 
 def _llada_moe(s: Any) -> Config:
@@ -361,6 +425,11 @@ def _modernbert(s: Any) -> Config:
 
 
 FORMATS = {
+    "LLaDA": Format(_llada, _llada_names),
+    "Dream": Format(_dream),
+    "Llama": Format(_stock("LlamaForCausalLM", "llama")),
+    "Qwen2": Format(_stock("Qwen2ForCausalLM", "qwen2")),
+    "Qwen3": Format(_qwen3),
     "LLaDA-MoE": Format(_llada_moe, split_experts),
     "RND1": Format(_rnd1, split_experts),
     "LLaDA2": Format(_llada2, _llada2_names),

@@ -182,7 +182,14 @@ class Sampler:
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
         """Which masked positions to reveal now; at least one if `adaptive`."""
-        return best(self.score(guess).masked_fill(guess.held, -math.inf), guess.masked, quota)
+        score = self.score(guess)
+        if score.shape != guess.masked.shape:
+            raise UsageError(
+                f"{type(self).__name__}.score gives shape {tuple(score.shape)}, expected "
+                f"{tuple(guess.masked.shape)}: prompts × positions",
+                "Return one number for each position, such as guess.confidence.",
+            )
+        return best(score.masked_fill(guess.held, -math.inf), guess.masked, quota)
 
     def revise(
         self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int

@@ -58,3 +58,17 @@ def test_a_result_is_a_table_with_units_and_intervals():
     )
     for text, name in zip(shown.groups(), ("mean", "low", "high"), strict=True):
         assert float(text) == pytest.approx(row[name], rel=0.006)
+
+
+def test_a_comparison_is_a_table_with_every_model_and_the_difference():
+    rng = np.random.default_rng(0)
+    results = [
+        fs.Absorption()([trace_of(random_attention(rng, 2, 3, 2, 24)) for _ in range(3)])
+        for _ in range(2)
+    ]
+    compared = fs.compare(*results, labels=["first_model", "second"])
+    source = compared.latex()
+    assert_sound(source)
+    assert r"\caption{Absorption of first\_model, second.}" in source
+    assert r"{absorption\_difference (share)}" in source
+    assert source.count(r"\quad ") == len(compared.table())

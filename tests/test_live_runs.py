@@ -342,6 +342,8 @@ def test_a_saved_trace_opens(page, first, tmp_path, models):
     loaded = fs.Trace.load(tmp_path / f"{run}.zarr")
     expected = traced(models["Llama"], samplers()["Llama"])
     np.testing.assert_allclose(loaded.mass, expected.mass, rtol=1e-6)
+    (tmp_path / "saved.zip").write_bytes(page.get(f"trace/{run}"))
+    assert fs.Trace.load(tmp_path / "saved.zip").data.identical(loaded.data)
 
 
 def test_a_branch_may_only_leave_from_where_it_was(page, first):

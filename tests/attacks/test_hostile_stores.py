@@ -5,12 +5,14 @@ import json
 import os
 import shutil
 import threading
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import floatscope as fs
+from floatscope.livepage.export import zipped
 from floatscope.report.catalogue import Catalogue
 from floatscope.trace import store, unfinished
 
@@ -300,3 +302,45 @@ def test_a_trace_that_takes_long_does_not_keep_others_waiting(trace):
     served.set()
     index.join()
     assert not catalogue.index()["left_out"]
+
+
+def test_a_zipped_trace_is_read_as_it_was_saved(trace, saved, tmp_path):
+    (tmp_path / "t.zip").write_bytes(zipped(saved))
+    assert fs.Trace.load(tmp_path / "t.zip").data.identical(trace.data)
+
+
+@pytest.mark.parametrize(
+    ("members", "compression"),
+    [
+        ({"t.zarr/zarr.json": b"0" * 100_000}, zipfile.ZIP_DEFLATED),  # a bomb
+        ({"a/zarr.json": b"{}", "b/zarr.json": b"{}"}, zipfile.ZIP_STORED),
+        ({"../t.zarr/zarr.json": b"{}"}, zipfile.ZIP_STORED),
+        ({"t.zarr/zarr.json": b"{}"}, zipfile.ZIP_STORED),
+        ({"/zarr.json": b"{}"}, zipfile.ZIP_STORED),
+        ({"trace": b"{}"}, zipfile.ZIP_STORED),
+        ({}, zipfile.ZIP_STORED),
+    ],
+)
+def test_a_hostile_zip_file_is_refused_and_leaves_nothing(
+    members, compression, tmp_path, monkeypatch
+):
+    path, scratch = tmp_path / "in" / "t.zip", tmp_path / "scratch"
+    path.parent.mkdir()
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    with pytest.raises(fs.TraceError):
+        fs.Trace.load(path)
+    assert names(tmp_path) == ["in", "scratch"] and names(path.parent) == ["t.zip"]
+    assert names(scratch) == []
+
+
+def test_a_zip_file_whose_members_share_bytes_is_refused(saved, tmp_path):
+    data = bytearray(zipped(saved))
+    start = data.index(b"PK\x01\x02")  # the first entry of the directory
+    data[start + 24 : start + 28] = (1 << 30).to_bytes(4, "little")  # its size after unpacking
+    (tmp_path / "t.zip").write_bytes(data)
+    with pytest.raises(fs.TraceError, match="exactly one saved trace"):
+        fs.Trace.load(tmp_path / "t.zip")

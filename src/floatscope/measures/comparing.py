@@ -16,8 +16,9 @@ import xarray as xr
 
 from ..errors import UsageError
 from ..plots import COLOURS, MARKERS, Figure, asked, band, headline, legend, panels, save
+from ..registry import dashed
 from ..stats.intervals import difference, independent, mean, pair
-from .result import Result, bounds_of
+from .result import Result, bounds_of, latex_table
 
 _PANELS = 8
 _ENDS = ("", "_low", "_high")
@@ -53,6 +54,21 @@ class Comparison:
         table = pd.concat(frames, ignore_index=True)
         table.insert(0, "measure", type(self.results[0].measure).__name__)
         return table
+
+    def latex(self, *, caption: str = "", label: str = "") -> str:
+        """Format `table()` for a paper: every model's mean with its 95 % interval, then the differences.
+
+        Needs `\\usepackage{booktabs}`. Three significant digits, as everywhere.
+        """
+        measure = type(self.results[0].measure).__name__
+        models = ", ".join(map(str, self.data["model"].values))
+        return latex_table(
+            self.table(),
+            [str(dim) for dim in self.data.dims],
+            ["null"],
+            caption=caption or f"{measure} of {models}.",
+            label=label or f"tab:{dashed(measure)}-compared",
+        )
 
     def plot(self, *values: str, **size: Any) -> Figure:
         """A panel per value and category: models as lines on one scale, bands, dotted nulls.

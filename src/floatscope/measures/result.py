@@ -93,25 +93,10 @@ class Result:
 
         Needs `\\usepackage{booktabs}`. Three significant digits, as everywhere.
         """
-        frame = self.table()
-        dims = [d for d in frame.columns if d in self.data.dims]
-        groups = []
-        for name, rows in frame.groupby("value", sort=False):
-            unit = rows["unit"].iloc[0]
-            lines = [
-                [
-                    *(ABSENT if pd.isna(row[d]) else str(row[d]) for d in dims),
-                    estimate(row["mean"], row["low"], row["high"]),
-                    digits(row["null"]),
-                    str(row["n"]),
-                ]
-                for row in rows.to_dict("records")
-            ]
-            groups.append((f"{name} ({unit})" if unit else str(name), lines))
-        return latex.table(
-            [*dims, "mean [95 %]", "null", "n"],
-            groups,
-            align="l" * len(dims) + "rrr",
+        return latex_table(
+            self.table(),
+            [str(dim) for dim in self.data.dims],
+            ["null", "n"],
             caption=caption or f"{type(self.measure).__name__} of {self.model}, n = {self.n}.",
             label=label or f"tab:{dashed(type(self.measure).__name__)}",
         )
@@ -277,4 +262,42 @@ def _alike(a: xr.Dataset, b: xr.Dataset) -> bool:
     return indexes.keys() == others.keys() and all(
         type(index) is type(others[name]) and index.equals(others[name])
         for name, index in indexes.items()
+    )
+
+
+def latex_table(
+    frame: pd.DataFrame,
+    labels: Sequence[str],
+    numbers: Sequence[str],
+    *,
+    caption: str,
+    label: str,
+) -> str:
+    """Format a tidy table for LaTeX: a group per value, its labels, mean with interval, further numbers.
+
+    Parameters
+    ----------
+    frame: columns `value`, `unit`, `mean`, `low`, `high`, and those that `labels` and `numbers` name.
+    labels: columns that say where a value stands; those missing from the frame are left out.
+    numbers: columns shown behind the mean.
+    """
+    labels = [name for name in frame.columns if name in labels]
+    groups = []
+    for name, rows in frame.groupby("value", sort=False):
+        unit = rows["unit"].iloc[0]
+        lines = [
+            [
+                *(ABSENT if pd.isna(row[column]) else str(row[column]) for column in labels),
+                estimate(row["mean"], row["low"], row["high"]),
+                *(str(row[column]) if column == "n" else digits(row[column]) for column in numbers),
+            ]
+            for row in rows.to_dict("records")
+        ]
+        groups.append((f"{name} ({unit})" if unit else str(name), lines))
+    return latex.table(
+        [*labels, "mean [95 %]", *numbers],
+        groups,
+        align="l" * len(labels) + "r" * (1 + len(numbers)),
+        caption=caption,
+        label=label,
     )

@@ -6,9 +6,11 @@ of the root itself. `checked` compares what is read with it. No pickle is writte
 
 import json
 import os
+import tempfile
+import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,30 @@ def load(
         raise
     except Exception as error:  # zarr's own for damaged metadata are of many kinds
         raise damaged(path, f"its arrays cannot be opened ({type(error).__name__})") from error
+
+
+@contextmanager
+def unzipped(path: Path) -> Iterator[Path]:
+    """Extract a zip file that holds one saved trace, as the live page saves it, into a temporary folder.
+
+    Archives of other origin may be hostile: compressed members, and members that claim more bytes than the
+    file has, are refused before anything is written.
+    """
+    remedy = "Give the zip file that the live page saves, or a directory written by Trace.save."
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+            size = sum(member.file_size for member in members)
+            folders = {Path(member.filename).parts[0] for member in members if member.filename}
+            if not stored or size > path.stat().st_size or len(folders) != 1:
+                raise TraceError(f"{path} does not hold exactly one saved trace", remedy)
+            with tempfile.TemporaryDirectory(prefix="floatscope-") as folder:
+                archive.extractall(folder)
+                (store,) = Path(folder).iterdir()
+                yield store
+    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
+        raise TraceError(f"{path} cannot be unpacked: {error}", remedy) from error
 
 
 def opened(store: RegularStore, without: Sequence[str] = ()) -> xr.Dataset:

@@ -6,6 +6,7 @@ shares of order 1/S).
 """
 
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -339,7 +340,11 @@ class Trace:
         """Read a saved trace, without its model; `lazy` leaves the arrays on disk until needed.
 
         Of one whose recording was ended (`trace(..., to=path)`), the steps that are there, with a warning.
+        A zip file, as the live page saves it, is read whole.
         """
+        if Path(path).is_file() and zipfile.is_zipfile(path):
+            with store.unzipped(Path(path)) as folder:
+                return cls.load(folder)
         if (progress := unfinished.progress(Path(path))) is not None:
             data = unfinished.load(Path(path), progress, lazy=lazy)
             warnings.warn(

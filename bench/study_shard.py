@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from checkpoints import write_questions
 
 from floatscope.engine import Output
 from floatscope.engine.shards import encode
@@ -33,27 +34,6 @@ from floatscope.models import tiny
 from floatscope.studies import request_of
 from floatscope.studies.kept_models import KeptModels
 from floatscope.studies.worker import ShardWorker
-
-WORDS = "the harbour was built in spring by people who came from far away and stayed".split()
-
-
-def write_data(path: Path, examples: int, characters: int) -> None:
-    """Write questions with one gold passage and three others, of about this many characters together."""
-    draw, lines = np.random.default_rng(0), []
-    for number in range(examples):
-        passages = []
-        for name in ("Anna", "Ben", "Clara", "David"):
-            words: list[str] = []
-            while len(" ".join(words)) < characters // 4:
-                words.append(str(draw.choice(WORDS)))
-            passages.append(
-                {"title": name, "text": f"{name} {number} lives in Oslo. {' '.join(words)}."}
-            )
-        lines.append({
-            "id": f"q{number}", "question": f"Where does Anna {number} live?", "answers": ["Oslo"],
-            "ctxs": [{**passage, "hasanswer": i == 0} for i, passage in enumerate(passages)],
-        })  # fmt: skip
-    path.write_text("\n".join(json.dumps(line) for line in lines))
 
 
 class Watched:
@@ -135,7 +115,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     model = models.get(model_path, args.device, "auto", None)
     characters = 4 * args.tokens
     for _ in range(3):  # a prompt has words of its template beside the passages
-        write_data(data, args.examples, characters)
+        write_questions(data, args.examples, characters)
         worker = ShardWorker(request_of(fields), models)
         prompts = [worker._prompt("questions", i, model)[1] for i in range(args.examples)]
         size = np.mean([len(model.encode(prompt).ids) for prompt in prompts])

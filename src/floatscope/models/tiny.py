@@ -34,6 +34,8 @@ class Shape:
     vocab: int = 264  # a few more than the tokenizer knows, as published models have
     seed: int = 0
     spread: float = 0.2  # standard deviation of the weights: large enough for uneven attention
+    dtype: str = "float32"
+    device: str = "cpu"  # where the weights are drawn: a GPU for large ones
 
 
 def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: int = 1) -> Path:
@@ -58,13 +60,13 @@ def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
     kind = family_by_name(name)
     with torch.device("meta"):
         net = kind.network(kind.config(config))
-    generator = torch.Generator().manual_seed(s.seed)
+    generator = torch.Generator(s.device).manual_seed(s.seed)
     weights = {}
     tied = set(getattr(net, "all_tied_weights_keys", ()))  # written once, as published
     for key, parameter in net.state_dict().items():
-        values = torch.randn(parameter.shape, generator=generator) * s.spread
+        values = torch.randn(parameter.shape, generator=generator, device=s.device) * s.spread
         is_scale = "norm" in key.lower() and not key.endswith("bias")
-        weights[key] = values + 1 if is_scale else values
+        weights[key] = (values + 1 if is_scale else values).to(getattr(torch, s.dtype))
     weights = {key: value for key, value in weights.items() if key not in tied}
     return FORMATS[name].named(weights)
 

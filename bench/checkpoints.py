@@ -1,6 +1,6 @@
 """Write checkpoints of published sizes with random weights, and questions for a study of them.
 
-    python bench/checkpoints.py OUT [--models LLaDA-8B Llama-8B] [--examples 16] [--tokens 1800] [--device cuda]
+    python bench/checkpoints.py OUT [--models LLaDA-8B Llama-8B] [--examples 16] [--tokens 1800]
 
 OUT gets a directory per model (config, tokenizer and safetensors files as published, bfloat16) and
 questions.jsonl. The tokenizer knows bytes alone: a prompt of 1,800 tokens has 1,800 characters. What a

@@ -22,11 +22,12 @@ from gpu_parts.common import SHAPES, Row
 from gpu_parts.decodings import decoding
 from gpu_parts.forwards import forward, growth, long, profiled
 from gpu_parts.identity import same
+from gpu_parts.reads import reads
 from gpu_parts.replays import memory, replayed, replays_same, whole
 from gpu_parts.sums import exact, kernel
 
 PARTS = ["LLaDA-8B", "kernel", "exact", "same", "decode", "Dream-7B", "Llama-8B", "long", "growth",
-         "continue", "profile", "replay", "replay same", "memory", "whole",
+         "continue", "profile", "reads", "replay", "replay same", "memory", "whole",
          "cached", "cached blocks", "cached same", "cached memory"]  # fmt: skip
 
 
@@ -66,6 +67,7 @@ def main() -> None:
         "growth": growth,
         "decode": lambda: decoding("LLaDA-8B", 32, 2048, 8),
         "continue": lambda: decoding("Llama-8B", 32, 2048, 8),
+        "reads": reads,
         "replay": lambda: replayed(rounds=args.rounds, chosen=args.ways),
         "replay same": replays_same,
         "memory": memory,

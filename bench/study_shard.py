@@ -5,7 +5,7 @@
         --studies floating structure retrieval
 
 One process. The same prompts are decoded without tracing and then as a shard of a study, without controls and
-without the viewer, and with one viewed example, which shows what that example adds. Every way is run once
+without the viewer, and with viewed examples, which shows what those add. Every way is run once
 before it is timed, then the ways take turns; ratios are medians over the rounds. CPU time is given beside
 wall time, for machines that others use too. On a GPU its utilisation is read from nvidia-smi twice a second.
 The C library's allocator is told to keep freed memory: otherwise large traces would speed up the untraced
@@ -33,6 +33,7 @@ from floatscope.engine.shards import encode
 from floatscope.models import tiny
 from floatscope.studies import request_of
 from floatscope.studies.kept_models import KeptModels
+from floatscope.studies.measuring import threads_of
 from floatscope.studies.worker import ShardWorker
 
 
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--studies", nargs="+", default=["floating", "structure", "retrieval"])
     parser.add_argument("--threads", type=int, default=1, help="of the model on a CPU")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--view", type=int, default=1, help="examples that the viewer shows")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if "MALLOC_TRIM_THRESHOLD_" not in os.environ:
@@ -113,6 +115,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "device": args.device, "threads": args.threads,
     }  # fmt: skip
     model = models.get(model_path, args.device, "auto", None)
+    loaded = resident()
     characters = 4 * args.tokens
     for _ in range(3):  # a prompt has words of its template beside the passages
         write_questions(data, args.examples, characters)
@@ -124,7 +127,8 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     spec |= {"stop": args.examples}
 
     def shard(view: int) -> Callable[[], tuple[Output, int]]:
-        worker = ShardWorker(request_of(fields | {"view": view}), models)
+        request = request_of(fields | {"view": view})
+        worker = ShardWorker(request, models, threads=threads_of(1))
 
         def do() -> tuple[Output, int]:
             output = worker(spec, lambda done, of: None)
@@ -137,7 +141,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     ways: dict[str, Callable[[], Any]] = {
         "plain": lambda: model.generate(prompts, sampler),
         "traced": shard(0),
-        "viewed": shard(1),
+        "viewed": shard(args.view),
     }
     results = {name: do() for name, do in ways.items()}  # not timed
     taken: dict[str, list[Watched]] = {name: [] for name in ways}
@@ -154,8 +158,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     def seconds(way: str) -> float:
         return round(float(np.median([one.seconds for one in taken[way]])), 2)
 
-    before = min(one.before for one in taken["plain"])
-    peak = {way: round((max(w.peak for w in taken[way]) - before) / 1e6, 1) for way in ways}
+    peak = {way: round((max(w.peak for w in taken[way]) - loaded) / 1e6, 1) for way in ways}
     size, with_view = results["traced"][1], results["viewed"][1]
     rows: dict[str, Any] = {
         "examples": args.examples,
@@ -166,12 +169,13 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "traced shard (s)": seconds("traced"),
         "traced over untraced": over("traced", "seconds"),
         "… in CPU time": over("traced", "cpu"),
-        "with one viewed example, over untraced": over("viewed", "seconds"),
-        "… in CPU time, with one viewed example": over("viewed", "cpu"),
+        "viewed examples": args.view,
+        "with viewed examples, over untraced": over("viewed", "seconds"),
+        "… in CPU time, with viewed examples": over("viewed", "cpu"),
         "peak memory beyond the model (MB)": peak["traced"],
-        "… with one viewed example (MB)": peak["viewed"],
+        "… with viewed examples (MB)": peak["viewed"],
         "shard per example (MB)": round(size / args.examples / 1e6, 3),
-        "more for a viewed example (MB)": round((with_view - size) / 1e6, 3),
+        "more for a viewed example (MB)": round((with_view - size) / args.view / 1e6, 3),
     }
     used = [share for one in taken["traced"] for share in one.used]
     if used:

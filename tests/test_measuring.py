@@ -94,7 +94,7 @@ def test_an_error_of_a_job_is_raised_where_the_next_batch_is_added(last):
 def test_a_worker_has_its_share_of_the_cores(monkeypatch):
     monkeypatch.setattr(measuring.os, "sched_getaffinity", lambda _: set(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert [threads_of(n) for n in (1, 4, 5, 16, 40)] == [16, 4, 3, 1, 1]
+    assert [threads_of(n) for n in (1, 4, 5, 16, 40)] == [4, 4, 3, 1, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert [threads_of(n) for n in (1, 16)] == [2, 1]
 

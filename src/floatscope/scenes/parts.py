@@ -45,38 +45,45 @@ def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Trace]:
     # As a saved trace is cut, so that each of its files is read once, by itself.
     stored = column.encoding.get("chunks") or (max(1, _BLOCK * n // max(column.nbytes, 1)),)
     most = int(stored[0])
-    data = trace.data[["column_sum", "rows_counted", "visible"]]
+    names = [n for n in ("column_sum", "column_mean", "rows_counted", "visible") if n in trace.data]
+    data = trace.data[names]
     for start in range(0, len(steps), most):
         yield Trace(data.isel(step=steps[start : start + most]).load())
 
 
 def attention(trace: Trace, rule: Rule, steps: np.ndarray) -> dict[str, np.ndarray]:
     """What a scene says of every layer and head, read once, with single heads let go."""
-    found: dict[str, list[np.ndarray]] = {}
-    names = [str(g) for g in trace.data["group"].values]
-    for part in blocks(trace, steps):
-        mass = part.mass.transpose("step", "layer", "head", "key")
-        values = np.where(np.isnan(mass.values), -1, mass.values)
-        received = part.received.mean("head").transpose("step", "layer", "key")
+    blocks_of: dict[str, list[np.ndarray]] = {}
+    groups = [str(g) for g in trace.data["group"].values]
+    for block in blocks(trace, steps):
+        share = block.mean_mass.transpose("step", "layer", "key")
+        received = block.mean_received.transpose("step", "layer", "key")
         whole = received.mean("layer").expand_dims(layer=[-1], axis=1)
         both = xr.concat([received, whole], "layer")
         passed = passing(rule, both)
-        one = {
-            "share": mass.mean("head").values,
-            "peak": values.max(-1),
-            "peak_key": values.argmax(-1),
-            "there": np.isfinite(mass.values[:, 0, 0]).sum(-1),
+        peak, peak_key = _peaks(block)
+        values = {
+            "share": share.values,
+            "peak": peak,
+            "peak_key": peak_key,
+            "there": np.isfinite(share.values[:, 0]).sum(-1),
             "anchors": strongest(both.values, passed, TOP_ANCHORS),
             "anchor_count": passed.sum(-1),
         }
-        if len(names) > 1:
-            shares = [
-                part.mass_from(g).mean("head").transpose("step", "layer", "key") for g in names
-            ]
-            one["from"] = np.stack([s.values for s in shares], 1)
-        for name, array in one.items():
-            found.setdefault(name, []).append(array)
-    return {name: np.concatenate(arrays) for name, arrays in found.items()}
+        if len(groups) > 1:
+            shares = [block.mean_mass_from(g).transpose("step", "layer", "key") for g in groups]
+            values["from"] = np.stack([s.values for s in shares], 1)
+        for name, array in values.items():
+            blocks_of.setdefault(name, []).append(array)
+    return {name: np.concatenate(arrays) for name, arrays in blocks_of.items()}
+
+
+def _peaks(block: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Each head's largest share and its key, (step, layer, head); −1 where no key is there."""
+    mass = block.mass.transpose("step", "layer", "head", "key").values
+    np.nan_to_num(mass, copy=False, nan=-1.0)
+    key = mass.argmax(-1)
+    return np.take_along_axis(mass, key[..., None], -1)[..., 0], key
 
 
 def name_of(rule: Rule) -> str:

@@ -63,6 +63,39 @@ def exact_jaccard(a: int, b: int, n: int) -> float:
     )
 
 
+@lru_cache(maxsize=4)
+def _standard_normal(n: int) -> np.ndarray:
+    """Draw two states of n keys, DRAWS times: the same for all layers and examples of a length."""
+    normal = np.random.default_rng(0).standard_normal((2, DRAWS, n))
+    normal.flags.writeable = False
+    return normal
+
+
+class _Simulated:
+    """Two simulated states of `values` (2, draws, n), and the overlap of their strongest keys."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values, self._most = values, 0
+
+    def shared(self, a: int, b: int) -> np.ndarray:
+        """Count the keys among the a strongest of one state and the b strongest of the other: (draws,)."""
+        if not a or not b:
+            return np.zeros(self._values.shape[1], int)
+        if max(a, b) > self._most:
+            self._rank(max(a, b, 32))
+        inside = self._other[:, :a] >= self._least[:, b - 1, None]
+        return np.asarray(inside.sum(-1))
+
+    def _rank(self, most: int) -> None:
+        """Find the strongest keys of the first state in order, and what the second state gives them."""
+        one, two = self._values
+        most = self._most = min(most, one.shape[-1])
+        keys = np.argpartition(-one, most - 1, axis=-1)[:, :most]
+        order = np.argsort(-np.take_along_axis(one, keys, -1), axis=-1)
+        self._other = np.take_along_axis(two, np.take_along_axis(keys, order, -1), -1)
+        self._least = -np.sort(np.partition(-two, most - 1, axis=-1)[:, :most], axis=-1)
+
+
 class Chance:
     """For one set of keys: `visible` (n,) and, to judge the noise of a row, `received` (states, n)."""
 
@@ -71,17 +104,17 @@ class Chance:
         visible, received = visible[there], received[..., there]
         self.n = n = len(visible)
         self._known: dict[tuple[int, int], tuple[float, float]] = {}
-        self._ranks: Any = None
+        self._simulated: _Simulated | None = None
         self._tops: Any = None
         if n and (visible == visible[0]).all():
             self.stay, self.displacement = 1 / n, (n * n - 1) / (3 * n)
             return
         mean, variance = profile(visible, noise_of(visible, received))
         spread = np.sqrt(np.log1p(variance / mean**2))
-        normal = np.random.default_rng(0).standard_normal((2, DRAWS, n))
-        order = np.argsort(-(np.log(mean) + spread * normal - spread**2 / 2), axis=-1)
-        self._ranks = np.argsort(order, axis=-1)
-        one, two = self._tops = order[..., 0]
+        values = spread * _standard_normal(n)
+        values += np.log(mean) - spread**2 / 2
+        self._simulated = _Simulated(values)
+        one, two = self._tops = values.argmax(-1)
         self.stay, self.displacement = float((one == two).mean()), float(abs(one - two).mean())
 
     @property
@@ -104,10 +137,10 @@ class Chance:
     def pair(self, a: int, b: int) -> tuple[float, float]:
         """Expected Jaccard and expected overlap of the a and b strongest keys of two states."""
         if (a, b) not in self._known:
-            if self._ranks is None:
+            if self._simulated is None:
                 self._known[a, b] = exact_jaccard(a, b, self.n), a * b / self.n
             else:
-                shared = ((self._ranks[0] < a) & (self._ranks[1] < b)).sum(-1)
+                shared = self._simulated.shared(a, b)
                 jaccard = (shared / (a + b - shared)).mean() if a + b else np.nan
                 self._known[a, b] = float(jaccard), float(shared.mean())
         return self._known[a, b]

@@ -7,6 +7,7 @@ measured depends on it but the last digits.
 """
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ _HOST_ROOM = (
     3_000_000_000  # bytes of traces: with what is computed of them a worker takes about 4 GB
 )
 _AT_ONCE = 2  # batches in memory: one is measured while the next is traced
+# Positions of a forward that keep a GPU busy. A larger batch gains nothing, and is measured later.
+_BUSY = 4096
 Tracing = Callable[[list[Encoded]], list[Trace]]
 
 
@@ -68,6 +71,7 @@ class Batching:
     fixed: int | None = None
     memory: Gpu | None = None  # None: not to be asked, as on a CPU
     limit: int | None = None  # of examples, since more ran out of memory
+    positions: float = math.inf  # of a batch at most
     sizes: list[int] = field(default_factory=list)  # of all batches so far
     _per_position: tuple[float, float] | None = None  # bytes on device and host
 
@@ -75,7 +79,8 @@ class Batching:
     def of(cls, model: Model, wanted: int | None) -> "Batching":
         """For a model where it is: layers on several devices have each their own limit, and are not asked."""
         one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
-        return cls(wanted, Gpu(model) if one_gpu else None)
+        whole = model.is_diffusion and model.block is None  # each step forwards every position
+        return cls(wanted, Gpu(model) if one_gpu else None, positions=_BUSY if whole else math.inf)
 
     def batches(
         self, prompts: Sequence[Encoded], length: int, trace: Tracing
@@ -103,7 +108,9 @@ class Batching:
         host = min(_ON_HOST * self.memory.host(), _HOST_ROOM) / _AT_ONCE
         for n in range(most, 1, -1):
             longest = length + max(len(prompt.ids) for prompt in prompts[:n])
-            if n * longest * on_device <= device and n * longest * on_host <= host:
+            positions = n * longest
+            fits = positions * on_device <= device and positions * on_host <= host
+            if fits and positions <= self.positions:
                 return n
         return 1
 

@@ -188,8 +188,7 @@ class ShardWorker:
         left_out: list[dict[str, str]] = []
         decoded: list[tuple[dict[str, Any], Trace]] = []
         seeds: list[int] = spec.get("controls", [])
-        batching = self._batching(model, spec)
-        batches = len(batching.sizes)
+        sizes: list[int] = []
         total = (spec["stop"] - spec["start"]) * (1 + len(seeds))
         with Measuring[Measured](self.threads) as measuring:
 
@@ -205,6 +204,7 @@ class ShardWorker:
                     yield partial(self._measured, said, looks, shown, spec)
 
             for batch in self._batches(model, spec, left_out):
+                sizes.append(len(batch))
                 measuring.add(jobs(batch))
             for seed in seeds:
                 control = self.model({"model": spec["model"], "control": seed})
@@ -222,8 +222,8 @@ class ShardWorker:
             left_out += notes
         examples = [said for said, _, _ in results]
         meta: dict[str, Any] = {"examples": examples, "left_out": left_out}
-        if batching.memory is not None:  # free memory decided: which, no one could say afterwards
-            meta["batches"] = batching.sizes[batches:]
+        if self._batching(model, spec, False).memory is not None:  # free memory decided
+            meta["batches"] = sizes
         return arrays, meta
 
     def _viewed(self, spec: dict[str, Any], index: int) -> bool:
@@ -393,32 +393,39 @@ class ShardWorker:
                     raise
                 left_out.append({"what": f"example {index}", "why": str(error)})
         sampler = self.sampler(model)
-        keep = self._kept(spec)
-        # Where nothing is needed its canvases are all that counts: the least is traced, and let go.
+        for viewed in (
+            True,
+            False,
+        ):  # what the viewer shows takes far more memory than what is measured
+            chosen = {i: prompt for i, prompt in prompts.items() if self._viewed(spec, i) is viewed}
+            named = [(index, name) for index, (name, _) in chosen.items()]
+            encoded = [prompt for _, prompt in chosen.values()]
+            trace = partial(self._traced, model, sampler, self._kept(spec, viewed))
+            batching = self._batching(model, spec, viewed)
+            for start, traces in batching.batches(encoded, sampler.length, trace):
+                yield [(*named[start + i], traces.pop(0)) for i in range(len(traces))]
+
+    def _traced(
+        self, model: Model, sampler: AnySampler, keep: frozenset[str], batch: list[Encoded]
+    ) -> list[Trace]:
+        """Trace a batch. Where nothing is kept, the canvases are all that is needed."""
+        if keep:
+            return model.trace(batch, sampler, batch_size=len(batch), keep=keep)
         least: dict[str, Any] = {"keep": ("mass",), "layers": [0], "heads": [0]}
-        options = {"keep": keep} if keep else least
+        traces = model.trace(batch, sampler, batch_size=len(batch), **least)
+        return [_canvases(trace) for trace in traces]
 
-        def trace(batch: list[Encoded]) -> list[Trace]:
-            found = model.trace(batch, sampler, batch_size=len(batch), **options)
-            return found if keep else [_canvases(one) for one in found]
-
-        named = [(index, name) for index, (name, _) in prompts.items()]
-        encoded = [one for _, one in prompts.values()]
-        for start, some in self._batching(model, spec).batches(encoded, sampler.length, trace):
-            yield [(*named[start + i], some.pop(0)) for i in range(len(some))]
-
-    def _kept(self, spec: dict[str, Any]) -> frozenset[str]:
-        """Say what the traces of a shard keep: what its measures need, and what the viewer shows."""
+    def _kept(self, spec: dict[str, Any], viewed: bool) -> frozenset[str]:
+        """Say what a trace keeps: what the measures need, and what the viewer shows."""
         measures = self.by_domain[spec["domain"]]
-        own = [measure for key, measure in measures.items() if not _state_of(key)]
-        keep = keep_for(own)
-        if self._viewed(spec, spec["start"]):
+        keep = keep_for(measure for key, measure in measures.items() if not _state_of(key))
+        if viewed:
             keep |= {*NEEDS, *(TraceOptions().kept if self.request.keep_traces else ())}
         return keep
 
-    def _batching(self, model: Model, spec: dict[str, Any]) -> Batching:
-        """What is known of the memory that such traces take, kept from shard to shard."""
-        kind = spec["model"], spec["domain"], self._viewed(spec, spec["start"])
+    def _batching(self, model: Model, spec: dict[str, Any], viewed: bool) -> Batching:
+        """Return what is known of the memory that such traces take, kept from shard to shard."""
+        kind = spec["model"], spec["domain"], viewed
         if kind not in self._batchings:
             known = self._batchings.items()  # each holds its model: those of another one go
             self._batchings = {k: one for k, one in known if k[0] == spec["model"]}

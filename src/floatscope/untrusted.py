@@ -64,9 +64,14 @@ def opened(path: Path | str) -> Iterator[BufferedReader]:
 def read_bytes(path: Path | str, limit: int = LIMIT) -> bytes:
     """Read a regular file of at most `limit` bytes."""
     with opened(path) as file:
-        # Most sizes are known before anything is read; a file may still grow while it is.
-        if os.fstat(file.fileno()).st_size <= limit and len(data := file.read(limit + 1)) <= limit:
-            return data
+        # A file may grow while it is read. `read` reserves as much memory as it is asked for.
+        size = os.fstat(file.fileno()).st_size
+        if size <= limit:
+            data = file.read(size + 1)
+            if len(data) > size:
+                data += file.read(limit + 1 - len(data))
+            if len(data) <= limit:
+                return data
     raise Unreadable(f"is larger than {limit / 1e6:.3g} MB")
 
 

@@ -141,6 +141,8 @@ class Forwards:
             return False
         if key in store.evicted:  # it may be again, before it is replayed: what is to come must pay
             before = 0
+        if self.model.graphs == "always" and to_come > RECORDING:
+            return True
         beside = sum(part.launching() for part in parts)
         return before + to_come >= least_forwards(self.model, tokens, beside)
 
@@ -268,7 +270,7 @@ class _Edits:
 
 def usable(model: Model) -> bool:
     """Forwards of this model may be recorded at all; how many tokens an expert gets, the host must ask."""
-    able = model.graphs and model.device.type == "cuda" and graphs.trusted()
+    able = bool(model.graphs) and model.device.type == "cuda" and graphs.trusted()
     return able and not parts.routers(model.net)
 
 

@@ -7,7 +7,7 @@ It turns ids into predictions for positions and knows nothing of samplers, stati
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -37,7 +37,9 @@ class Model:
     chat: bool = False  # prompts go into the tokenizer's chat template
     grid: Grid = Grid.START  # where its blocks begin
     edits: list[Any] = field(default_factory=list)  # interventions in force, outermost first
-    graphs: bool = field(default_factory=allowed)  # on CUDA: record a forward once, and replay it
+    # On CUDA: record a forward once and replay it, where launching takes Python longer than the forward
+    # takes the GPU; "always": also elsewhere, for a process in which other threads need Python's lock.
+    graphs: bool | Literal["always"] = field(default_factory=allowed)
 
     @property
     def device(self) -> torch.device:

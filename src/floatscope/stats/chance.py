@@ -63,12 +63,17 @@ def exact_jaccard(a: int, b: int, n: int) -> float:
     )
 
 
-@lru_cache(maxsize=4)
-def _standard_normal(n: int) -> np.ndarray:
-    """Draw two states of n keys, DRAWS times: the same for all layers and examples of a length."""
-    normal = np.random.default_rng(0).standard_normal((2, DRAWS, n))
+@lru_cache(maxsize=1)
+def _stream(size: int) -> np.ndarray:
+    normal = np.random.default_rng(0).standard_normal(size)
     normal.flags.writeable = False
     return normal
+
+
+def _standard_normal(n: int) -> np.ndarray:
+    """Draw two states of n keys, DRAWS times: (2, DRAWS, n), the beginning of one stream for every n."""
+    size = 2 * DRAWS * n
+    return _stream(1 << (size - 1).bit_length())[:size].reshape(2, DRAWS, n)
 
 
 class _Simulated:
@@ -82,7 +87,7 @@ class _Simulated:
         if not a or not b:
             return np.zeros(self._values.shape[1], int)
         if max(a, b) > self._most:
-            self._rank(max(a, b, 32))
+            self._rank(1 << (max(a, b, 32) - 1).bit_length())
         inside = self._other[:, :a] >= self._least[:, b - 1, None]
         return np.asarray(inside.sum(-1))
 

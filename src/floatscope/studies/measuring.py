@@ -1,15 +1,12 @@
 """Measure batches in the background: while one is measured, the worker traces the next."""
 
 import os
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-# Threads share Python's lock with the loop that launches kernels: with sixteen, a GPU was busy two thirds of
-# the time.
+# Threads share Python's lock with the loop that launches kernels.
 _MOST_THREADS = 4
-_SWITCH = 5e-4  # seconds after which a thread gives up that lock, while others wait for it
 T = TypeVar("T")
 
 
@@ -25,13 +22,10 @@ class Measuring(Generic[T]):
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="measuring")
 
     def __enter__(self) -> "Measuring[T]":
-        self._switch = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
-        sys.setswitchinterval(self._switch)
 
     def add(self, jobs: Iterable[Callable[[], T]]) -> None:
         """Begin the jobs of a batch, each as soon as `jobs` gives it."""

@@ -409,11 +409,11 @@ class ShardWorker:
         self, model: Model, sampler: AnySampler, keep: frozenset[str], batch: list[Encoded]
     ) -> list[Trace]:
         """Trace a batch. Where nothing is kept, the canvases are all that is needed."""
-        if keep:
-            return model.trace(batch, sampler, batch_size=len(batch), keep=keep)
         least: dict[str, Any] = {"keep": ("mass",), "layers": [0], "heads": [0]}
-        traces = model.trace(batch, sampler, batch_size=len(batch), **least)
-        return [_canvases(trace) for trace in traces]
+        options = {"keep": keep} if keep else least
+        with _replayed(model):  # the batch before is measured meanwhile
+            traces = model.trace(batch, sampler, batch_size=len(batch), **options)
+        return traces if keep else [_canvases(trace) for trace in traces]
 
     def _kept(self, spec: dict[str, Any], viewed: bool) -> frozenset[str]:
         """Say what a trace keeps: what the measures need, and what the viewer shows."""
@@ -602,6 +602,17 @@ class ShardWorker:
         """Describe a sampler with paths as the request has them."""
         text = sampler.describe()
         return text if self.folder == Path() else text.replace(f"{self.folder}{os.sep}", "")
+
+
+@contextmanager
+def _replayed(model: Model) -> Iterator[None]:
+    """Record and replay a decoding's forwards on a GPU, so that they do not wait for other threads."""
+    before = model.graphs
+    model.graphs = before and "always"
+    try:
+        yield
+    finally:
+        model.graphs = before
 
 
 def _state_of(key: str) -> str:

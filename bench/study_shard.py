@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument("--studies", nargs="+", default=["floating", "structure", "retrieval"])
     parser.add_argument("--threads", type=int, default=1, help="of the model on a CPU")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm", type=int, help="examples of the run before; default: all")
     parser.add_argument("--view", type=int, default=1, help="examples that the viewer shows")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -126,29 +127,31 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     spec = {"kind": "trace", "model": model_path, "domain": "questions", "start": 0}
     spec |= {"stop": args.examples}
 
-    def shard(view: int) -> Callable[[], tuple[Output, int]]:
+    def shard(view: int) -> Callable[..., tuple[Output, int]]:
         request = request_of(fields | {"view": view})
         worker = ShardWorker(request, models, threads=threads_of(1))
 
-        def do() -> tuple[Output, int]:
-            output = worker(spec, lambda done, of: None)
+        def do(examples: int = args.examples) -> tuple[Output, int]:
+            output = worker(spec | {"stop": examples}, lambda done, of: None)
             return output, len(encode("x", "", output))
 
         return do
 
     sampler = worker.sampler(model)
     torch.set_num_threads(args.threads)
-    ways: dict[str, Callable[[], Any]] = {
-        "plain": lambda: model.generate(prompts, sampler),
+    ways: dict[str, Callable[..., Any]] = {
+        "plain": lambda examples=args.examples: model.generate(prompts[:examples], sampler),
         "traced": shard(0),
         "viewed": shard(args.view),
     }
-    results = {name: do() for name, do in ways.items()}  # not timed
+    for do in ways.values():
+        do(args.warm or args.examples)
+    results: dict[str, Any] = {}
     taken: dict[str, list[Watched]] = {name: [] for name in ways}
     for turn in range(args.rounds):
         for name in list(ways)[:: -1 if turn % 2 else 1]:
             with Watched(args.device) as watched:
-                ways[name]()
+                results[name] = ways[name]()
             taken[name].append(watched)
 
     def over(way: str, what: str) -> float:

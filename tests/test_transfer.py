@@ -189,13 +189,6 @@ def test_cut_into_prompts_on_the_device_a_trace_is_the_same(models, monkeypatch,
     if not model.is_diffusion:
         sampler = fs.Autoregressive(length=6, stop_at_eos=False)
     usual = model.trace(prompts, sampler, dtype=dtype)
-    begin = transfer.Outbox.__init__
-
-    def cutting(outbox, device):
-        begin(outbox, device)
-        outbox.cuts = True
-
-    monkeypatch.setattr(transfer.Outbox, "__init__", cutting)
     monkeypatch.setattr(revealed, "_MOST", 1 << 12)
     cut = model.trace(prompts, sampler, dtype=dtype)
     for one, other in zip(usual, cut, strict=True):

@@ -39,7 +39,7 @@ class KeptSteps:
     def step(self, record: StepRecord) -> None:
         self.steps.append(record.step)
         for name, values in record.values.items():
-            self.outbox.post_each(values[None], [self._slot(name, values)])
+            self.outbox.post(values, self._slot(name, values))
 
     def finish(self) -> None:
         self._slots.clear()  # which would hold what is taken out of `arrays`
@@ -94,7 +94,7 @@ class StoredSteps:
         # For whoever opens a store that was not finished.
         for name, values in {**record.values, CANVAS: self._whole_canvas(record)}.items():
             arrays[name] = self._room(values)
-            self.outbox.post_each(values[None], [Slot(torch.from_numpy(arrays[name]))])
+            self.outbox.post(values, Slot(torch.from_numpy(arrays[name])))
 
     def _room(self, values: Tensor) -> np.ndarray:
         """Memory for an array of the latest step."""

@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from operator import itemgetter
 from threading import Barrier, Semaphore
 
 import numpy as np
@@ -65,7 +64,7 @@ Flight = Future[None] | _Copied  # `result` waits for it
 class _Posted:
     tensor: Tensor
     parts: Sequence[Part] = ()
-    straight: Sequence[Tensor] = ()  # pinned: of the tensor's first axis, one for each
+    pinned: Tensor | None = None  # the tensor's only place
 
 
 class Outbox:
@@ -73,7 +72,6 @@ class Outbox:
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
-        self.cuts = self.cuda  # what is cut out on the device is sent faster
         if self.cuda:
             self._stream = torch.cuda.Stream(device)
             self._room = Semaphore(_UNITS)
@@ -84,24 +82,22 @@ class Outbox:
             self._queue: list[_Posted] = []
             self._ready = torch.cuda.Event()  # all that is in the queue is computed
 
-    def post(self, tensor: Tensor, place: np.ndarray) -> None:
-        """`place` holds the tensor's values, in its own dtype, at the latest after `settle`."""
-        self.post_parts(tensor, [(_whole, place)])
+    def post(self, values: Tensor, slot: Slot) -> None:
+        """Copy values without gaps to a slot of their dtype, at the latest by `settle`.
+
+        The values may not change any more.
+        """
+        if self.cuda and slot.pinned:
+            self._queue.append(_Posted(values, pinned=slot.tensor))
+        else:
+            self.post_parts(values, [(_whole, slot.tensor.numpy())])
 
     def post_parts(self, tensor: Tensor, parts: Sequence[Part]) -> None:
-        """The same for parts of a tensor, each with its place. The tensor may not change any more."""
+        """The same for parts of a tensor, each with its place."""
         if self.cuda:
             self._queue.append(_Posted(tensor.contiguous(), parts))
         else:
             _put(tensor.cpu().numpy(), parts)
-
-    def post_each(self, tensor: Tensor, slots: Sequence[Slot]) -> None:
-        """The same for all of a tensor without gaps, by its first axis: one after another to these slots."""
-        if self.cuda and all(slot.pinned for slot in slots):
-            self._queue.append(_Posted(tensor, straight=[slot.tensor for slot in slots]))
-        else:
-            places = enumerate(slot.tensor.numpy() for slot in slots)
-            self.post_parts(tensor, [(itemgetter(n), place) for n, place in places])
 
     def ready(self) -> None:
         """What was posted may leave when all that is launched by now has run."""
@@ -122,11 +118,10 @@ class Outbox:
             self._stream.wait_event(self._ready)
             for posted in queue:
                 posted.tensor.record_stream(self._stream)
-                if not posted.straight:
+                if posted.pinned is None:
                     self._pending.append(self._moved(posted.tensor, posted.parts))
                     continue
-                for values, slot in zip(posted.tensor, posted.straight, strict=True):
-                    slot.copy_(values, non_blocking=True)
+                posted.pinned.copy_(posted.tensor, non_blocking=True)
                 size += posted.tensor.nbytes
             if size:
                 end = torch.cuda.Event()

@@ -182,7 +182,7 @@ def chosen_of(made: Made, chosen: np.ndarray) -> Examples:
     """The results of some examples of a pool, as a run of these prompts would give them."""
     examples: Examples = {}
     for place, (measure, each) in made.items():
-        result = measure.of([each[i] for i in chosen], place[1])
+        result = measure.summarise([each[i] for i in chosen], place[1])
         named = result.examples.assign_coords(example=[f"prompt {i}" for i in chosen])
         examples[place] = Result(result.data, measure, named, place[1], result.values)
     return examples

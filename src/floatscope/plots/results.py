@@ -1,7 +1,9 @@
 """What figures of measures share: values with interval, null and control, maps, and the plain figure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from .drawing import ABOVE, COLOURS, LINES, SHARE_MAP, Axes, Figure, headline, panels
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
 UNTRAINED = "untrained"  # what a figure calls the control
 _ACROSS = 3  # panels side by side in the plain figure
 Limits = tuple[float | None, ...] | str  # of a y axis
+Panel = Callable[[Axes], Any] | tuple[str, str | Mapping[str, str], Limits]
 SHARE, POSITIVE, ANY, LOG = (-0.03, 1.03), (0, None), (None, None), "log"
 _ORDER = ("layer", "head", "step", "key")  # which dimensions a plain panel keeps, the first first
 
@@ -62,32 +65,45 @@ def bands(axis: Axes, result: Labelled, labels: Mapping[str, str], along: str = 
 
 
 def lines(
-    result: Any,
-    *drawn: tuple[str, str | Mapping[str, str], Limits],
-    note: str = "",
-    width: float = 3.3,
+    result: Any, *drawn: Panel, note: str = "", width: float = 3.3, height: float = 2.3
 ) -> Figure:
-    """Draw panels side by side, each from a y label, a value (or several by their labels) and its limits.
+    """Draw panels side by side, under the model, the number of examples and a `note`.
 
-    A value is drawn along its dimension. `note` follows the model and the number of examples above.
+    A panel is a function that draws into axes (such as `partial(grid, …)`), or a y label, a value (or
+    several by their labels) and its limits: values are drawn along their dimension.
     """
-    with panels(1, len(drawn), width=width) as (figure, axes):
-        for number, (axis, (label, values, limits)) in enumerate(zip(axes[0], drawn, strict=True)):
-            if isinstance(values, str):
-                band(axis, result, values, str(*result[values].dims), series=number)
+    with panels(1, len(drawn), width=width, height=height) as (figure, axes):
+        for number, (axis, panel) in enumerate(zip(axes[0], drawn, strict=True)):
+            if callable(panel):
+                panel(axis)
             else:
-                bands(axis, result, values, str(*result[next(iter(values))].dims))
-                if not axis.lines:
-                    axis.text(0.5, 0.5, "does not apply", ha="center", transform=axis.transAxes)
-                    continue
-                axis.legend(ncols=2, **ABOVE)
-            axis.set_ylabel(label)
-            if limits == LOG:
-                axis.set_yscale("log", nonpositive="mask")
-            else:
-                axis.set_ylim(*limits)
+                _lines(axis, result, *panel, series=number)
         headline(figure, f"{result.model}, n = {result.n}{note}")
     return figure
+
+
+def _lines(
+    axis: Axes,
+    result: Any,
+    label: str,
+    values: str | Mapping[str, str],
+    limits: Limits,
+    *,
+    series: int,
+) -> None:
+    if isinstance(values, str):
+        band(axis, result, values, str(*result[values].dims), series=series)
+    else:
+        bands(axis, result, values, str(*result[next(iter(values))].dims))
+        if not axis.lines:
+            axis.text(0.5, 0.5, "does not apply", ha="center", transform=axis.transAxes)
+            return
+        axis.legend(ncols=2, **ABOVE)
+    axis.set_ylabel(label)
+    if limits == LOG:
+        axis.set_yscale("log", nonpositive="mask")
+    else:
+        axis.set_ylim(*limits)
 
 
 def grid(
@@ -109,6 +125,14 @@ def grid(
             _whole_ticks(side)
     axis.figure.colorbar(image, ax=axis, label=label)
     return image
+
+
+def mark(
+    axis: Axes, cells: "xr.DataArray", *, x: str = "layer", y: str = "head", **look: Any
+) -> None:
+    """Mark the cells of a map that are true; `look` goes to matplotlib's plot."""
+    places = zip((x, y), np.nonzero(cells.transpose(x, y).values), strict=True)
+    axis.plot(*(cells[dim].values[place] for dim, place in places), linestyle="", **look)
 
 
 def dots(axis: Axes, data: "xr.Dataset", labels: Mapping[str, str]) -> None:

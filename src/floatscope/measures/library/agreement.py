@@ -6,13 +6,14 @@ which keys are shared is for the anchor rules.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...plots import Figure, dots, grid, headline, panels
+from ...plots import Axes, Figure, dots, grid, lines
 from ...stats.chance import profile
 from ...stats.thirds import thirds
 from ...trace import Trace
@@ -21,6 +22,8 @@ from ..base import Measure
 from ..nulls import uniform_received
 from ..result import Result, summarise
 from .entropy import entropy_totals
+
+_LOOK: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}  # of maps of cosines
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Agreement(Measure):
         "deep": "cosine",
         "deep_entropy": "share of maximum",
     }
-
+    nulls: ClassVar[dict[str, float]] = {"deep_entropy": 1.0}
     needs: ClassVar[tuple[str, ...]] = ("head_mean", "entropy_mean")
 
     def compute(self, trace: Trace) -> xr.Dataset:
@@ -60,19 +63,19 @@ class Agreement(Measure):
             values[f"shallow_deep{end}"] = array[cross].mean() if cross.any() else np.nan
             values[f"deep{end}"] = array[within].mean() if within.any() else np.nan
         total, count = (part[deep].sum((1, 2)) for part in entropy_totals(trace))
-        return values.assign(deep_entropy=np.mean(total / count), deep_entropy_null=1.0)
+        return values.assign(deep_entropy=np.mean(total / count))
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            left, right = axes[0]
-            look: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
-            grid(left, result["agreement"], "cosine", x="other", y="layer", **look)
-            left.set(xlabel="layer", aspect="equal")
+        def draw_pairs(axis: Axes) -> None:
+            grid(axis, result["agreement"], "cosine", x="other", y="layer", **_LOOK)
+            axis.set(xlabel="layer", aspect="equal")
+
+        def draw_means(axis: Axes) -> None:
             names = {"shallow_deep": "shallow–deep", "deep": "deep–deep"}
-            dots(right, result.data, names | {"deep_entropy": "deep entropy"})
-            right.set_xlim(-0.04, 1.04)
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+            dots(axis, result.data, names | {"deep_entropy": "deep entropy"})
+            axis.set_xlim(-0.04, 1.04)
+
+        return lines(result, draw_pairs, draw_means)
 
 
 @dataclass(frozen=True)
@@ -83,12 +86,9 @@ class Perturbation(Measure):
     units: ClassVar[dict[str, str]] = {"perturbation": "cosine"}
 
     def plot(self, result: Result) -> Figure:
-        with panels() as (figure, axes):
-            look: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
-            label = "cosine with the twin"
-            grid(axes[0, 0], result["perturbation"], label, x="head", y="layer", **look)
-            headline(figure, f"{result.model}, by {self.by}, n = {result.n}")
-        return figure
+        look = {"label": "cosine with the twin", "x": "head", "y": "layer", **_LOOK}
+        drawn = partial(grid, values=result["perturbation"], **look)
+        return lines(result, drawn, note=f", by {self.by}")
 
 
 def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:

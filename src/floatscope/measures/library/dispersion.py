@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...plots import ABOVE, Figure, bands, headline, panels
+from ...plots import SHARE, Axes, Figure, lines
 from ...stats.chance import Chance
 from ...stats.intervals import entropy
 from ...trace import Trace
@@ -49,20 +49,20 @@ class Dispersion(Measure):
                 f"Dispersion(at={self.at}, bins={self.bins})", "Use 0 ≤ at ≤ 1 and bins ≥ 2."
             )
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().of(examples, model)
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().summarise(examples, model)
         data, n = result.data, result.n
         place = result.examples["position"].transpose("example", "layer").values
         ends = entropy(np.minimum((place * self.bins).astype(int), self.bins - 1), self.bins)
-        chance = np.mean([one.attrs["places"] for one in examples], axis=0)
+        chance = np.mean([example.attrs["places"] for example in examples], axis=0)
         rng = np.random.default_rng(0)
         drawn = rng.choice(self.bins, p=chance / chance.sum(), size=(n, _DRAWS))
         null = entropy(drawn, self.bins)[0].mean()
         unit = {"units": self.units["dispersion"]}
         for end, array in zip(("", "_low", "_high"), ends, strict=True):
-            data[f"dispersion{end}"] = xr.DataArray(array, dims="layer", attrs=unit)
-        data["dispersion_null"] = xr.DataArray(null, attrs=unit)
-        data["dispersion_lift"] = (data["dispersion"] / null).assign_attrs({"units": "×"})
+            data[f"dispersion{end}"] = "layer", array, unit
+        data["dispersion_null"] = (), null, unit
+        data["dispersion_lift"] = "layer", ends[0] / null, {"units": "×"}
         result.values.append("dispersion")
         return result
 
@@ -84,15 +84,13 @@ class Dispersion(Measure):
         )
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            places, entropy = axes[0]
+        def draw_places(axis: Axes) -> None:
             cloud = result.examples["position"].transpose("example", "layer").values
             jitter = np.random.default_rng(0).uniform(-0.25, 0.25, cloud.shape)
             layer = result.data["layer"].values
-            places.scatter(layer + jitter, cloud, s=9, color="0.25", alpha=0.6, linewidths=0)
-            places.set(xlabel="layer", ylabel="strongest key, share of length", ylim=(-0.03, 1.03))
-            bands(entropy, result, {"dispersion": "dispersion", "first": "at position 0"})
-            entropy.set(ylabel="share (dotted: null)", ylim=(-0.03, 1.03))
-            entropy.legend(ncols=2, **ABOVE)
-            headline(figure, f"{result.model}, n = {result.n}; one dot per example")
-        return figure
+            axis.scatter(layer + jitter, cloud, s=9, color="0.25", alpha=0.6, linewidths=0)
+            axis.set(xlabel="layer", ylabel="strongest key, share of length", ylim=SHARE)
+
+        shares = {"dispersion": "dispersion", "first": "at position 0"}
+        drawn = ("share (dotted: null)", shares, SHARE)
+        return lines(result, draw_places, drawn, note="; one dot per example")

@@ -5,13 +5,14 @@ reveals by the entropy of predictions; and a low value does not say where a row 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from ...plots import ABOVE, Figure, bands, grid, headline, panels
+from ...plots import Figure, grid, lines
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
@@ -34,30 +35,25 @@ class AttentionEntropy(Measure):
     needs: ClassVar[tuple[str, ...]] = ("entropy_mean",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = dict.fromkeys(("entropy", "by_head", *ROWS), "of the maximum")
+    nulls: ClassVar[dict[str, float]] = dict.fromkeys(units, 1.0)
 
     def compute(self, trace: Trace) -> xr.Dataset:
         total, count = entropy_totals(trace)
         with np.errstate(invalid="ignore"):
-            by_kind = dict(zip(ROWS, (total.sum(1) / count.sum(1)).T, strict=True))
-            by_kind = {"entropy": total.sum((1, 2)) / count.sum((1, 2)), **by_kind}
-            values: dict[str, Any] = {name: ("layer", value) for name, value in by_kind.items()}
+            by_kind = zip(ROWS, (total.sum(1) / count.sum(1)).T, strict=True)
+            values: dict[str, Any] = {"entropy": ("layer", total.sum((1, 2)) / count.sum((1, 2)))}
+            values |= {name: ("layer", value) for name, value in by_kind}
             values["by_head"] = ("layer", "head"), total.sum(2) / count.sum(2)
-        nulls = {f"{name}_null": (dims, np.ones_like(v)) for name, (dims, v) in values.items()}
-        coords = {d: trace.data[d].values for d in ("layer", "head")}
-        return xr.Dataset({**values, **nulls}, coords)
+        return xr.Dataset(values)
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            lines, heads = axes[0]
-            bands(lines, result, {name: name for name in ROWS})
-            lines.set_ylim(0, 1.05)
-            lines.set_ylabel("entropy / uniform")
-            lines.legend(ncols=2, **ABOVE)
-            grid(heads, result["by_head"], "entropy / uniform", vmin=0, vmax=1)
-            headline(
-                figure, f"{result.model}, n = {result.n}: rows, by kind and by head (dotted: null)"
-            )
-        return figure
+        label = "entropy / uniform"
+        return lines(
+            result,
+            (label, {name: name for name in ROWS}, (0, 1.05)),
+            partial(grid, values=result["by_head"], label=label, vmin=0, vmax=1),
+            note=": rows, by kind and by head (dotted: null)",
+        )
 
 
 def entropy_totals(

@@ -69,7 +69,7 @@ class Foresight(Measure):
             {"step": steps, "layer": trace.data["layer"].values, "place": np.arange(len(final))},
         )
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         finals = [one["final"].values for one in examples]
         most = max(one.sizes["place"] for one in examples)
         padded = np.stack([np.pad(f, (0, most - len(f)), constant_values=-1) for f in finals])
@@ -82,7 +82,7 @@ class Foresight(Measure):
             others = padded[same][:, : example.sizes["place"]]
             values = _values(example, others, farthest)
             made.append(values.assign_attrs(id=example.attrs.get("id")))
-        return super().of(made, model)
+        return super().summarise(made, model)
 
     def plot(self, result: Result) -> Figure:
         return lines(

@@ -65,8 +65,8 @@ class RegionFlow(Measure):
     def needs(self) -> tuple[str, ...]:
         return ("rows",) if self.rows == "reveal" else ("flow",)
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().of(examples, model)
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().summarise(examples, model)
         result.data.attrs |= {"rows": _ROWS[self.rows], "gold": stated(examples)}
         counts = sorted({one.sizes.get("place", 0) for one in examples})
         if counts != [counts[0]] or counts == [0]:  # places do not correspond

@@ -46,8 +46,8 @@ class RetrievalHeads(Measure):
         if not 0 < self.threshold <= 1:
             raise UsageError(f"threshold = {self.threshold}", "It is a share above 0, at most 1.")
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().of(examples, model)
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().summarise(examples, model)
         copy = result.examples["copy"].transpose("example", "layer", "head").values
         count, low, high = _count(copy.reshape(len(copy), -1), self.threshold)
         chances = [np.array(one.attrs["luck"]) for one in examples]

@@ -41,8 +41,8 @@ class Rollout(Measure):
         "distinctness": "total variation",
     }
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().of(examples, model)
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().summarise(examples, model)
         result.data.attrs["gold"] = stated(examples)
         return result
 

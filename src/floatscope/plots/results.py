@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from .drawing import ABOVE, COLOURS, LINES, SHARE_MAP, Axes, Figure, headline, panels
+from .drawing import ABOVE, COLOURS, LIFT_MAP, LINES, SHARE_MAP, Axes, Figure, headline, panels
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -41,8 +41,9 @@ def band(
     x, data = result.data[along].values, result.data
     colour, line = COLOURS[series % len(COLOURS)], LINES[series % len(LINES)]
     axis.plot(x, data[name].values, color=colour, linestyle=line, label=label or name)
-    low, high = data[f"{name}_low"].values, data[f"{name}_high"].values
-    axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    if f"{name}_low" in data:
+        low, high = data[f"{name}_low"].values, data[f"{name}_high"].values
+        axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
     if f"{name}_null" in data:
         null = data[f"{name}_null"].broadcast_like(data[name]).values
         axis.plot(x, null, color=colour, linestyle=":", linewidth=0.8)
@@ -113,11 +114,18 @@ def grid(
     *,
     x: str = "layer",
     y: str = "head",
+    span: float | None = None,
     **look: Any,
 ) -> Any:
-    """Draw a map of two dimensions with its colour bar; `look` goes to matplotlib's pcolormesh."""
+    """Draw a map of two dimensions with its colour bar; `look` goes to matplotlib's pcolormesh.
+
+    `span`: values are lifts, drawn on a logarithmic scale from 1 / span to span.
+    """
+    from matplotlib.colors import LogNorm
+
     shown = values.transpose(y, x)
-    look = {"cmap": SHARE_MAP} | look
+    lift = {"cmap": LIFT_MAP, "norm": LogNorm(1 / span, span)} if span else {"cmap": SHARE_MAP}
+    look = lift | look
     image = axis.pcolormesh(shown[x].values, shown[y].values, shown.values, **look)
     axis.set(xlabel=x, ylabel=y)
     for side, dim in ((axis.xaxis, x), (axis.yaxis, y)):

@@ -14,13 +14,12 @@ import xarray as xr
 
 from ...errors import UsageError
 from ...plots import Axes, Figure, dots, grid, lines
-from ...stats.chance import profile
 from ...stats.thirds import thirds
 from ...trace import Trace
 from ...trace.windows import require_global
 from ..base import Measure
 from ..nulls import uniform_received
-from ..result import Result, summarise
+from ..result import Result
 from .entropy import entropy_totals
 
 _LOOK: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}  # of maps of cosines
@@ -48,22 +47,23 @@ class Agreement(Measure):
     needs: ClassVar[tuple[str, ...]] = ("head_mean", "entropy_mean")
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        received = trace.mean_received.transpose("step", "layer", "key").values
-        visible = trace.data["visible"].values
-        pairs = [_pairs(c.astype(float), v) for c, v in zip(received, visible, strict=True)]
-        cosine, null = (np.mean(part, axis=0) for part in zip(*pairs, strict=True))
+        received = trace.mean_received.transpose("step", "layer", "key").values.astype(float)
+        even = uniform_received(trace).transpose("step", "key").values
+        both = [_cosines(c[:, None], c[None], e) for c, e in zip(received, even, strict=True)]
+        cosine, null = np.mean(both, axis=0)
         layers = trace.data["layer"].values
-        n = len(layers)
-        shallow, deep = (np.isin(np.arange(n), np.arange(n)[part]) for part in thirds(n).values())
-        cross = np.outer(shallow, deep) & ~np.eye(n, dtype=bool)
-        within = np.outer(deep, deep) & ~np.eye(n, dtype=bool)
-        values = xr.Dataset(coords={"layer": layers, "other": layers})
+        np.fill_diagonal(
+            cosine, 1.0
+        )  # without rounding, which an interval of equal values would see
+        first, last = thirds(len(layers)).values()
+        apart = ~np.eye(len(layers), dtype=bool)
+        values: dict[str, Any] = {}
         for end, array in (("", cosine), ("_null", null)):
-            values[f"agreement{end}"] = xr.DataArray(array, dims=("layer", "other"))
-            values[f"shallow_deep{end}"] = array[cross].mean() if cross.any() else np.nan
-            values[f"deep{end}"] = array[within].mean() if within.any() else np.nan
-        total, count = (part[deep].sum((1, 2)) for part in entropy_totals(trace))
-        return values.assign(deep_entropy=np.mean(total / count))
+            values[f"agreement{end}"] = ("layer", "other"), array
+            values[f"shallow_deep{end}"] = _mean(array[first, last][apart[first, last]])
+            values[f"deep{end}"] = _mean(array[last, last][apart[last, last]])
+        total, count = (part[last].sum((1, 2)) for part in entropy_totals(trace))
+        return xr.Dataset(values, {"other": layers}).assign(deep_entropy=np.mean(total / count))
 
     def plot(self, result: Result) -> Figure:
         def draw_pairs(axis: Axes) -> None:
@@ -126,31 +126,30 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         if not by_key:
             mean = mean.groupby("region").mean("key").sel(region=shared)
         order = ("layer", "head", "key" if by_key else "region")
-        return mean.fillna(0).transpose(*order, missing_dims="ignore").values.astype(float)
+        return mean.transpose(*order, missing_dims="ignore").values.astype(float)
 
     examples = []
-    for one, two in zip(a, b, strict=True):
-        u, v, free = (vectors(c) for c in (one.received, two.received, uniform_received(one)))
-        length = np.linalg.norm(u, axis=-1) * np.linalg.norm(v, axis=-1)
-        cosine = (u * v).sum(-1) / length
-        # What each key gets for nothing is no likeness: lifts are dealt out, not values.
-        lift = [np.nanmean(w / np.where(free > 0, free, np.nan), axis=-1) for w in (u, v)]
-        null = lift[0] * lift[1] * (free**2).sum() / length
+    for trace, twin in zip(a, b, strict=True):
+        arrays = (trace.received, twin.received, uniform_received(trace))
+        cosine, null = _cosines(*map(vectors, arrays))
         dims = ("layer", "head")
         values = {"perturbation": (dims, cosine), "perturbation_null": (dims, null)}
-        examples.append(xr.Dataset(values, {d: one.data[d].values for d in dims}))
+        examples.append(xr.Dataset(values, {d: trace.data[d].values for d in dims}))
     measure = Perturbation(by="key" if by_key else "region")
-    return summarise(examples, measure, next(iter(models), ""), measure.units)
+    return measure.summarise(examples, next(iter(models), ""))
 
 
-def _pairs(received: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(layers, keys) → cosines of all pairs of layers, and their null."""
-    there = visible > 0
-    c = received[:, there]
-    mean = profile(visible[there].astype(float))[0]
-    length = np.linalg.norm(c, axis=-1)
-    lift = (c / mean).mean(-1)
-    null = np.outer(lift, lift) * (mean**2).sum() / np.outer(length, length)
-    cosine = c @ c.T / np.outer(length, length)
-    np.fill_diagonal(cosine, 1.0)  # without rounding, which an interval of equal values would see
-    return cosine, null
+def _cosines(u: np.ndarray, v: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute cosines along the last axis, and those expected of one vector dealt anew.
+
+    What each key gets of uniform attention (`even`) is no likeness: lifts are dealt out, not values.
+    """
+    u, v, even = (np.nan_to_num(x) for x in (u, v, even))
+    length = np.linalg.norm(u, axis=-1) * np.linalg.norm(v, axis=-1)
+    lifts = [np.nanmean(x / np.where(even > 0, even, np.nan), axis=-1) for x in (u, v)]
+    null = lifts[0] * lifts[1] * (even**2).sum() / length
+    return (u * v).sum(-1) / length, null
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if values.size else np.nan

@@ -119,10 +119,8 @@ def _pair(a: Result, b: Result, threshold: float) -> xr.Dataset:
     from scipy import stats
 
     order = ("layer", "head")
-    mass, other = (
-        r.examples["mass"].transpose("example", *order).values.astype(float) for r in (a, b)
-    )
-    tested = crossing(mass, other, threshold)
+    mass, other = (r.examples["mass"].transpose("example", *order).values for r in (a, b))
+    tested = crossing(mass.astype(float), other.astype(float), threshold)
     difference = mass.mean(0) - other.mean(0)
     varies = sum(x.var(0, ddof=1) / len(x) for x in (mass, other)) > _ZERO**2
     with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():

@@ -15,7 +15,7 @@ from ...errors import UsageError
 from ...plots import POSITIVE, SHARE, Figure, lines
 from ...stats.chance import Chance
 from ...trace import Trace
-from ..base import AnchorMeasure
+from ..base import AnchorMeasure, by_layer
 from ..result import Result
 
 
@@ -44,6 +44,7 @@ class Drift(AnchorMeasure):
         "centroid_variance": "positions²",
         "frontier": "correlation",
     }
+    nulls: ClassVar[dict[str, float]] = {"frontier": 0.0}
 
     def __post_init__(self) -> None:
         if self.over not in ("step", "layer"):
@@ -67,13 +68,14 @@ class Drift(AnchorMeasure):
         each = [
             _row(c[i], anchor[i], weight[i], visible[i], front) for i in np.ndindex(c.shape[:-2])
         ]
-        measured = {by: xr.Variable(by, trace.data[by].values)}
-        for name in each[0]:
-            values = xr.Variable(lead, np.array([r[name] for r in each]).reshape(c.shape[:-2]))
-            measured[name] = values.mean("head") if self.rule.per_head else values
-        return xr.Dataset(
-            measured, attrs={"most": {"lifetime": c.shape[-2], "displacement": c.shape[-1]}}
-        )
+        values = {
+            name: by_layer(
+                xr.Variable(lead, np.reshape([row[name] for row in each], c.shape[:-2])), keep=[by]
+            )
+            for name in each[0]
+        }
+        most = {"lifetime": c.shape[-2], "displacement": c.shape[-1]}
+        return xr.Dataset(values, attrs={"most": most})
 
     def plot(self, result: Result) -> Figure:
         labels = {"persistence": "anchors (Jaccard)", "stay": "strongest key"}
@@ -93,7 +95,7 @@ def _row(
     """One layer over steps, or one step over layers: every array is (states, keys)."""
     names = ("persistence", "floating", "stay", "displacement", "lifetime")
     values = {n + end: np.nan for n in names for end in ("", "_null")}
-    values |= {"centroid_variance": np.nan, "frontier": np.nan, "frontier_null": 0.0}
+    values |= {"centroid_variance": np.nan, "frontier": np.nan}
     if len(c) < 2:
         return values
     c = c.astype(np.float64)
@@ -103,35 +105,34 @@ def _row(
     either = sizes[:-1] + sizes[1:] - shared
     pairs = [chance.pair(int(a), int(b)) for a, b in pairwise(sizes)]
     if either.any():
+        jaccard, overlap = np.transpose(pairs)
         some = either > 0
-        values["persistence"] = float((shared[some] / either[some]).mean())
-        values["persistence_null"] = float(np.nanmean([p[0] for p in pairs]))
-        values["floating"] = 1 - values["persistence"]
-        values["floating_null"] = 1 - values["persistence_null"]
-        values["lifetime"] = float(sizes.sum() / (sizes.sum() - shared.sum()))
-        expected = sum(p[1] for p in pairs)
-        values["lifetime_null"] = float(sizes.sum() / (sizes.sum() - expected))
+        persistence = {"": (shared[some] / either[some]).mean(), "_null": np.nanmean(jaccard)}
+        kept = {"": shared.sum(), "_null": overlap.sum()}
+        for end in ("", "_null"):
+            values[f"persistence{end}"] = persistence[end]
+            values[f"floating{end}"] = 1 - persistence[end]
+            values[f"lifetime{end}"] = sizes.sum() / (sizes.sum() - kept[end])
     top = np.where(np.isnan(c), -1, c).argmax(-1)
     step = abs(np.diff(top))
-    values |= {"stay": float((step == 0).mean()), "stay_null": chance.stay}
-    values |= {"displacement": float(step.mean()), "displacement_null": chance.displacement}
-    held = np.where(anchor, weight, 0.0)
-    some = sizes > 0
+    values |= {"stay": (step == 0).mean(), "stay_null": chance.stay}
+    values |= {"displacement": step.mean(), "displacement_null": chance.displacement}
+    held, some = np.where(anchor, weight, 0.0), sizes > 0
     if some.sum() > 1:
         centre = (held[some] * np.arange(c.shape[-1])).sum(-1) / held[some].sum(-1)
-        values["centroid_variance"] = float(centre.var())
+        values["centroid_variance"] = centre.var()
     values["frontier"] = _correlation(top, front)
     return values
 
 
 def _frontier(trace: Trace) -> np.ndarray:
     """Return the mean position of the tokens revealed before each kept step; NaN if there are none."""
-    change, there = trace.change.values, np.zeros(trace.data.sizes["key"], bool)
-    mean = np.full(len(change) + 1, np.nan)
-    for t, done in enumerate(change):
-        there = (there | (done == 1)) & (done != 2)
-        mean[t + 1] = np.flatnonzero(there).mean() if there.any() else np.nan
-    return mean[trace.data["step"].values]
+    revealed = np.zeros(trace.data.sizes["key"], bool)
+    mean = [np.nan]
+    for done in trace.change.values:
+        revealed = (revealed | (done == 1)) & (done != 2)
+        mean.append(np.flatnonzero(revealed).mean() if revealed.any() else np.nan)
+    return np.array(mean)[trace.data["step"].values]
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:

@@ -49,25 +49,25 @@ class ExpertRouting(AnchorMeasure):
         masked = trace.data["masked"].values  # (step, key)
         answer = trace.data["region"].values == "answer"
         anchors = self.rule(trace).transpose("layer", "step", "key").values
-        found, chance = np.full((2, len(experts), len(PAIRS)), np.nan)
+        measured, chance = np.full((2, len(experts), len(PAIRS)), np.nan)
         for layer, chosen in enumerate(experts):
-            there = chosen[..., 0] >= 0  # (step, key)
+            routed = chosen[..., 0] >= 0  # (step, key)
             kinds = {
-                "masked": masked & there,
-                "revealed": ~masked & answer & there,
-                "prompt": ~answer & there,
-                "anchor": anchors[layer] & there,
-                "other": ~anchors[layer] & there,
+                "masked": masked,
+                "revealed": ~masked & answer,
+                "prompt": ~answer,
+                "anchor": anchors[layer],
+                "other": ~anchors[layer],
             }
             used = _used(chosen)
             for place, pair in enumerate(PAIRS):
-                a, b = (kinds[name] for name in pair.split("–"))
+                a, b = (kinds[name] & routed for name in pair.split("–"))
                 if a.any() and b.any():
-                    found[layer, place], *drawn = self._differences(used, a, b)
+                    measured[layer, place], *drawn = self._differences(used, a, b)
                     chance[layer, place] = np.mean(drawn)
-        coords = {"layer": trace.data["layer"].values, "pair": list(PAIRS)}
         dims = ("layer", "pair")
-        return xr.Dataset({"difference": (dims, found), "difference_null": (dims, chance)}, coords)
+        values = {"difference": (dims, measured), "difference_null": (dims, chance)}
+        return xr.Dataset(values, {"pair": list(PAIRS)})
 
     def _differences(
         self,
@@ -82,9 +82,8 @@ class ExpertRouting(AnchorMeasure):
         rate = chose[units] / steps[units, None]
         first = units < a.shape[1]
         rng = np.random.default_rng(self.seed)
-        order = np.array(
-            [np.arange(len(units)), *(rng.permutation(len(units)) for _ in range(self.draws))]
-        )
+        dealt = [rng.permutation(len(units)) for _ in range(self.draws)]
+        order = np.array([np.arange(len(units)), *dealt])
         shares = []
         for side in (first, ~first):
             weight = np.zeros(order.shape)

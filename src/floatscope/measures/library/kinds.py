@@ -43,16 +43,14 @@ class KindsOfKey(Measure):
         )
         kinds = _kinds(trace)
         names = [k for k in dict.fromkeys(kinds) if k]
-        of = np.array([[k == name for k in kinds] for name in names], float)  # (kind, key)
-        there = ~np.isnan(cosine[0, 0])
-        of, any_kind = of * there, there.astype(float)
-        rest = any_kind - of
+        present = ~np.isnan(cosine[0, 0])
+        inside = np.array([[k == name for k in kinds] for name in names]) & present  # (kind, key)
 
         def split(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Means over the keys of each kind, and over all others."""
             filled = np.nan_to_num(values)
             with np.errstate(divide="ignore", invalid="ignore"):
-                mine = np.einsum("lhk,mk->lhm", filled, of) / of.sum(-1)
-                other = np.einsum("lhk,mk->lhm", filled, rest) / rest.sum(-1)
+                mine, other = (filled @ x.T / x.sum(-1) for x in (inside, ~inside & present))
             return mine, other
 
         (c_a, c_o), (n_a, n_o) = split(cosine), split(norms)
@@ -62,8 +60,7 @@ class KindsOfKey(Measure):
             "angle": (dims, (c_a - c_o) * (n_a + n_o) / 2),
             "norm": (dims, (n_a - n_o) * (c_a + c_o) / 2),
         }
-        coords = {"layer": trace.data["layer"].values, "head": trace.data["head"].values}
-        return xr.Dataset(data, coords | {"kind": np.array(names, dtype=np.str_)})
+        return xr.Dataset(data, {"kind": np.array(names, dtype=np.str_)})
 
 
 def advantage(

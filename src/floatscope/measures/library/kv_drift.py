@@ -62,6 +62,4 @@ def _kinds(trace: Trace) -> xr.DataArray:
     masked, answer = trace.data["masked"].values, trace.data["region"].values == "answer"
     kind = np.where(masked, "masked", np.where(answer, "revealed", "prompt"))
     kind = np.where(changed, "changed", kind)
-    return xr.DataArray(
-        kind, dims=("step", "key"), coords={"step": steps, "key": trace.data["key"].values}
-    )
+    return trace.data["masked"].copy(data=kind)

@@ -6,27 +6,18 @@ look at a passage and use nothing of it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...plots import ABOVE, LIFT_MAP, Axes, Figure, band, grid, headline, panels, points
+from ...plots import Axes, Figure, band, grid, lines
 from ...trace import Trace
 from ...trace.windows import is_local
+from .. import regions
 from ..base import Measure
 from ..nulls import flow_null, names, row_null, tokens
-from ..regions import (
-    CATEGORIES,
-    SERIES,
-    by_category,
-    from_sources,
-    gold_of,
-    passages_of,
-    stated,
-    written,
-)
 from ..result import Result
 
 _ROWS = {
@@ -67,8 +58,8 @@ class RegionFlow(Measure):
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         result = super().summarise(examples, model)
-        result.data.attrs |= {"rows": _ROWS[self.rows], "gold": stated(examples)}
-        counts = sorted({one.sizes.get("place", 0) for one in examples})
+        result.data.attrs |= {"rows": _ROWS[self.rows], "gold": regions.stated(examples)}
+        counts = sorted({example.sizes.get("place", 0) for example in examples})
         if counts != [counts[0]] or counts == [0]:  # places do not correspond
             result.values.remove("passage")
             result.data = result.data.drop_dims("place")
@@ -77,7 +68,7 @@ class RegionFlow(Measure):
 
     def compute(self, trace: Trace) -> xr.Dataset:
         flow, null = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
-        places, gold = passages_of(trace), gold_of(trace)
+        places, gold = regions.passages_of(trace), regions.gold_of(trace)
         # A prompt's regions never change; masked and revealed are not divided by their length.
         size = xr.DataArray(tokens(trace)[0], {"target": names(trace)}).sel(target=places)
 
@@ -98,8 +89,8 @@ class RegionFlow(Measure):
             return by_place.assign_coords(place=np.arange(1, len(places) + 1))
 
         values = {
-            "flow": by_category(flow, trace),
-            "flow_null": by_category(null, trace),
+            "flow": regions.by_category(flow, trace),
+            "flow_null": regions.by_category(null, trace),
             "gold_lift": lift,
             "gold_lift_null": lift_null,
             "passage": placed(flow),
@@ -111,47 +102,38 @@ class RegionFlow(Measure):
         )
 
     def _reveal(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
-        counted = written(trace)
+        counted = regions.written(trace)
         flow = trace.rows["row_flow"].mean("head").isel(event=counted)
         null = row_null(trace).isel(event=counted) + 0 * flow.isel(target=0, drop=True)
         return flow.mean("event"), null.mean("event")
 
     def _answer(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
         flow, null = trace.flow.mean("head"), flow_null(trace)
-        if "layer" not in null.dims:
-            null = null.expand_dims(layer=flow["layer"].values)
-        return from_sources(flow, trace, self.source), from_sources(null, trace, self.source)
+        null = null.broadcast_like(flow)
+        return regions.from_sources(flow, trace, self.source), regions.from_sources(
+            null, trace, self.source
+        )
 
     def plot(self, result: Result) -> Figure:
-        mapped = "passage" in result.values
-        with panels(1, 3 if mapped else 2) as (figure, axes):
-            share, lift = axes[0][:2]
-            shown = [c for c in CATEGORIES if result["flow"].sel(category=c).notnull().any()]
-            for i, category in enumerate(shown):
-                part = Result(
-                    result.data.sel(category=category), self, result.examples, result.model
-                )
-                band(share, part, "flow", "layer", series=SERIES[i], label=category)
-            share.set_ylabel("answer → region (dotted: null)")
-            share.set_ylim(0, 1)
-            lift.set_title("per gold token / per token of all passages")
-            share.legend(ncols=2, fontsize=points(7), **ABOVE)
-            band(lift, result, "gold_lift", "layer", label="gold")
-            lift.set_ylabel("gold lift (dotted: null)")
-            lift.set_ylim(bottom=0)
+        def draw_shares(axis: Axes) -> None:
+            regions.draw_categories(axis, result, "flow")
+            axis.set_ylabel("answer → region (dotted: null)")
+
+        def draw_lift(axis: Axes) -> None:
+            band(axis, result, "gold_lift", "layer", label="gold")
+            axis.set_title("per gold token / per token of all passages")
+            axis.set_ylabel("gold lift (dotted: null)")
+            axis.set_ylim(bottom=0)
             if not result["gold_lift"].notnull().any():
                 why = "no gold region, or a single passage"
-                lift.text(0.5, 0.5, why, ha="center", transform=lift.transAxes)
-            if mapped:
-                _map(axes[0][2], result["passage_lift"])
-            headline(figure, f"{result.model}, n = {result.n}, {self.rows} rows")
-        return figure
+                axis.text(0.5, 0.5, why, ha="center", transform=axis.transAxes)
 
+        def draw_passages(axis: Axes) -> None:
+            lift = result["passage_lift"]
+            top = max(2.0, float(np.nanquantile(lift, 0.98)), 1 / max(float(lift.min()), 0.05))
+            grid(axis, lift, "lift over uniform attention", y="place", span=top)
+            axis.set(title="answer → passage, by place", ylabel="passage", yticks=lift["place"])
 
-def _map(axis: Axes, lift: xr.DataArray) -> None:
-    from matplotlib.colors import LogNorm
-
-    top = max(2.0, float(np.nanquantile(lift, 0.98)), 1 / max(float(lift.min()), 0.05))
-    look: Any = {"cmap": LIFT_MAP, "norm": LogNorm(1 / top, top)}
-    grid(axis, lift, "lift over uniform attention", y="place", **look)
-    axis.set(title="answer → passage, by place", ylabel="passage", yticks=lift["place"].values)
+        drawn = [draw_shares, draw_lift]
+        drawn += [draw_passages] if "passage" in result.values else []
+        return lines(result, *drawn, note=f", {self.rows} rows")

@@ -7,17 +7,17 @@ attention lies on the gold passage. Neither shows that the model uses what the h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from ...errors import UsageError
-from ...plots import LIFT_MAP, Figure, grid, headline, panels
+from ...plots import Axes, Figure, grid, lines, mark
 from ...trace import Trace
 from ..base import Measure
-from ..nulls import last_visible, present, row_null, rows_of_events
+from ..nulls import members, row_null, rows_of_events, uniform_rows
 from ..regions import gold_of, stated, written
 from ..result import Result
 
@@ -50,23 +50,21 @@ class RetrievalHeads(Measure):
         result = super().summarise(examples, model)
         copy = result.examples["copy"].transpose("example", "layer", "head").values
         count, low, high = _count(copy.reshape(len(copy), -1), self.threshold)
-        chances = [np.array(one.attrs["luck"]) for one in examples]
-        null = copy[0].size * _by_luck([c for c in chances if len(c)], self.threshold)
-        for name, value in (("", count), ("_low", low), ("_high", high), ("_null", null)):
-            result.data[f"heads{name}"] = self._at(value, self.units["heads"])
-        lift = count / null if null > 0 else np.nan
-        result.data["heads_lift"] = self._at(lift, "×")
+        chances = [np.array(e.attrs["luck"]) for e in examples if e.attrs["luck"]]
+        null = copy[0].size * _by_luck(chances, self.threshold)
+        heads = {"": count, "_low": low, "_high": high, "_null": null}
+        heads["_lift"] = count / null if null > 0 else np.nan
+        for end, value in heads.items():
+            unit = "×" if end == "_lift" else self.units["heads"]
+            result.data[f"heads{end}"] = "threshold", [value], {"units": unit}
+        result.data = result.data.assign_coords(threshold=[self.threshold])
         result.values.append("heads")
-        usable = sum(len(c) > 0 for c in chances)
+        usable = f"{len(chances)} of {len(examples)}"
         result.data.attrs |= {
             "gold": stated(examples),
-            "copy": f"{usable} of {len(examples)} answers share a token with their gold region",
+            "copy": f"{usable} answers share a token with their gold region",
         }
         return result
-
-    def _at(self, value: float, unit: str) -> xr.DataArray:
-        where = {"threshold": [self.threshold]}
-        return xr.DataArray([value], where, ("threshold",), attrs={"units": unit})
 
     def compute(self, trace: Trace) -> xr.Dataset:
         rows, gold = trace.rows, gold_of(trace)
@@ -102,26 +100,24 @@ class RetrievalHeads(Measure):
         )
 
     def plot(self, result: Result) -> Figure:
-        from matplotlib.colors import LogNorm
+        copy, lift = result["copy"], result["evidence_lift"]
 
-        with panels(1, 2) as (figure, axes):
-            copy, lift = result["copy"], result["evidence_lift"]
+        def draw_copy(axis: Axes) -> None:
             top = max(self.threshold, float(np.nan_to_num(copy.max(), nan=0)))
-            grid(axes[0][0], copy, "strict copy score", vmin=0, vmax=top)
-            for layer, head in np.argwhere(copy.values >= self.threshold):
-                at = (copy["layer"].values[layer], copy["head"].values[head])
-                axes[0][0].plot(*at, "o", color="white", markeredgecolor="black", markersize=3.5)
+            grid(axis, copy, "strict copy score", vmin=0, vmax=top)
+            chosen = {"color": "white", "markeredgecolor": "black", "markersize": 3.5}
+            mark(axis, copy >= self.threshold, marker="o", **chosen)
             count, null = result["heads"].item(), result["heads_null"].item()
             title = f"strict copy: {count:g} heads ≥ {self.threshold:g} (by luck {null:.2g})"
-            axes[0][0].set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
+            axis.set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
+
+        def draw_lift(axis: Axes) -> None:
             ends = np.nan_to_num([float(lift.max()), 1 / max(float(lift.min()), 0.05)], nan=2)
-            span = max(2.0, *ends)
-            look: Any = {"cmap": LIFT_MAP, "norm": LogNorm(1 / span, span)}
-            grid(axes[0][1], lift, "mass on gold / uniform", **look)
-            there = np.isfinite(lift).any()
-            axes[0][1].set_title("evidence lift" if there else "evidence lift: no gold region")
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+            grid(axis, lift, "mass on gold / uniform", span=max(2.0, *ends))
+            known = np.isfinite(lift).any()
+            axis.set_title("evidence lift" if known else "evidence lift: no gold region")
+
+        return lines(result, draw_copy, draw_lift)
 
 
 def _chance(
@@ -129,12 +125,12 @@ def _chance(
 ) -> Float[np.ndarray, " e"]:
     """How likely a random key that a reveal's row sees lies in the gold region and holds its token."""
     token, steps = trace.rows["event_token"].values, trace.rows["event_step"].values
-    row, chance = rows_of_events(trace), np.zeros(len(token))
+    rows, chance = rows_of_events(trace), np.zeros(len(token))
     for step in np.unique(steps):
-        last = last_visible(trace, present(trace, int(step)), int(step))
-        for e in np.flatnonzero(steps == step):
-            reach = last[row[e]] + 1
-            chance[e] = (inside[:reach] & (ids[:reach] == token[e])).sum() / reach
+        events, size = np.flatnonzero(steps == step), len(members(trace, int(step)))
+        holds = (inside[:size, None] & (ids[:size, None] == token[events])).astype(float)
+        even = uniform_rows(trace, holds, int(step))
+        chance[events] = even[rows[events], range(len(events))]
     return chance
 
 

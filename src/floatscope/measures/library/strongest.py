@@ -17,7 +17,6 @@ from ...trace import Trace
 from ..base import Measure
 
 NAMES = tuple(rule.__name__ for rule in RULES)
-_UNITS = {"place": "position", "position": "share of length", "lift": "×", "share": "share"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,14 @@ class StrongestKey(Measure):
 
     at: float = 1.0
     per_head: bool = False
-    units: ClassVar[dict[str, str]] = _UNITS | {"passes": "share"}
+    units: ClassVar[dict[str, str]] = {
+        "place": "position",
+        "position": "share of length",
+        "lift": "×",
+        "share": "share",
+        "passes": "share",
+    }
+    nulls: ClassVar[dict[str, float]] = {"lift": 1.0}
 
     def __post_init__(self) -> None:
         if not 0 <= self.at <= 1:
@@ -62,5 +68,4 @@ class StrongestKey(Measure):
         }
         data = {name: (dims, array) for name, array in values.items()}
         data["passes"] = (["rule", *dims], np.array(passes, float))
-        coords = {d: trace.data[d].values for d in dims} | {"rule": list(NAMES)}
-        return xr.Dataset(data, coords).assign(lift_null=(dims, np.ones_like(place)))
+        return xr.Dataset(data, {"rule": list(NAMES)})

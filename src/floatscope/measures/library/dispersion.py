@@ -62,7 +62,7 @@ class Dispersion(Measure):
         for end, array in zip(("", "_low", "_high"), ends, strict=True):
             data[f"dispersion{end}"] = "layer", array, unit
         data["dispersion_null"] = (), null, unit
-        data["dispersion_lift"] = "layer", ends[0] / null, {"units": "×"}
+        data["dispersion_lift"] = (data["dispersion"] / null).assign_attrs({"units": "×"})
         result.values.append("dispersion")
         return result
 

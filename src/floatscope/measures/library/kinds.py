@@ -44,13 +44,14 @@ class KindsOfKey(Measure):
         kinds = _kinds(trace)
         names = [k for k in dict.fromkeys(kinds) if k]
         present = ~np.isnan(cosine[0, 0])
-        inside = np.array([[k == name for k in kinds] for name in names]) & present  # (kind, key)
+        inside = np.array([[k == name for k in kinds] for name in names], float) * present
+        rest = present - inside  # (kind, key)
 
         def split(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """Means over the keys of each kind, and over all others."""
             filled = np.nan_to_num(values)
             with np.errstate(divide="ignore", invalid="ignore"):
-                mine, other = (filled @ x.T / x.sum(-1) for x in (inside, ~inside & present))
+                mine, other = (filled @ x.T / x.sum(-1) for x in (inside, rest))
             return mine, other
 
         (c_a, c_o), (n_a, n_o) = split(cosine), split(norms)

@@ -46,8 +46,10 @@ class Movement(Measure):
     factor: float = FACTOR
     needs: ClassVar[tuple[str, ...]] = ("groups",)
     units: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(("moved", "moved_late", "share", "moved_heads", "share_heads"), "share"),
-        **dict.fromkeys(("frontier", "frontier_heads"), "correlation"),
+        **dict.fromkeys(("moved", "moved_late", "share"), "share"),
+        "frontier": "correlation",
+        **dict.fromkeys(("moved_heads", "share_heads"), "share"),
+        "frontier_heads": "correlation",
         "content": "tokens",
     }
 

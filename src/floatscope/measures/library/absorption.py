@@ -16,9 +16,9 @@ from ..result import Result
 class Absorption(AnchorMeasure):
     """Share of attention on anchors, on position 0 and on the strongest key, and how many anchors.
 
-    Attention Floating (2601.07894) §3. Each share has its null: what uniform attention over the
-    visible keys would give those same keys. The strongest key and the anchors are chosen for what they
-    receive, so their lift is a little above 1 even on random attention (1.1–1.2 at 32–128 keys).
+    Attention Floating (2601.07894) §3. Null of each share: what uniform attention would give those same
+    keys. Anchors and the strongest key are chosen for what they receive, so their lift is a little above
+    1 even on random attention (1.1–1.2 at 32–128 keys).
     """
 
     windows: ClassVar[bool] = True

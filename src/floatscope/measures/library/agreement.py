@@ -1,12 +1,9 @@
-"""Agreement: do layers, or two versions of a prompt, attend to the same keys?
-
-Cosines of received attention. They say that two vectors point the same way, not that either matters;
-which keys are shared is for the anchor rules.
-"""
+"""Agreement: do layers, or two versions of a prompt, attend to the same keys?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,10 +28,9 @@ class Agreement(Measure):
 
     `agreement`: every pair of layers, head mean, averaged over kept steps; `shallow_deep`: mean over
     pairs of one layer of the first and one of the last third; `deep`: mean over pairs within the
-    last third; `deep_entropy`: mean row entropy there (null 1, uniform).
-    Over-smoothing shows as a high `deep` with a low `deep_entropy`. Vectors without negative parts
-    agree for nothing, so the null is not 0: it is the expected cosine when one vector's lifts are
-    dealt anew among the keys, its length held. Pairs that do not exist are NaN.
+    last third; `deep_entropy`: mean row entropy there (null 1, uniform). Vectors without negative
+    parts agree for nothing, so the null is not 0: it is the expected cosine when one vector's lifts
+    are dealt anew among the keys, its length held. Pairs that do not exist are NaN.
     """
 
     units: ClassVar[dict[str, str]] = {
@@ -49,12 +45,11 @@ class Agreement(Measure):
     def compute(self, trace: Trace) -> xr.Dataset:
         received = trace.mean_received.transpose("step", "layer", "key").values.astype(float)
         even = uniform_received(trace).transpose("step", "key").values
-        both = [_cosines(c[:, None], c[None], e) for c, e in zip(received, even, strict=True)]
-        cosine, null = np.mean(both, axis=0)
+        steps = [_directions(c, e) for c, e in zip(received, even, strict=True)]
+        cosine = np.mean([unit @ unit.T for unit, _ in steps], axis=0)
+        null = np.mean([np.outer(lift, lift) for _, lift in steps], axis=0)
+        np.fill_diagonal(cosine, 1.0)  # an interval of equal values would see rounding
         layers = trace.data["layer"].values
-        np.fill_diagonal(
-            cosine, 1.0
-        )  # without rounding, which an interval of equal values would see
         first, last = thirds(len(layers)).values()
         apart = ~np.eye(len(layers), dtype=bool)
         values: dict[str, Any] = {}
@@ -111,9 +106,7 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         )
     regions = [[str(r) for r in t.data["region"].values] for t in (*a, *b)]
     by_key = all(x == y for x, y in zip(regions[: len(a)], regions[len(a) :], strict=True))
-    shared = (
-        [r for r in dict.fromkeys(regions[0]) if all(r in x for x in regions)] if regions else []
-    )
+    shared = [r for r in dict.fromkeys(chain(*regions)) if all(r in x for x in regions)]
     if not by_key and len(shared) < 2:
         raise UsageError(
             "these prompts and twins differ in length and share fewer than two regions",
@@ -130,25 +123,25 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
 
     examples = []
     for trace, twin in zip(a, b, strict=True):
-        arrays = (trace.received, twin.received, uniform_received(trace))
-        cosine, null = _cosines(*map(vectors, arrays))
+        even = vectors(uniform_received(trace))
+        (u, u_lift), (v, v_lift) = (_directions(vectors(t.received), even) for t in (trace, twin))
         dims = ("layer", "head")
-        values = {"perturbation": (dims, cosine), "perturbation_null": (dims, null)}
-        examples.append(xr.Dataset(values, {d: trace.data[d].values for d in dims}))
+        values = {"perturbation": (u * v).sum(-1), "perturbation_null": u_lift * v_lift}
+        named = {name: (dims, array) for name, array in values.items()}
+        examples.append(xr.Dataset(named, {d: trace.data[d].values for d in dims}))
     measure = Perturbation(by="key" if by_key else "region")
     return measure.summarise(examples, next(iter(models), ""))
 
 
-def _cosines(u: np.ndarray, v: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute cosines along the last axis, and those expected of one vector dealt anew.
+def _directions(received: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scale vectors to length 1; the second array's products are the cosines of vectors dealt anew.
 
     What each key gets of uniform attention (`even`) is no likeness: lifts are dealt out, not values.
     """
-    u, v, even = (np.nan_to_num(x) for x in (u, v, even))
-    length = np.linalg.norm(u, axis=-1) * np.linalg.norm(v, axis=-1)
-    lifts = [np.nanmean(x / np.where(even > 0, even, np.nan), axis=-1) for x in (u, v)]
-    null = lifts[0] * lifts[1] * (even**2).sum() / length
-    return (u * v).sum(-1) / length, null
+    filled = np.nan_to_num(received)
+    length = np.linalg.norm(filled, axis=-1)
+    lift = np.nanmean(received / np.where(even > 0, even, np.nan), axis=-1)
+    return filled / length[..., None], lift * np.sqrt(np.nansum(even**2)) / length
 
 
 def _mean(values: np.ndarray) -> float:

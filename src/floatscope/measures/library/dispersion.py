@@ -1,7 +1,4 @@
-"""Dispersion: does the strongest key stand at the same place in every example?
-
-It looks across examples at one state of each; movement within one decoding is Drift.
-"""
+"""Dispersion across examples: does the strongest key stand at the same place in every one?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +28,7 @@ class Dispersion(Measure):
     place, estimated by Miller and Madow's correction with a jackknife's interval (published as the
     entropy of the histogram, which is too small for few examples). `at` chooses the kept step, 0 the
     first and 1 the last. Null: places of random attention, for the entropy by simulation with as many
-    examples (few cannot fill the bins, corrected or not). One example has no dispersion: NaN.
+    examples. One example has no dispersion: NaN.
     """
 
     at: float = 0.5

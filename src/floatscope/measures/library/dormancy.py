@@ -1,8 +1,4 @@
-"""Dormancy: which heads rest on anchors, in which domain, and which of them switch.
-
-A head is called dormant by its attention alone: one that reads a single key for good reason looks
-the same. It is not shown here that a dormant head could be removed.
-"""
+"""Dormancy: which heads rest on anchors, in which domain, and which of them switch."""
 
 import warnings
 from collections.abc import Mapping
@@ -76,8 +72,7 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
     active. `difference` = first − second with `low` and `high` (95 %, head by head);
     `null_difference`: what the domains' lengths alone do under uniform attention.
     Attributes: heads `tested`, and of those that cross the number listed (`switching`), and bounds that
-    hold together with 95 % confidence (`at_least`, `at_most`). Guo et al. (2410.13835) show single heads
-    and have no test.
+    hold together with 95 % confidence (`at_least`, `at_most`).
     """
     if len(results) < 2:
         raise UsageError("switching needs at least two domains", "Give {name: result, ...}.")

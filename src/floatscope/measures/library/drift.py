@@ -1,8 +1,4 @@
-"""Drift: do anchors stay where they are, from step to step or from layer to layer?
-
-It compares neighbouring states of one decoding. How anchors differ between examples is Dispersion;
-how much attention they hold is Absorption.
-"""
+"""Drift: do anchors stay where they are, from step to step or from layer to layer?"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,8 +26,7 @@ class Drift(AnchorMeasure):
     anchors' mass-weighted mean position; `frontier`: Pearson correlation of the strongest key's
     position with the mean answer position revealed so far (over steps only). The null is that of two
     independent states of random attention with as many anchors (see `chance`). One state has no
-    drift: NaN. A causal model computes a row once, so its neighbouring steps share all rows but one
-    and persist by construction: compare it over layers.
+    drift: NaN. Neighbouring steps of a causal model share all rows but one: compare it over layers.
     """
 
     over: str = "step"  # or "layer"

@@ -1,8 +1,4 @@
-"""Dynamics: how much the attention that a key receives rises, from layer to layer and step to step.
-
-The size of rises, for every key, anchor or not. It does not say which keys are anchors (the rules do)
-nor whether they stay (Drift does).
-"""
+"""Dynamics: how much the attention that a key receives rises, from layer to layer and step to step."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -24,10 +20,9 @@ class Dynamics(Measure):
     P_j = mean of max(0, c_j of the next state − c_j), on the head mean. `layers` is the mean over keys
     of P between neighbouring layers, for each step; `steps` that between neighbouring kept steps, for
     each layer; `region_layers` and `region_steps` are the mean P of the keys of each region. Null of
-    the first two: the next state's attention dealt anew among the keys (as lifts, so that a causal
-    model's early keys keep what they get for nothing), exact for the two states; lift 1 = nothing
-    stays in place, 0 = nothing moves. Null of the regions: the mean P over all keys. One layer or
-    one step has no change: NaN.
+    the first two: the next state's lifts dealt anew among the keys, exact for the two states; lift
+    1 = nothing stays in place, 0 = nothing moves. Null of the regions: the mean P over all keys. One
+    layer or one step has no change: NaN.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("head_mean",)

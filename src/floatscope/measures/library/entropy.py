@@ -1,7 +1,6 @@
 """Attention entropy: how widely rows look, layer by layer and head by head.
 
-A row's entropy over that of a uniform row. It is not the sampler called Entropy, which orders
-reveals by the entropy of predictions; and a low value does not say where a row looks.
+The sampler called Entropy is something else: it orders reveals by the entropy of predictions.
 """
 
 from dataclasses import dataclass

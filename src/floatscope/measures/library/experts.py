@@ -1,8 +1,4 @@
-"""Expert routing: do masked, revealed, prompt and anchor positions go to different experts?
-
-It looks at which experts a router chose, not at what they compute, and counts every choice alike whatever
-its weight. Why two kinds of position differ (their token, their place, their state) it cannot say.
-"""
+"""Expert routing: do masked, revealed, prompt and anchor positions go to different experts?"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,10 +22,10 @@ class ExpertRouting(AnchorMeasure):
       that fall on expert e, over all steps: 0 where both go to the same experts alike, 1 where to none
       in common. Pairs: masked, revealed and prompt positions; anchors by `rule` against all others.
 
-    Null: the mean of the same, `draws` times, after what positions chose has been dealt out anew among
-    them. A unit is a position in one state: what it chose over the steps it was in it stays together, as
-    steps repeat what the step before had. Few positions differ much by chance: read the difference
-    beside its null. NaN where a kind is not there, and in layers without experts.
+    Every choice counts alike, whatever its weight. Null: the mean of the same, `draws` times, after what
+    positions chose has been dealt out anew among them. What a position chose while it was in one state
+    stays together, as steps repeat what the step before had. NaN where a kind is not there, and in
+    layers without experts.
     """
 
     draws: int = 100
@@ -95,10 +91,8 @@ class ExpertRouting(AnchorMeasure):
 
 def _used(chosen: Int[np.ndarray, "t s c"]) -> Float[np.ndarray, "t s e"]:
     """The share of a position's choices that fell on each expert."""
-    steps, size, choices = chosen.shape
-    used = np.zeros((steps, size, int(chosen.max(initial=0)) + 1), np.float32)
-    for choice in range(choices):
-        real = chosen[..., choice] >= 0
-        t, s = np.nonzero(real)
-        used[t, s, chosen[..., choice][real]] += 1 / choices
+    experts, choices = np.arange(chosen.max(initial=0) + 1), np.moveaxis(chosen, -1, 0)
+    used = np.zeros((*chosen.shape[:2], len(experts)), np.float32)
+    for choice in choices:
+        used += (choice[..., None] == experts) / np.float32(len(choices))
     return used

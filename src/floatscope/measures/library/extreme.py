@@ -1,8 +1,4 @@
-"""Extreme tokens: do anchors carry small values, large residuals and high logits?
-
-The three marks of a sink (Guo et al. 2410.13835), each against the other keys of the same step. It
-does not say that one mark causes another, and it does not choose anchors by them.
-"""
+"""Extreme tokens: do anchors carry small values, large residuals and high logits?"""
 
 import warnings
 from dataclasses import dataclass, field

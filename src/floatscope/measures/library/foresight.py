@@ -1,8 +1,7 @@
 """Foresight: while a position is still masked, does it already hold the token that will be revealed there?
 
 A token that any prompt would get there is known without knowing anything: an untrained model says one word
-everywhere, and keeps to it. So the null is the same question asked with the tokens of other prompts' answers,
-at the same place. What a layer holds is read by the logit lens; it says nothing of what the layer is for.
+everywhere. So the null asks the same with the tokens of other prompts' answers, at the same place.
 """
 
 from collections.abc import Sequence
@@ -29,14 +28,12 @@ class Foresight(Measure):
     - `known`: by layer, share of these where the lens's arg-max is the final token
     - `before`: by how many steps the reveal is away, the same in the last kept layer
     - `early`: the same in the last kept layer over all of them; `waits`: how many there are
-
     - `elsewhere`: as `early`, where the answer has content at another place too: beyond how often the
       arg-max is a token of another place of the same answer
 
-    Null: the final tokens of the other examples' answers at the same place, where those are content; an
-    example that stands there several times was decoded by several networks, each compared with itself. A
-    place at which no other example has content does not count. NaN with one example, and for a causal
-    model, which predicts a position once.
+    Null: the final tokens of the other examples' answers at the same place, where those are content;
+    examples of several networks are each compared within their own. A place at which no other example
+    has content does not count. NaN with one example, and for a causal model, which predicts once.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)

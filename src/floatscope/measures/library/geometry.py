@@ -1,8 +1,4 @@
-"""Geometry: why anchors win, by angle or by norm, layer by layer.
-
-It takes the score of a key apart; it does not say which keys are anchors (anchors.py), nor that a
-part causes the attention: what is chosen for its attention has a high score to begin with.
-"""
+"""Geometry: why anchors win, by angle or by norm, layer by layer."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -25,10 +21,9 @@ _CANCEL = 0.5  # parts that cancel to less than this share of their sizes have n
 class Geometry(AnchorMeasure):
     """Anchors minus the rest in score, cosine and norm product, and the parts of their advantage.
 
-    Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All
-    of it is computed inside a head and averaged over steps and heads. So the rule looks at each head
-    by default: an anchor of the head mean may be one head's, and lose in all others. With
-    n = ‖q‖·‖k‖, c = cosine, a = mean over anchors, o = mean over the others:
+    Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All of
+    it is computed inside a head and averaged over steps and heads, so the rule looks at each head by
+    default. With n = ‖q‖·‖k‖, c = cosine, a = mean over anchors, o = mean over the others:
 
     - `score`, `cosine`, `norms`: (a − o) / standard deviation over keys; null 0
     - `angle` = ½(c_a − c_o)(n_a + n_o), `norm` = ½(n_a − n_o)(c_a + c_o), which sum to

@@ -1,8 +1,4 @@
-"""K/V drift: how far do keys and values turn from step to step, where the token stayed and where not?
-
-What approximate caches bet on: a key that hardly turns may be used again. It says nothing of what using
-an old one would do to the prediction.
-"""
+"""K/V drift: how far do keys and values turn from step to step, where the token stayed and where not?"""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,8 +1,4 @@
-"""Logit lens: in which layer, and at which step, does the token that is decoded in the end appear?
-
-It reads each layer's output with the final norm and head. It does not say that a layer below the last
-was meant to be read so, nor what made the token appear.
-"""
+"""Logit lens: in which layer, and at which step, does the token that is decoded in the end appear?"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,4 @@
-"""Massive activations: at which positions and layers does one residual channel dwarf the others?
-
-It looks at channels of the residual. Whether such a position also draws attention is ExtremeTokens.
-"""
+"""Massive activations: at which positions and layers does one residual channel dwarf the others?"""
 
 from dataclasses import dataclass
 from statistics import NormalDist

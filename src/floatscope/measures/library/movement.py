@@ -1,8 +1,7 @@
 """Movement: does the key that masked rows look at most change while the answer is revealed?
 
-Strength is another question: an anchor with 5 % of attention that moves and one with 40 % that stays are
-both findings, so both are given. Whether a weak anchor is more than noise is for a study to say, which has
-untrained networks to compare with.
+Strength is another question, so both are given. Whether a weak anchor is more than noise is for a study to
+say, which has untrained networks to compare with.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Decoding order: which positions and which tokens a sampler reveals first.
-
-Only what was revealed when; no attention is read, so traces kept without any statistic will do.
-"""
+"""Decoding order: which positions and which tokens a sampler reveals first. No attention is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,15 +39,12 @@ class DecodingOrder(Measure):
     - `map`: P(revealed by a relative step), by tenths of the answer
     - `boundary`: mean reveal rank of the outer fifths minus that of the rest, over the length;
       negative = ends first. `left_to_right`: Spearman correlation of position and reveal step. NaN where
-      a position was never revealed: early stop depends on the order, so no order can be read off what
-      it left. Decode with stop_at_eos=False
-    - `boundary_content`, `left_to_right_content`: the same over the places of content tokens alone, those
-      that are not end tokens
+      a position was never revealed (early stop depends on the order): decode with stop_at_eos=False
+    - `boundary_content`, `left_to_right_content`: the same over content tokens, which are not end tokens
     - `ends_first`: share of end tokens among the first quarter of reveals
     - `trivial`: share of the first quarter of content reveals whose token is more frequent in a corpus
       than the median content token of the answer (PC-Sampler, 2508.13021). `end_or_trivial`: of all
-      reveals, where an end token counts as trivial: it is the most predictable filler, and a corpus
-      has none, so that by frequency alone it would be the rarest token of all
+      reveals, where an end token, of which a corpus has none, counts as trivial
     - `content`: how many content tokens were revealed
     - `unseen`: share of content tokens that the corpus has not; they count as rare. `unrevealed`: share
       of positions never revealed

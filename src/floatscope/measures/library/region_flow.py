@@ -1,8 +1,4 @@
-"""Region flow: where the answer looks, region by region and layer by layer.
-
-One layer's attention, not a path through layers (that is Rollout), and not a causal claim: a row may
-look at a passage and use nothing of it.
-"""
+"""Region flow: where the answer looks, region by region and layer by layer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,12 +26,10 @@ _ROWS = {
 class RegionFlow(Measure):
     """Attention from the answer to gold, other passages, question, … and the gold passage's lift.
 
-    `rows="reveal"`: the row that predicted each token, at the step that revealed it. In a causal
-    model that is the row before (for the first token the last row of the prompt): one estimator for
-    causal and diffusion models. What fills the answer after its end token does not count.
-    `rows="answer"`: all rows that stand at answer positions, those of `source`, at every step. In a
-    causal model these are the tokens generated so far: the row that predicts the first is not among
-    them, and step 0 has none.
+    `rows="reveal"`: the row that predicted each token, at the step that revealed it (in a causal model
+    the row before): one estimator for causal and diffusion models. What fills the answer after its end
+    token does not count. `rows="answer"`: all rows that stand at answer positions, those of `source`, at
+    every step; in a causal model the tokens generated so far, and none at step 0.
 
     gold_lift = (mass per gold token) / (mass per token over all passages), null 1; NaN without a
     gold region or with a single passage. Attention Floating (2601.07894) §5.
@@ -77,11 +71,10 @@ class RegionFlow(Measure):
             over_all = each.sum("target") / size.sum("target")
             return (each / size).sel(target=gold, drop=True) / over_all
 
-        lift = flow.isel(target=0, drop=True) * np.nan
-        if gold in places and len(places) > 1:
-            lift = gold_lift(flow)
+        known = gold in places and len(places) > 1
+        lift = gold_lift(flow) if known else flow.isel(target=0, drop=True) * np.nan
         lift_null = 1 + 0 * lift
-        if is_local(trace.data) and gold in places:  # rows of a window see more of some passages
+        if is_local(trace.data) and known:  # rows of a window see more of some passages
             lift_null = lift_null * gold_lift(null)
 
         def placed(array: xr.DataArray) -> xr.DataArray:
@@ -109,10 +102,9 @@ class RegionFlow(Measure):
 
     def _answer(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
         flow, null = trace.flow.mean("head"), flow_null(trace)
-        null = null.broadcast_like(flow)
-        return regions.from_sources(flow, trace, self.source), regions.from_sources(
-            null, trace, self.source
-        )
+        both = (flow, null.broadcast_like(flow))
+        flow, null = (regions.from_sources(array, trace, self.source) for array in both)
+        return flow, null
 
     def plot(self, result: Result) -> Figure:
         def draw_shares(axis: Axes) -> None:

@@ -1,8 +1,7 @@
 """Retrieval heads: which heads fetch the answer from the gold passage.
 
-Two different things, never mixed: the strict copy score (Wu et al. 2404.15574) asks whether the one
-key a head looks at most holds the very token being written; evidence lift asks only how much of its
-attention lies on the gold passage. Neither shows that the model uses what the head fetched.
+Two different things: the strict copy score (Wu et al. 2404.15574) asks whether the one key a head looks at
+most holds the very token being written; evidence lift how much of its attention lies on the gold passage.
 """
 
 from collections.abc import Sequence
@@ -27,11 +26,10 @@ class RetrievalHeads(Measure):
     """`copy`: strict copy score, layer × head; `evidence`: mass on gold; `heads`: how many copy.
 
     At the reveal of token w a head hits if its strongest key lies in the gold region and holds w.
-    copy = distinct tokens hit / distinct tokens of the answer that occur in the gold region. The
-    denominator is what could be copied at all: gold is a whole passage here, not Wu et al.'s needle
-    which the answer repeats entirely, and its other tokens are no misses. So copy ≤ 1, and NaN where
-    the answer shares no token with the gold region. Null: a random visible key in place of the
-    strongest, as an expectation.
+    copy = distinct tokens hit / distinct tokens of the answer that occur in the gold region: what could
+    be copied at all, since gold is a whole passage here and not Wu et al.'s needle. NaN where the answer
+    shares no token with the gold region. Null: a random visible key in place of the strongest, as an
+    expectation.
 
     `heads`: heads whose mean copy over the examples is ≥ threshold; its null is how many a random
     visible key would bring there. `evidence`: mean mass from the rows that predicted the answer
@@ -137,17 +135,16 @@ def _chance(
 def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, float, float]:
     """Count the heads whose mean over examples reaches the threshold, with an interval of the count.
 
-    The interval is a percentile bootstrap over examples (1,000 draws, 95 %). Simultaneous intervals of the
-    heads would count every head as one that may copy as soon as examples are few.
+    The interval is a percentile bootstrap over examples (1,000 draws, 95 %).
     """
     copy = copy[~np.isnan(copy).all(1)]
-    if len(copy) == 0:
+    if not len(copy):
         return np.nan, np.nan, np.nan
-    count = float((np.nanmean(copy, axis=0) >= threshold).sum())
+    count = float((copy.mean(0) >= threshold).sum())
     if len(copy) == 1:
         return count, np.nan, np.nan
     draws = np.random.default_rng(0).integers(0, len(copy), (1_000, len(copy)))
-    counts = [(np.nanmean(copy[chosen], axis=0) >= threshold).sum() for chosen in draws]
+    counts = [(copy[chosen].mean(0) >= threshold).sum() for chosen in draws]
     low, high = np.quantile(counts, (0.025, 0.975), method="inverted_cdf")
     return count, float(min(low, count)), float(max(high, count))
 

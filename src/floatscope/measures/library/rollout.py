@@ -1,9 +1,7 @@
 """Rollout: attention followed through all layers, and what it would show of nothing.
 
-Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. It ignores values,
-MLPs and what heads do differently, and most of what it shows is its null: causal rollouts drift to
-the first position, bidirectional ones to the regions' shares of the length, whatever the model does.
-So it is never given here without that null.
+Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. Most of what it shows is its
+null: causal rollouts drift to the first position, bidirectional ones to the regions' shares of the length.
 """
 
 from collections.abc import Sequence

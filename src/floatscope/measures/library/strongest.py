@@ -1,8 +1,6 @@
 """The strongest key: where it stands, how strong it is, and which rules would call it an anchor.
 
-A strongest key there always is: noise has one, and it moves all the time. So its strength is kept
-beside its place, and whoever counts places asks first whether it is strong enough to be an anchor
-(`stats.existence`: stronger than in untrained networks that are as sharp).
+Noise has a strongest key too. Ask first whether it is strong enough to be an anchor (`stats.existence`).
 """
 
 from dataclasses import dataclass

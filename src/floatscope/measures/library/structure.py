@@ -1,7 +1,6 @@
 """Structure and content: which classes of token attention rests on, and how that changes with depth.
 
-It reads the classes a trace carries (token_classes.py); it does not judge tokens itself, and it
-does not tell a class from its positions: a sink at position 0 is structure because `<bos>` is.
+It does not tell a class from its positions: a sink at position 0 is structure because `<bos>` is.
 """
 
 from dataclasses import dataclass

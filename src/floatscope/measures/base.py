@@ -84,9 +84,8 @@ class Measure:
         same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
         data = parts[0] if len(parts) == 1 else xr.concat(parts, "layer", join="exact", **same)
         nulls = {name: data[name].variable for name in self.nulls if name in data}
-        return data.assign(
-            {f"{name}_null": xr.full_like(v, self.nulls[name], float) for name, v in nulls.items()}
-        )
+        full = {n: xr.full_like(v, self.nulls[n], float) for n, v in nulls.items()}
+        return data.assign({f"{name}_null": null for name, null in full.items()})
 
     def compute(self, trace: Trace) -> xr.Dataset:
         """Compute the values of one trace; steps, layers and heads need no coordinates."""

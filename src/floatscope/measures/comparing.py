@@ -1,9 +1,4 @@
-"""compare(a, b, …): findings of one measure on several models, side by side.
-
-Names are matched and layers aligned by relative depth; what has no counterpart is left out and listed
-in `data.attrs["left_out"]`, never filled in. It compares Results, not traces, and gives differences with
-intervals, not verdicts.
-"""
+"""compare(a, b, …): findings of one measure on several models, side by side, without a verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -118,12 +113,10 @@ class Comparison:
         return save(self.plot(*values, **size), Path(path))
 
     def __repr__(self) -> str:
-        a = self.data.attrs
-        models = ", ".join(map(str, self.data["model"].values))
+        models, about = ", ".join(map(str, self.data["model"].values)), self.data.attrs
         head = f"<floatscope.Comparison {self.results[0].measure!r}: {models}"
-        return (
-            f"{head}\n  {', '.join(self.values)}\n  {a['interval']}\n  left out: {a['left_out']}>"
-        )
+        lines = (head, ", ".join(self.values), about["interval"], f"left out: {about['left_out']}>")
+        return "\n  ".join(lines)
 
 
 def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
@@ -144,7 +137,7 @@ def _one_scale(axes: list[Any]) -> None:
 def compare(
     *results: Result, paired: bool = False, labels: Sequence[str] | None = None
 ) -> Comparison:
-    """Two or more Results of one measure, configured alike.
+    """Compare two or more Results of one measure, configured alike.
 
     `paired=True`: examples are paired by what was asked (`Trace.prompt`, or a run's question ids), and
     intervals of differences are over the examples' differences. A prompt that stands twice in a result
@@ -179,13 +172,13 @@ def compare(
             made[f"{name}_difference{end}"] = "versus", [interval[i] for interval in apart]
         if null:
             wide = [each[null].broadcast_like(part) for each, part in zip(both, parts, strict=True)]
-            nulls = [x.transpose(*parts[0].dims).mean("example").values for x in wide]
+            nulls = [x.transpose(*parts[0].dims).astype(float).mean("example") for x in wide]
             made[null] = "model", nulls
         units = {"units": str(first.data[name].attrs.get("units", ""))}
         for value, (along, arrays) in made.items():
             dims = (along, *parts[0].dims[1:])
-            coords = {along: names if along == "model" else names[1:]}
-            coords |= {d: parts[0][d].values for d in dims[1:] if d in parts[0].coords}
+            coords: dict[Any, Any] = {d: parts[0][d] for d in dims[1:] if d in parts[0].coords}
+            coords[along] = names if along == "model" else names[1:]
             together[value] = xr.DataArray(np.stack(arrays), coords, dims, attrs=units)
     together.attrs = {
         "measure": repr(first.measure),
@@ -286,11 +279,8 @@ def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
     own = values["depth"].values
     if len(own) == len(grid) and np.allclose(own, grid):
         return values.assign_coords(depth=grid)
-    below, above = (values.sel(depth=grid, method=side) for side in ("ffill", "bfill"))
-    start, stop = below["depth"].values, above["depth"].values
-    share = xr.DataArray((grid - start) / np.where(stop > start, stop - start, 1), dims="depth")
-    low, high = below.assign_coords(depth=grid), above.assign_coords(depth=grid)
-    return low + share * (high - low)
+    at_layers = values.reindex(depth=grid)  # a layer at this very depth needs no neighbour
+    return at_layers.combine_first(values.interp(depth=grid))
 
 
 def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:

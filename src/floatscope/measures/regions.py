@@ -1,8 +1,6 @@
 """Regions as categories that every prompt shares, so that examples can be averaged.
 
-Prompts differ in how many passages they hold and which is gold; what can be averaged is: the gold
-passage, the other passages, the question, the instruction, the template, the answer. This file names
-and counts; it measures nothing. A category that a prompt lacks is NaN, not zero.
+Prompts differ in how many passages they hold and which is gold. A category that a prompt lacks is NaN.
 """
 
 from collections.abc import Sequence
@@ -87,9 +85,8 @@ def stated(examples: Sequence[xr.Dataset]) -> str:
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
     """Which reveals belong to the answer's text: all up to its end token, and that one.
 
-    A causal model stops there; a diffusion model fills what is left with the same token, and those
-    rows would outvote the rest. So of the run of one token that ends the answer only the first
-    counts, for both kinds of model alike.
+    A diffusion model fills what is left with the same token, and those rows would outvote the rest: of
+    the run of one token that ends the answer only the first counts.
     """
     final = trace.canvas.values[-1]
     final = final[final >= 0][int(trace.info["prompt_length"]) :]

@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from ..plots import Axes, Figure, asked, save
+from ..plots import Figure, asked, save
 from ..registry import dashed
 from ..stats import intervals
 from ..stats.digits import ABSENT, digits, estimate
@@ -87,17 +87,8 @@ class Result:
             label=label or f"tab:{dashed(type(self.measure).__name__)}",
         )
 
-    def plot(
-        self,
-        *,
-        ax: Axes | Sequence[Axes] | None = None,
-        panel: int | None = None,
-        width: float | None = None,
-        height: float | None = None,
-        font_size: float | None = None,
-        **options: Any,
-    ) -> Figure:
-        """The measure's figure; `options` are the measure's own.
+    def plot(self, **size: Any) -> Figure:
+        """Draw the measure's figure.
 
         Args:
             ax: draw into these axes of yours: one, or as many as there are panels.
@@ -106,13 +97,13 @@ class Result:
             height: likewise; by default what the panels need.
             font_size: points of its letters; by default rcParams["font.size"] if you set it, else 8.
         """
-        with asked(ax=ax, panel=panel, width=width, height=height, font_size=font_size):
-            figure: Figure = self.measure.plot(self, **options)
+        with asked(**size):
+            figure: Figure = self.measure.plot(self)
         return figure
 
-    def save_figure(self, path: str | Path, **options: Any) -> Path:
-        """Draw and write as SVG, PDF or PNG, by the path's ending; `options` are `plot`'s."""
-        return save(self.plot(**options), Path(path))
+    def save_figure(self, path: str | Path, **size: Any) -> Path:
+        """Draw and write as SVG, PDF or PNG, by the path's ending; `size` is that of `plot`."""
+        return save(self.plot(**size), Path(path))
 
     def __repr__(self) -> str:
         lines = [f"<floatscope.Result {self.measure!r} · {self.model} · n = {self.n}"]
@@ -217,9 +208,8 @@ def summarise_joined(
             made[f"{name}_null"] = xr.Variable(null.dims, null.values, unit)
             made[f"{name}_lift"] = xr.Variable(lift.dims, lift.values, {"units": "×"})
     coords = {k: v for k, v in together.coords.items() if "example" not in v.dims}
-    about = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
-    data = xr.Dataset(made, coords, about)
-    return Result(data, measure, together, model, values)
+    attrs = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
+    return Result(xr.Dataset(made, coords, attrs), measure, together, model, values)
 
 
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
@@ -230,9 +220,8 @@ def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):
-        return xr.concat(
-            list(examples), dim="example", join="outer", coords="minimal", compat="override"
-        )
+        same: Any = {"coords": "minimal", "compat": "override"}
+        return xr.concat(list(examples), dim="example", join="outer", **same)
     stacked = {}
     for name, array in first.data_vars.variables.items():
         values = np.stack([example.variables[name].values for example in examples])
@@ -260,11 +249,8 @@ def latex_table(
 ) -> str:
     """Format a tidy table for LaTeX: a group per value, its labels, mean with interval, further numbers.
 
-    Parameters
-    ----------
-    frame: columns `value`, `unit`, `mean`, `low`, `high`, and those that `labels` and `numbers` name.
-    labels: columns that say where a value stands; those missing from the frame are left out.
-    numbers: columns shown behind the mean.
+    `labels` are columns that say where a value stands, where the frame has them; `numbers` are columns
+    shown behind the mean.
     """
     labels = [name for name in frame.columns if name in labels]
     groups = []

@@ -23,9 +23,7 @@ class Absorption(AnchorMeasure):
 
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
-        "absorption": "share",
-        "first": "share",
-        "top": "share",
+        **dict.fromkeys(("absorption", "first", "top"), "share"),
         "anchors": "keys",
     }
 

@@ -34,9 +34,7 @@ class Agreement(Measure):
     """
 
     units: ClassVar[dict[str, str]] = {
-        "agreement": "cosine",
-        "shallow_deep": "cosine",
-        "deep": "cosine",
+        **dict.fromkeys(("agreement", "shallow_deep", "deep"), "cosine"),
         "deep_entropy": "share of maximum",
     }
     nulls: ClassVar[dict[str, float]] = {"deep_entropy": 1.0}
@@ -45,9 +43,9 @@ class Agreement(Measure):
     def compute(self, trace: Trace) -> xr.Dataset:
         received = trace.mean_received.transpose("step", "layer", "key").values.astype(float)
         even = uniform_received(trace).transpose("step", "key").values
-        steps = [_directions(c, e) for c, e in zip(received, even, strict=True)]
-        cosine = np.mean([unit @ unit.T for unit, _ in steps], axis=0)
-        null = np.mean([np.outer(lift, lift) for _, lift in steps], axis=0)
+        steps = [_lengths(c, e) for c, e in zip(received, even, strict=True)]
+        cosine = np.mean([c @ c.T / np.outer(length, length) for c, length, _ in steps], axis=0)
+        null = np.mean([np.outer(chance, chance) for *_, chance in steps], axis=0)
         np.fill_diagonal(cosine, 1.0)  # an interval of equal values would see rounding
         layers = trace.data["layer"].values
         first, last = thirds(len(layers)).values()
@@ -124,24 +122,26 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
     examples = []
     for trace, twin in zip(a, b, strict=True):
         even = vectors(uniform_received(trace))
-        (u, u_lift), (v, v_lift) = (_directions(vectors(t.received), even) for t in (trace, twin))
+        (u, of_u, u_chance), (v, of_v, v_chance) = (
+            _lengths(vectors(t.received), even) for t in (trace, twin)
+        )
         dims = ("layer", "head")
-        values = {"perturbation": (u * v).sum(-1), "perturbation_null": u_lift * v_lift}
-        named = {name: (dims, array) for name, array in values.items()}
-        examples.append(xr.Dataset(named, {d: trace.data[d].values for d in dims}))
+        values = {"perturbation": (dims, (u * v).sum(-1) / (of_u * of_v))}
+        values["perturbation_null"] = dims, u_chance * v_chance
+        examples.append(xr.Dataset(values, {d: trace.data[d].values for d in dims}))
     measure = Perturbation(by="key" if by_key else "region")
     return measure.summarise(examples, next(iter(models), ""))
 
 
-def _directions(received: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scale vectors to length 1; the second array's products are the cosines of vectors dealt anew.
+def _lengths(received: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors without NaN, their lengths, and what multiplies to the cosine of two dealt anew.
 
     What each key gets of uniform attention (`even`) is no likeness: lifts are dealt out, not values.
     """
     filled = np.nan_to_num(received)
     length = np.linalg.norm(filled, axis=-1)
     lift = np.nanmean(received / np.where(even > 0, even, np.nan), axis=-1)
-    return filled / length[..., None], lift * np.sqrt(np.nansum(even**2)) / length
+    return filled, length, lift * np.sqrt(np.nansum(even**2)) / length
 
 
 def _mean(values: np.ndarray) -> float:

@@ -72,13 +72,12 @@ def entropy_totals(
         total = sums.values.sum(-1, dtype=float) @ of_kind
         count = rows.values.sum(-1, dtype=float)[:, None] @ of_kind
         return total, np.broadcast_to(count, total.shape)
-    entropy = trace.entropy.transpose("layer", "step", "head", "query")
     answer, masked = trace.data["region"].values == "answer", trace.data["masked"].values
     kinds = (answer & masked, answer & ~masked, np.broadcast_to(~answer, masked.shape))
     of_kind = np.stack(kinds, -1).astype(np.float32)  # (step, query, kind)
-    total, count = np.zeros((2, *entropy.shape[:3:2], len(ROWS)))  # (layer, head, kind)
-    for layer, values in enumerate(entropy.values):
-        there = ~np.isnan(values)  # (step, head, query)
-        total[layer] = (np.where(there, values, 0) @ of_kind).sum(0)
-        count[layer] = (there.astype(np.float32) @ of_kind).sum(0)
+    totals = []
+    for values in trace.entropy.transpose("layer", "step", "head", "query").values:
+        counted = (~np.isnan(values)).astype(np.float32)
+        totals.append([(x @ of_kind).sum(0) for x in (np.nan_to_num(values), counted)])
+    total, count = np.moveaxis(np.array(totals, float), 1, 0)  # (layer, head, kind)
     return total, count

@@ -8,6 +8,7 @@ import pandas as pd
 import xarray as xr
 
 from ...plots import POSITIVE, SHARE, Figure, lines
+from ...stats.reveals import last_reveal
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
@@ -89,14 +90,10 @@ class LogitLens(Measure):
 def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
     """(place among the kept steps, position) of each reveal that gave the final token."""
     kept = {int(t): i for i, t in enumerate(trace.data["step"].values)}
-    change, canvas = trace.change.values, trace.canvas.values
-    reveals = []
-    for position in np.flatnonzero((change == 1).any(0)):
-        step = int(np.flatnonzero(change[:, position] == 1)[-1])
-        stays = canvas[step + 1, position] == canvas[-1, position]
-        if step in kept and stays and masked[kept[step], position]:
-            reveals.append((kept[step], int(position)))
-    return reveals
+    canvas, last = trace.canvas.values, last_reveal(trace.change.values)
+    reveals = [(int(last[p]), int(p)) for p in np.flatnonzero(~np.isnan(last))]
+    stays = [(t, p) for t, p in reveals if t in kept and canvas[t + 1, p] == canvas[-1, p]]
+    return [(kept[t], p) for t, p in stays if masked[kept[t], p]]
 
 
 def _commitment(

@@ -6,7 +6,7 @@ most holds the very token being written; evidence lift how much of its attention
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -67,17 +67,14 @@ class RetrievalHeads(Measure):
     def compute(self, trace: Trace) -> xr.Dataset:
         rows, gold = trace.rows, gold_of(trace)
         key = rows["row_key"].isel(rank=0).transpose("event", "layer", "head")
-        where = {d: key[d].values for d in ("layer", "head")}
-        blank = xr.DataArray(np.nan, where, ("layer", "head"))
-        copy = copy_null = evidence = evidence_null = blank
+        values: dict[str, Any] = dict.fromkeys(("copy", "copy_null"), np.nan)
+        values |= dict.fromkeys(("evidence", "evidence_null"), np.nan)
         luck = np.zeros(0)
         if gold is not None and len(key):
             counted = written(trace)
-            evidence, even = (
-                flow.sel(target=gold, drop=True).isel(event=counted).mean("event")
-                for flow in (rows["row_flow"], row_null(trace))
-            )
-            evidence_null = blank.fillna(0) + even
+            for end, flow in (("", rows["row_flow"]), ("_null", row_null(trace))):
+                share = flow.sel(target=gold).isel(event=counted).mean("event")
+                values[f"evidence{end}"] = share.transpose("layer", "head", missing_dims="ignore")
             token, ids = rows["event_token"].values, trace.canvas.values[0]  # a prompt's ids stay
             inside = trace.data["region"].values == gold
             words = [w for w in np.unique(token) if (ids[inside] == w).any()]
@@ -85,17 +82,11 @@ class RetrievalHeads(Measure):
             chance = _chance(trace, inside, ids)
             luck = np.array([1 - np.prod(1 - chance[token == w]) for w in words])
             if words:
-                score = np.mean([hit[token == w].any(0) for w in words], axis=0)
-                copy, copy_null = blank.copy(data=score), blank.fillna(0) + luck.mean()
-        return xr.Dataset(
-            {
-                "copy": copy,
-                "copy_null": copy_null,
-                "evidence": evidence.transpose("layer", "head"),
-                "evidence_null": evidence_null,
-            },
-            attrs={"gold": gold is not None, "luck": luck.tolist()},
-        )
+                values["copy"] = np.mean([hit[token == w].any(0) for w in words], axis=0)
+                values["copy_null"] = luck.mean()
+        dims = ("layer", "head")
+        full = {name: (dims, np.broadcast_to(x, key.shape[1:])) for name, x in values.items()}
+        return xr.Dataset(full, attrs={"gold": gold is not None, "luck": luck.tolist()})
 
     def plot(self, result: Result) -> Figure:
         copy, lift = result["copy"], result["evidence_lift"]
@@ -103,8 +94,8 @@ class RetrievalHeads(Measure):
         def draw_copy(axis: Axes) -> None:
             top = max(self.threshold, float(np.nan_to_num(copy.max(), nan=0)))
             grid(axis, copy, "strict copy score", vmin=0, vmax=top)
-            chosen = {"color": "white", "markeredgecolor": "black", "markersize": 3.5}
-            mark(axis, copy >= self.threshold, marker="o", **chosen)
+            look: Any = {"color": "white", "markeredgecolor": "black", "markersize": 3.5}
+            mark(axis, copy >= self.threshold, marker="o", **look)
             count, null = result["heads"].item(), result["heads_null"].item()
             title = f"strict copy: {count:g} heads ≥ {self.threshold:g} (by luck {null:.2g})"
             axis.set_title(title if np.isfinite(count) else "strict copy: nothing to copy")

@@ -163,7 +163,7 @@ def pool(number: str, truth: str, size: int = 48, seed: int = 0) -> tuple[Reques
             for key in KEYS[number]:
                 made[key, model, network] = (
                     measures[key],
-                    [measures[key].compute(t) for t in traces],
+                    [measures[key].example(t) for t in traces],
                 )
     return request, made
 

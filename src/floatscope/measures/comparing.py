@@ -183,8 +183,7 @@ def compare(
     together.attrs = {
         "measure": repr(first.measure),
         "n": [e.sizes["example"] for e in examples],
-        "interval": "95 % intervals, differences "
-        + ("paired" if paired else "from independent samples"),
+        "interval": f"95 % intervals, differences {'paired' if paired else 'from independent samples'}",
         "left_out": "; ".join(dict.fromkeys(left)) or "nothing",
     }
     return Comparison(together, tuple(results), kept)
@@ -200,10 +199,8 @@ def _check(results: Sequence[Result]) -> None:
                 f"different measures: {type(first).__name__} and {type(other).__name__}",
                 "Compare results of one measure.",
             )
-        if other != first:
-            differ = [
-                f.name for f in fields(first) if getattr(first, f.name) != getattr(other, f.name)
-            ]
+        differ = [f.name for f in fields(first) if getattr(first, f.name) != getattr(other, f.name)]
+        if differ:
             raise UsageError(
                 f"{type(first).__name__} was configured differently: {', '.join(differ)}",
                 "A comparison needs the same rule and settings for every model.",

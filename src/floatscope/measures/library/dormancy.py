@@ -54,12 +54,9 @@ class Dormancy(Measure):
 
     def plot(self, result: Result) -> Figure:
         above = f"share of examples above {self.threshold:g}"
-        labels = {"mass": "share of attention on anchors", "dormant": above}
-        maps = [
-            partial(grid, values=result[name], label=label, vmin=0, vmax=1)
-            for name, label in labels.items()
-        ]
-        return lines(result, *maps)
+        mass = partial(grid, values=result["mass"], label="share of attention on anchors")
+        dormant = partial(grid, values=result["dormant"], label=above)
+        return lines(result, partial(mass, vmin=0, vmax=1), partial(dormant, vmin=0, vmax=1))
 
 
 def switching(results: Mapping[str, Result], *, threshold: float | None = None) -> xr.Dataset:
@@ -150,10 +147,9 @@ def draw_switching(compared: xr.Dataset) -> Figure:
             mark(axis, crosses & more, marker="+", ms=5, **look)
             mark(axis, crosses & ~more, marker="_", ms=5, **look)
             mark(axis, heads["differs"] & ~crosses, marker=".", ms=1.5, **look)
-        facts = compared.attrs
         title = (
-            f"{facts['model']}: {facts['switching']} of {facts['tested']} heads switch (+ −), "
-            f"{facts['at_least']} to {facts['at_most']}\nwith 95 % confidence; others differ (·)"
+            "{model}: {switching} of {tested} heads switch (+ −), {at_least} to {at_most}\n"
+            "with 95 % confidence; others differ (·)"
         )
-        headline(figure, title)
+        headline(figure, title.format(**compared.attrs))
     return figure

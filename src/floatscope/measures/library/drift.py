@@ -60,15 +60,12 @@ class Drift(AnchorMeasure):
         visible = trace.data["visible"].variable.set_dims(received.sizes).transpose(*order).values
         c, anchor, weight = (a.transpose(*order).values for a in (received, self.rule(trace), mass))
         front = _frontier(trace) if self.over == "step" else np.full(c.shape[-2], np.nan)
-        each = [
-            _row(c[i], anchor[i], weight[i], visible[i], front) for i in np.ndindex(c.shape[:-2])
-        ]
-        values = {
-            name: by_layer(
-                xr.Variable(lead, np.reshape([row[name] for row in each], c.shape[:-2])), keep=[by]
-            )
-            for name in each[0]
-        }
+        shape, arrays = c.shape[:-2], (c, anchor, weight, visible)
+        rows = [_row(*(array[i] for array in arrays), front) for i in np.ndindex(shape)]
+        values = {}
+        for name in rows[0]:
+            cells = xr.Variable(lead, np.reshape([row[name] for row in rows], shape))
+            values[name] = by_layer(cells, keep=[by])
         most = {"lifetime": c.shape[-2], "displacement": c.shape[-1]}
         return xr.Dataset(values, attrs={"most": most})
 
@@ -134,6 +131,5 @@ def _correlation(x: np.ndarray, y: np.ndarray) -> float:
     """Pearson's; NaN where either is constant or fewer than three states have both."""
     both = ~np.isnan(y)
     x, y = x[both], y[both]
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    return float(np.corrcoef(x, y)[0, 1])
+    constant = len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0
+    return np.nan if constant else float(np.corrcoef(x, y)[0, 1])

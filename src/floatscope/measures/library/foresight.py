@@ -70,7 +70,8 @@ class Foresight(Measure):
         # A prompt's first decoding is the first network's, its second the second's; none has no id.
         ids = pd.Series([example.attrs.get("id") for example in examples], dtype=object)
         networks = ids.groupby(ids).cumcount().where(ids.notna(), 0).reindex(ids.index).to_numpy()
-        final = side_by_side([example[["final"]] for example in examples])["final"].fillna(-1)
+        joined = side_by_side([example[["final"]] for example in examples])
+        final = joined["final"].fillna(-1).astype(int)
         farthest = max(1, *(int(example["ahead"].max(initial=1)) for example in examples))
         made = []
         for number, example in enumerate(examples):

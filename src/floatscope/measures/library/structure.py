@@ -112,6 +112,6 @@ def _slope(depth: np.ndarray, index: np.ndarray) -> float:
     """Of ln(index) against relative depth; NaN with fewer than two layers to go by."""
     good = np.isfinite(index) & (index > 0)
     if good.sum() < 2:
-        return float("nan")
+        return np.nan
     x = (depth - depth.min()) / (depth.max() - depth.min())
     return float(np.polyfit(x[good], np.log(index[good]), 1)[0])

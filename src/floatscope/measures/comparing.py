@@ -43,10 +43,7 @@ class Comparison:
         return table
 
     def latex(self, *, caption: str = "", label: str = "") -> str:
-        """Format `table()` for a paper: every model's mean with its 95 % interval, then the differences.
-
-        Needs `\\usepackage{booktabs}`. Three significant digits, as everywhere.
-        """
+        """Format `table()` for a paper that uses booktabs: means with 95 % intervals, differences."""
         measure = type(self.results[0].measure).__name__
         models = ", ".join(map(str, self.data["model"].values))
         return latex_table(
@@ -62,10 +59,6 @@ class Comparison:
 
         `size`: ax, panel, width, height and font_size, as in `Result.plot`.
         """
-        with asked(**size):
-            return self._plot(values)
-
-    def _plot(self, values: tuple[str, ...]) -> Figure:
         for name in values:
             if name not in self.values:
                 raise UsageError(
@@ -79,9 +72,8 @@ class Comparison:
                 f"A figure takes values over depth and at most {_PANELS} categories.",
             )
         columns = min(4, len(shown))
-        width = 3.3 if columns < 3 else 2.2
-        shape = -(-len(shown) // columns), columns
-        with panels(*shape, count=len(shown), width=width, height=2.0) as (figure, axes):
+        look: Any = {"width": 3.3 if columns < 3 else 2.2, "height": 2.0, "count": len(shown)}
+        with asked(**size), panels(-(-len(shown) // columns), columns, **look) as (figure, axes):
             flat = list(axes.flat)[: len(shown)]
             for axis, (name, where) in zip(flat, shown, strict=True):
                 self._panel(axis, name, where)
@@ -173,7 +165,7 @@ def compare(
         if null:
             wide = [each[null].broadcast_like(part) for each, part in zip(both, parts, strict=True)]
             nulls = [x.transpose(*parts[0].dims).astype(float).mean("example") for x in wide]
-            made[null] = "model", nulls
+            made[null] = "model", [x.values for x in nulls]
         units = {"units": str(first.data[name].attrs.get("units", ""))}
         for value, (along, arrays) in made.items():
             dims = (along, *parts[0].dims[1:])

@@ -1,11 +1,8 @@
-"""What uniform attention gives, for everything the measures report: one place.
+"""Nulls of the measures: uniform attention between regions and through layers, and random columns.
 
-Beside `floatscope.null.uniform` (the null of a key's mass) stand here the nulls of regions: uniform
-attention over the visible keys from region to region, from the row that predicted a token, and
-through all layers (rollout); length share; and columns drawn at random, matched for position or
-not. None of it needs an S×S matrix: uniform attention of row i is the mean over the keys 0 … last_i,
-so a cumulative sum serves causal, bidirectional and block-causal models alike, and the difference of
-two a local layer. Nothing is measured: only a trace's regions, masks, direction and lengths are read.
+The null of a key's mass is in `stats.uniform`. None of it needs an S×S matrix: uniform attention of row i
+is the mean over the keys 0 … last_i, so a cumulative sum serves causal, bidirectional and block-causal
+models alike, and the difference of two a local layer.
 """
 
 from collections.abc import Sequence
@@ -190,8 +187,7 @@ def matched_keys(
 ) -> Int[np.ndarray, "draws k"]:
     """For each of `keys` another key near it: within `width` positions, or as near as there is one.
 
-    Never one of `keys` itself and none twice in a draw, so that a control of equal size and place
-    remains when position alone explains a finding.
+    Never one of `keys` itself, and none twice in a draw.
     """
     keys = np.asarray(keys, dtype=np.int64)
     if 2 * len(keys) > size:

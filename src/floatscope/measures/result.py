@@ -1,7 +1,7 @@
 """What a measure returns: a labelled dataset, the same as a tidy table, and a figure.
 
 For every value `x` the dataset holds `x` (mean over examples), `x_low`, `x_high` (95 % interval over
-examples), and where it has one `x_null` and `x_lift` = x / x_null. Units and names are attributes.
+examples), and where it has one `x_null` and `x_lift` = x / x_null.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,10 +75,7 @@ class Result:
         return values.notnull().sum("example").transpose(*self.data[name].dims).values.ravel()
 
     def latex(self, *, caption: str = "", label: str = "") -> str:
-        """`table()` for a paper: mean with its 95 % interval, null and n; each value with its unit.
-
-        Needs `\\usepackage{booktabs}`. Three significant digits, as everywhere.
-        """
+        """Format `table()` for a paper that uses booktabs: mean with 95 % interval, null and n."""
         return latex_table(
             self.table(),
             [str(dim) for dim in self.data.dims],
@@ -215,8 +212,8 @@ def summarise_joined(
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
     """Join examples along a new first dimension `example`; NaN where one lacks what another has.
 
-    Coordinates and attributes are those of the first. xarray's concat does the same for any datasets, and
-    takes longer to align them than a measure to compute them: examples that are alike are only stacked.
+    Coordinates and attributes are those of the first. Examples that are alike are only stacked: concat
+    takes longer to align them than a measure to compute them.
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):

@@ -60,8 +60,8 @@ class Drift(AnchorMeasure):
         visible = trace.data["visible"].variable.set_dims(received.sizes).transpose(*order).values
         c, anchor, weight = (a.transpose(*order).values for a in (received, self.rule(trace), mass))
         front = _frontier(trace) if self.over == "step" else np.full(c.shape[-2], np.nan)
-        shape, arrays = c.shape[:-2], (c, anchor, weight, visible)
-        rows = [_row(*(array[i] for array in arrays), front) for i in np.ndindex(shape)]
+        shape = c.shape[:-2]
+        rows = [_row(c[i], anchor[i], weight[i], visible[i], front) for i in np.ndindex(shape)]
         values = {}
         for name in rows[0]:
             cells = xr.Variable(lead, np.reshape([row[name] for row in rows], shape))

@@ -116,8 +116,8 @@ def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
     rest = [d for d in array.dims if d not in ("model", "depth")]
     if not rest:
         return [{}]
-    some = array.dropna(rest[0], how="all")[rest[0]].values
-    return [{rest[0]: x} for x in some] if len(rest) == 1 and 0 < len(some) <= _PANELS else []
+    labels = array.dropna(rest[0], how="all")[rest[0]].values
+    return [{rest[0]: x} for x in labels] if len(rest) == 1 and 0 < len(labels) <= _PANELS else []
 
 
 def _one_scale(axes: list[Any]) -> None:
@@ -265,8 +265,8 @@ def _by_depth(examples: list[xr.Dataset]) -> list[xr.Dataset]:
 
 def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
     """Linear in depth; NaN where a neighbour is NaN."""
-    own = values["depth"].values
-    if len(own) == len(grid) and np.allclose(own, grid):
+    depth = values["depth"].values
+    if len(depth) == len(grid) and np.allclose(depth, grid):
         return values.assign_coords(depth=grid)
     at_layers = values.reindex(depth=grid)  # a layer at this very depth needs no neighbour
     return at_layers.combine_first(values.interp(depth=grid))
@@ -282,7 +282,7 @@ def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray
     if not shared:
         return None
     first, second = (
-        np.stack([array.isel(example=here == name).mean("example").values for name in shared])
-        for array, here in zip((a, b), names, strict=True)
+        np.stack([array.isel(example=ids == name).mean("example").values for name in shared])
+        for array, ids in zip((a, b), names, strict=True)
     )
     return first, second

@@ -111,9 +111,9 @@ def row_null(trace: Trace) -> xr.DataArray:
     reached = _reaches(trace)
     nulls = np.zeros((len(steps), len(reached), len(names(trace))))
     for step in np.unique(steps):
-        inside, here = members(trace, int(step)).astype(np.float64), steps == step
+        inside, revealed = members(trace, int(step)).astype(np.float64), steps == step
         for i, reach in enumerate(reached):
-            nulls[here, i] = uniform_rows(trace, inside, int(step), reach)[rows[here]]
+            nulls[revealed, i] = uniform_rows(trace, inside, int(step), reach)[rows[revealed]]
     null = _labelled(trace, nulls, ("event", "layer", "target"))
     return null if is_local(trace.data) else null.isel(layer=0, drop=True)
 

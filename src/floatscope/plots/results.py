@@ -50,9 +50,9 @@ def band(
     control = getattr(result, "control", None)
     if control is not None and name in control.data:
         named = UNTRAINED in axis.get_legend_handles_labels()[1]
-        at, mean = control.data[along].values, control.data[name].values
+        places, mean = control.data[along].values, control.data[name].values
         light: Any = {"linewidth": 0.7, "marker": "x", "markersize": 3, "alpha": 0.55}
-        axis.plot(at, mean, color=colour, label=None if named else UNTRAINED, **light)
+        axis.plot(places, mean, color=colour, label=None if named else UNTRAINED, **light)
     axis.set_xlabel("steps before its reveal" if along == "ahead" else along)
     if along in ("layer", "step", "ahead"):
         _whole_ticks(axis.xaxis)

@@ -98,8 +98,9 @@ def _row(
     pairs = [chance.pair(int(a), int(b)) for a, b in pairwise(sizes)]
     if either.any():
         jaccard, overlap = np.transpose(pairs)
-        some = either > 0
-        persistence = {"": (shared[some] / either[some]).mean(), "_null": np.nanmean(jaccard)}
+        anchored = either > 0
+        same = shared[anchored] / either[anchored]
+        persistence = {"": same.mean(), "_null": np.nanmean(jaccard)}
         kept = {"": shared.sum(), "_null": overlap.sum()}
         for end in ("", "_null"):
             values[f"persistence{end}"] = persistence[end]
@@ -109,9 +110,9 @@ def _row(
     step = abs(np.diff(top))
     values |= {"stay": (step == 0).mean(), "stay_null": chance.stay}
     values |= {"displacement": step.mean(), "displacement_null": chance.displacement}
-    held, some = np.where(anchor, weight, 0.0), sizes > 0
-    if some.sum() > 1:
-        centre = (held[some] * np.arange(c.shape[-1])).sum(-1) / held[some].sum(-1)
+    held, anchored = np.where(anchor, weight, 0.0), sizes > 0
+    if anchored.sum() > 1:
+        centre = (held[anchored] * np.arange(c.shape[-1])).sum(-1) / held[anchored].sum(-1)
         values["centroid_variance"] = centre.var()
     values["frontier"] = _correlation(top, front)
     return values

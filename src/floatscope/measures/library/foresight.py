@@ -102,12 +102,12 @@ def _values(example: xr.Dataset, others: Int[np.ndarray, "n p"], farthest: int) 
     chance = np.where(waiting, same.sum(0) / np.maximum(content.sum(0), 1), 0.0)
     far = np.arange(1, farthest + 1)
     last, waits = guess[:, -1], waiting[:, -1]  # (step, place)
-    own = final[final >= 0]  # one word everywhere is the token of every place
-    at_others = (last[..., None] == own).sum(-1) - (last == final)
-    several = (last >= 0) & (len(own) > 1)
+    words = final[final >= 0]  # one word everywhere is the token of every place
+    at_others = (last[..., None] == words).sum(-1) - (last == final)
+    several = (last >= 0) & (len(words) > 1)
     values: dict[str, Any] = {
         "elsewhere": _mean(last == final, several),
-        "elsewhere_null": _mean(at_others / max(len(own) - 1, 1), several),
+        "elsewhere_null": _mean(at_others / max(len(words) - 1, 1), several),
     }
     for end, hits in (("", right), ("_null", chance)):
         layers = range(hits.shape[1])

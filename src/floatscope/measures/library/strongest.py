@@ -48,8 +48,8 @@ class StrongestKey(Measure):
         return ("mass",) if self.per_head else ("head_mean",)
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        here = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
-        both = (here.mass, here.received) if self.per_head else (here.mean_mass, here.mean_received)
+        kept = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
+        both = (kept.mass, kept.received) if self.per_head else (kept.mean_mass, kept.mean_received)
         dims = ["layer", "head"] if self.per_head else ["layer"]
         mass, received = (array.transpose("step", *dims, "key").values[0] for array in both)
         prompt = int(trace.info["prompt_length"])
@@ -62,7 +62,7 @@ class StrongestKey(Measure):
             "place": place,
             "position": place / max(mass.shape[-1] - 1, 1),
             "share": share,
-            "lift": share / here.null.values[0][top[..., 0]],
+            "lift": share / kept.null.values[0][top[..., 0]],
         }
         data = {name: (dims, array) for name, array in values.items()}
         data["passes"] = (["rule", *dims], np.array(passes, float))

@@ -51,7 +51,7 @@ print(
 
 # 2. Ablated, against as many random heads of the same layers.
 each = [ablation.ask(desk, index, prepared) for index in range(given.questions)]
-found = ablation.of(each, model.name)
+found = ablation.summarise(each, model.name)
 lost = {name: found.examples[name].sel(choice=EVIDENCE).values for name in ("chosen", "random")}
 print(
     f"Log-probability of the right answer lost, nats a token, n = {len(each)}: these {len(chosen)} heads "
@@ -83,7 +83,7 @@ for index in range(given.patched):
         traced.append(tracing.ask(desk, index, None))
     except Unusable as error:
         print(f"question {index}: {error.what}")
-result = tracing.of(traced, model.name)
+result = tracing.summarise(traced, model.name)
 restored = shares(result)
 print("Share of the gap that patching a layer's input brings back, all steps together:")
 for layer in restored["layer"].values:

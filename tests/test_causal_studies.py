@@ -309,29 +309,31 @@ def decoding(guesses, final, reveal):
 def test_a_token_that_any_prompt_gets_is_not_known_before_its_reveal():
     reveal = [0, 1, 2]
     knows = [decoding([[a, b, c]] * 3, [a, b, c], reveal) for a, b, c in ((1, 2, 3), (4, 5, 6))]
-    found = Foresight().of(knows, "m")
+    found = Foresight().summarise(knows, "m")
     assert float(found["early"]) == 1 and float(found["early_null"]) == 0
     assert found.examples["waits"].values.tolist() == [
         3,
         3,
     ]  # one place waits a step, one waits two
     same = [decoding([[7, 8, 9]] * 3, [7, 8, 9], reveal)] * 3  # by place, whatever the prompt
-    found = Foresight().of(same, "m")
+    found = Foresight().summarise(same, "m")
     assert float(found["early"]) == float(found["early_null"]) == 1
     late = [decoding([[0, 0, 0]] * 3, [a, b, c], reveal) for a, b, c in ((1, 2, 3), (4, 5, 6))]
-    found = Foresight().of(late, "m")
+    found = Foresight().summarise(late, "m")
     assert float(found["early"]) == float(found["early_null"]) == 0
-    assert np.isnan(float(Foresight().of(knows[:1], "m")["early"]))  # nothing to compare with
+    assert np.isnan(
+        float(Foresight().summarise(knows[:1], "m")["early"])
+    )  # nothing to compare with
 
 
 def test_one_word_that_the_prompt_decides_is_at_the_null_of_other_places():
     reveal = [0, 1, 2]
     words = [decoding([[a] * 3] * 3, [a] * 3, reveal).assign_attrs(id=str(a)) for a in (1, 2, 3)]
-    found = Foresight().of(words, "m")
+    found = Foresight().summarise(words, "m")
     assert float(found["early"]) == 1 and float(found["early_null"]) == 0  # no other prompt's word
     assert float(found["elsewhere"]) == float(found["elsewhere_null"]) == 1
     single = [decoding([[0, a]] * 2, [-1, a], [0, 1]) for a in (1, 2)]  # one content token each
-    assert np.isnan(float(Foresight().of(single, "m")["elsewhere"]))
+    assert np.isnan(float(Foresight().summarise(single, "m")["elsewhere"]))
 
 
 def test_networks_are_not_each_others_null():
@@ -341,7 +343,7 @@ def test_networks_are_not_each_others_null():
         for word in (7, 8)
         for prompt in ("a", "b", "c")
     ]
-    found = Foresight().of(both, "m")
+    found = Foresight().summarise(both, "m")
     assert found.examples["early"].values.tolist() == [1] * 6
     assert found.examples["early_null"].values.tolist() == [1] * 6
 

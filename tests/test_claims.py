@@ -198,7 +198,7 @@ def test_anchors_of_each_untrained_network_are_its_own():
     _, made = pool("5", FALSE, size=24)
     measure, each = made["kinds-same", "mdm", None]
     swapped = [one.assign_coords(kind=one["kind"].values[::-1]) for one in each]
-    result = measure.of([*each, *swapped], "mdm")
+    result = measure.summarise([*each, *swapped], "mdm")
     named = result.examples.assign_coords(example=[f"prompt {i % 24}" for i in range(48)])
     both = Result(result.data, measure, named, "mdm", result.values)
     alone = _control(next(_networks(both)), _by_kind)

@@ -211,6 +211,6 @@ def test_no_interval_leaves_the_range_of_an_order():
         xr.Dataset({name: of[i] for name, of in values.items()}, attrs={"most": {"content": 6}})
         for i in range(3)
     ]
-    data = DecodingOrder().of(each, "m").data
+    data = DecodingOrder().summarise(each, "m").data
     assert data["content_high"] <= 6 and data["left_to_right_high"] <= 1
     assert data["boundary_low"] >= -0.5 and data["boundary_high"] <= 0.5

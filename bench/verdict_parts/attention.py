@@ -163,7 +163,7 @@ def pool(number: str, truth: str, size: int = 48, seed: int = 0) -> tuple[Reques
             for key in KEYS[number]:
                 made[key, model, network] = (
                     measures[key],
-                    [measures[key].compute(t) for t in traces],
+                    [measures[key].example(t) for t in traces],
                 )
     return request, made
 
@@ -182,7 +182,7 @@ def chosen_of(made: Made, chosen: np.ndarray) -> Examples:
     """The results of some examples of a pool, as a run of these prompts would give them."""
     examples: Examples = {}
     for place, (measure, each) in made.items():
-        result = measure.of([each[i] for i in chosen], place[1])
+        result = measure.summarise([each[i] for i in chosen], place[1])
         named = result.examples.assign_coords(example=[f"prompt {i}" for i in chosen])
         examples[place] = Result(result.data, measure, named, place[1], result.values)
     return examples

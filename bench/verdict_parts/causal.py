@@ -47,12 +47,12 @@ def ablation(true: bool | str, rng: np.random.Generator, n: int) -> Claim:
             share[0] = 1.0 if true else 0.3
             share[1:] *= 0.1 if true else 1.0
         lost = ease * share[:, None] * rng.lognormal(0, 0.1, (len(share), n))
-        evidence.planted["head-ablation", model, "questions"] = HeadAblation().of(
+        evidence.planted["head-ablation", model, "questions"] = HeadAblation().summarise(
             _ablated(rng, lost), model
         )
     for seed in range(CONTROLS):  # permuted weights: nats up and down, far below any guess
         noise = rng.normal(0, 2, (SETS + 1, n))
-        control = HeadAblation().of(_ablated(rng, noise, trained=False), MDM)
+        control = HeadAblation().summarise(_ablated(rng, noise, trained=False), MDM)
         evidence.planted["head-ablation", untrained(MDM, seed), "questions"] = control
     return STUDIES["ablation"].claims(evidence)[0]
 
@@ -113,7 +113,9 @@ def tracing(true: bool, rng: np.random.Generator, n: int) -> Claim:
             }
             coords = {"step": range(STEPS), "layer": range(LAYERS), "group": list(GROUPS)}
             examples.append(xr.Dataset(values, coords, {"id": f"q{number}"}))
-        evidence.planted["answer-tracing", model, "questions"] = AnswerTracing().of(examples, model)
+        evidence.planted["answer-tracing", model, "questions"] = AnswerTracing().summarise(
+            examples, model
+        )
     return STUDIES["tracing"].claims(evidence)[0]
 
 
@@ -135,7 +137,7 @@ def lens(true: bool | str, rng: np.random.Generator, n: int) -> Claim:
             of[untrained(MDM, seed)] = [_decoded(rng, 1.0, common) for _ in range(n)]
     for model, examples in of.items():
         named = [one.assign_attrs(id=f"q{i}") for i, one in enumerate(examples)]
-        evidence.planted["foresight", model, "questions"] = Foresight().of(named, model)
+        evidence.planted["foresight", model, "questions"] = Foresight().summarise(named, model)
     evidence.planted["logit-lens", MDM, "questions"] = None
     assert LogitLens().needs
     return STUDIES["lens"].claims(evidence)[0]

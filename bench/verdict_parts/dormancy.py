@@ -22,7 +22,7 @@ def switching(true: bool, rng: np.random.Generator, n: int) -> Claim:
     for model in (MDM, ARM):
         questions, prose = _means(true, rng)
         for domain, mean in (("questions", questions), ("prose", prose)):
-            result = Dormancy().of(_examples(mean, rng, n), model)
+            result = Dormancy().summarise(_examples(mean, rng, n), model)
             evidence.planted["dormancy", model, domain] = result
     return STUDIES["dormancy"].claims(evidence)[0]
 
@@ -37,7 +37,7 @@ def draining(true: bool | str, rng: np.random.Generator, n: int) -> Claim:
         for network in (None, *evidence.request.control_seeds):
             examples = _ratios(middle if network is None else noise, rng, n)
             name = model if network is None else f"untrained {model} {network}"
-            result = ExtremeTokens().of(examples, name)
+            result = ExtremeTokens().summarise(examples, name)
             evidence.planted["extreme-tokens-same", name, "questions"] = result
     return STUDIES["dormancy"].claims(evidence)[1]
 

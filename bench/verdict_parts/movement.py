@@ -114,7 +114,7 @@ def pool(kind: str, layers: int, size: int, network: int, controls: int) -> tupl
         agree = abs(rng.normal(0, AGREE, layers)) if own == NOISE else None
         made[KEY, "mdm", control] = (
             measure,
-            [measure.compute(states(own, rng, layers, strength, agree)) for _ in range(size)],
+            [measure.example(states(own, rng, layers, strength, agree)) for _ in range(size)],
         )
     return request, made
 

@@ -1,15 +1,16 @@
 """A measure: a dataclass whose fields are its configuration, from traces to a finding.
 
 Subclasses give `compute(trace)`: a dataset of values for one example, `x` and, where there is one, its
-`x_null`; what `of` needs beside values to join examples stands in its attributes, as JSON could hold
-it. Everything else (many traces, intervals, lifts, tables, a plain figure) is done here, once. A value that
-does not apply is NaN, never a guess; a statistic that was not kept is an error that says which.
+`x_null`; what `summarise` needs beside values stands in its attributes, as JSON could hold it. Everything
+else (coordinates, constant nulls, intervals, lifts, tables, a plain figure) is done here, once. A value
+that does not apply is NaN, never a guess; a statistic that was not kept is an error that says which.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import xarray as xr
 
 from ..errors import UsageError
@@ -29,7 +30,7 @@ class Measure:
 
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
     units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
-
+    nulls: ClassVar[dict[str, float]] = {}  # value → its null, where that is the same everywhere
     windows: ClassVar[bool] = False  # follows local layers, whose levels of chance are their own
     # About tokens that the network itself reveals: a control decodes by itself instead of reading the
     # trained network's canvases.
@@ -68,9 +69,9 @@ class Measure:
                 "Measure each model's traces apart and use compare(...).",
             )
         examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in several]
-        return self.of(examples, next(iter(models), ""))
+        return self.summarise(examples, next(iter(models), ""))
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         """Make the finding from what `example` gave for each example, here or in another process."""
         return summarise(examples, self, model, self.units)
 
@@ -79,11 +80,15 @@ class Measure:
         if not self.windows:
             require_global(trace.data, type(self).__name__)
         blocks = trace.layer_blocks() if self.layerwise else [trace]
-        parts = [self.compute(block) for block in blocks]
+        parts = [_labelled(self.compute(block), block) for block in blocks]
         same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
-        return parts[0] if len(parts) == 1 else xr.concat(parts, "layer", join="exact", **same)
+        data = parts[0] if len(parts) == 1 else xr.concat(parts, "layer", join="exact", **same)
+        nulls = {name: data[name].variable for name in self.nulls if name in data}
+        full = {n: xr.full_like(v, self.nulls[n], float) for n, v in nulls.items()}
+        return data.assign({f"{name}_null": null for name, null in full.items()})
 
     def compute(self, trace: Trace) -> xr.Dataset:
+        """Compute the values of one trace; steps, layers and heads need no coordinates."""
         raise TypeError(f"{type(self).__name__} must define compute")
 
     def plot(self, result: Result) -> Figure:
@@ -121,11 +126,23 @@ class AnchorMeasure(Measure):
         return anchor, has_anchor
 
 
-def by_layer(values: xr.DataArray, *, keep: Sequence[str] = ("layer",)) -> xr.DataArray:
+def _labelled(values: xr.Dataset, trace: Trace) -> xr.Dataset:
+    bare = [d for d in ("step", "layer", "head") if d in values.dims and d not in values.coords]
+    return values.assign_coords({dim: trace.data[dim].values for dim in bare})
+
+
+def by_layer(
+    values: xr.DataArray | xr.Variable, *, keep: Sequence[str] = ("layer",)
+) -> xr.Variable:
     """Average over everything else (steps, heads) where the value applies."""
-    rest = [d for d in values.dims if d not in keep]
-    mean = values.mean(rest)
-    return mean.drop_vars([c for c in mean.coords if c not in mean.dims])
+    bare = values.variable if isinstance(values, xr.DataArray) else values
+    return bare.mean([d for d in bare.dims if d not in keep])
+
+
+def log_mean(ratio: xr.DataArray) -> xr.Variable:
+    """Average by layer in logarithms, so that half and double cancel; ratios of 0 do not apply."""
+    logs = by_layer(xr.apply_ufunc(np.log, ratio.where(ratio > 0)))
+    return logs.copy(data=np.exp(logs.values))
 
 
 def keep_for(measures: Iterable[Measure]) -> frozenset[str]:

@@ -1,9 +1,4 @@
-"""compare(a, b, …): findings of one measure on several models, side by side.
-
-Names are matched and layers aligned by relative depth; what has no counterpart is left out and listed
-in `data.attrs["left_out"]`, never filled in. It compares Results, not traces, and gives differences with
-intervals, not verdicts.
-"""
+"""compare(a, b, …): findings of one measure on several models, side by side, without a verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -18,10 +13,10 @@ from ..errors import UsageError
 from ..plots import COLOURS, MARKERS, Figure, asked, band, headline, legend, panels, save
 from ..registry import dashed
 from ..stats.intervals import difference, independent, mean, pair
-from .result import Result, bounds_of, latex_table
+from .result import Result, bounds_of, latex_table, tidy
 
 _PANELS = 8
-_ENDS = ("", "_low", "_high")
+_BESIDE = ("null", "low", "high")
 
 
 @dataclass(eq=False, repr=False)
@@ -40,26 +35,15 @@ class Comparison:
         """Tidy: one line per model and value, then one per difference (`versus` filled)."""
         frames = []
         for name in self.values:
-            for end, along in (("", "model"), ("_difference", "versus")):
-                main = self.data[name + end]
-                frame = main.rename("mean").to_dataframe().reset_index()[[*main.dims, "mean"]]
-                for beside in ("null", "low", "high"):
-                    other = self.data.get(f"{name}{end}_{beside}")
-                    frame[beside] = np.nan if other is None else other.values.ravel()
-                if along == "versus":
-                    frame.insert(0, "model", str(self.data["model"].values[0]))
-                frame.insert(0, "value", name + end)
-                frame["unit"] = self.data[name].attrs.get("units", "")
-                frames.append(frame)
+            frames.append(tidy(self.data, name, _BESIDE))
+            frames.append(tidy(self.data, f"{name}_difference", _BESIDE))
+            frames[-1].insert(1, "model", str(self.data["model"].values[0]))
         table = pd.concat(frames, ignore_index=True)
         table.insert(0, "measure", type(self.results[0].measure).__name__)
         return table
 
     def latex(self, *, caption: str = "", label: str = "") -> str:
-        """Format `table()` for a paper: every model's mean with its 95 % interval, then the differences.
-
-        Needs `\\usepackage{booktabs}`. Three significant digits, as everywhere.
-        """
+        """Format `table()` for a paper that uses booktabs: means with 95 % intervals, differences."""
         measure = type(self.results[0].measure).__name__
         models = ", ".join(map(str, self.data["model"].values))
         return latex_table(
@@ -75,10 +59,6 @@ class Comparison:
 
         `size`: ax, panel, width, height and font_size, as in `Result.plot`.
         """
-        with asked(**size):
-            return self._plot(values)
-
-    def _plot(self, values: tuple[str, ...]) -> Figure:
         for name in values:
             if name not in self.values:
                 raise UsageError(
@@ -92,9 +72,8 @@ class Comparison:
                 f"A figure takes values over depth and at most {_PANELS} categories.",
             )
         columns = min(4, len(shown))
-        width = 3.3 if columns < 3 else 2.2
-        shape = -(-len(shown) // columns), columns
-        with panels(*shape, count=len(shown), width=width, height=2.0) as (figure, axes):
+        look: Any = {"width": 3.3 if columns < 3 else 2.2, "height": 2.0, "count": len(shown)}
+        with asked(**size), panels(-(-len(shown) // columns), columns, **look) as (figure, axes):
             flat = list(axes.flat)[: len(shown)]
             for axis, (name, where) in zip(flat, shown, strict=True):
                 self._panel(axis, name, where)
@@ -126,12 +105,10 @@ class Comparison:
         return save(self.plot(*values, **size), Path(path))
 
     def __repr__(self) -> str:
-        a = self.data.attrs
-        models = ", ".join(map(str, self.data["model"].values))
+        models, about = ", ".join(map(str, self.data["model"].values)), self.data.attrs
         head = f"<floatscope.Comparison {self.results[0].measure!r}: {models}"
-        return (
-            f"{head}\n  {', '.join(self.values)}\n  {a['interval']}\n  left out: {a['left_out']}>"
-        )
+        lines = (head, ", ".join(self.values), about["interval"], f"left out: {about['left_out']}>")
+        return "\n  ".join(lines)
 
 
 def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
@@ -139,8 +116,8 @@ def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
     rest = [d for d in array.dims if d not in ("model", "depth")]
     if not rest:
         return [{}]
-    some = array.dropna(rest[0], how="all")[rest[0]].values
-    return [{rest[0]: x} for x in some] if len(rest) == 1 and 0 < len(some) <= _PANELS else []
+    labels = array.dropna(rest[0], how="all")[rest[0]].values
+    return [{rest[0]: x} for x in labels] if len(rest) == 1 and 0 < len(labels) <= _PANELS else []
 
 
 def _one_scale(axes: list[Any]) -> None:
@@ -152,7 +129,7 @@ def _one_scale(axes: list[Any]) -> None:
 def compare(
     *results: Result, paired: bool = False, labels: Sequence[str] | None = None
 ) -> Comparison:
-    """Two or more Results of one measure, configured alike.
+    """Compare two or more Results of one measure, configured alike.
 
     `paired=True`: examples are paired by what was asked (`Trace.prompt`, or a run's question ids), and
     intervals of differences are over the examples' differences. A prompt that stands twice in a result
@@ -163,43 +140,42 @@ def compare(
     """
     _check(results)
     names, first = _labels(results, labels), results[0]
-    left: list[str] = []
-    places = _paired(results, left) if paired else None
+    models, left = [r.model for r in results], list[str]()
+    examples = _paired(results, left) if paired else [r.examples for r in results]
     together, kept = xr.Dataset(), []
     for name in dict.fromkeys(v for r in results for v in r.values):
         if not all(name in r.values and name in r.examples for r in results):
             left.append(f"{name}: not in all, or not a mean over examples")
             continue
-        whole = _chosen(results, name, places)
-        parts = aligned(whole, results, left, name)
-        if parts is None:
+        null = f"{name}_null" if all(f"{name}_null" in e for e in examples) else None
+        both = aligned([e[[name, null] if null else [name]] for e in examples], name, models, left)
+        if both is None:
             continue
         kept.append(name)
+        parts = [each[name].transpose("example", ...) for each in both]
         bounds = [bounds_of(p, r.data[name].attrs) for p, r in zip(parts, results, strict=True)]
         alone = [mean(p.values, bounds=b, smooth=True) for p, b in zip(parts, bounds, strict=True)]
         common = bounds[0] if len(set(bounds)) == 1 else None
         gap = difference if paired else independent
         apart = [gap(parts[0].values, p.values, bounds=common, smooth=True) for p in parts[1:]]
-        found = {}
-        for i, end in enumerate(_ENDS):
-            found[name + end] = "model", [interval[i] for interval in alone]
-            found[f"{name}_difference{end}"] = "versus", [interval[i] for interval in apart]
-        if all(f"{name}_null" in r.examples for r in results):
-            pairs = zip(_chosen(results, f"{name}_null", places), whole, strict=True)
-            wide = [null.broadcast_like(value).transpose(*value.dims) for null, value in pairs]
-            nulls = aligned(wide, results, [], name) or []
-            found[f"{name}_null"] = "model", [mean(p.values)[0] for p in nulls]
-        rest = {str(k): v for k, v in parts[0].coords.items() if k in parts[0].dims[1:]}
+        made = {}
+        for i, end in enumerate(("", "_low", "_high")):
+            made[name + end] = "model", [interval[i] for interval in alone]
+            made[f"{name}_difference{end}"] = "versus", [interval[i] for interval in apart]
+        if null:
+            wide = [each[null].broadcast_like(part) for each, part in zip(both, parts, strict=True)]
+            nulls = [x.transpose(*parts[0].dims).astype(float).mean("example") for x in wide]
+            made[null] = "model", [x.values for x in nulls]
         units = {"units": str(first.data[name].attrs.get("units", ""))}
-        for value, (along, arrays) in found.items():
-            coords = rest | {along: names if along == "model" else names[1:]}
+        for value, (along, arrays) in made.items():
             dims = (along, *parts[0].dims[1:])
+            coords: dict[Any, Any] = {d: parts[0][d] for d in dims[1:] if d in parts[0].coords}
+            coords[along] = names if along == "model" else names[1:]
             together[value] = xr.DataArray(np.stack(arrays), coords, dims, attrs=units)
     together.attrs = {
         "measure": repr(first.measure),
-        "n": [r.n if places is None else len(places[0]) for r in results],
-        "interval": "95 % intervals, differences "
-        + ("paired" if paired else "from independent samples"),
+        "n": [e.sizes["example"] for e in examples],
+        "interval": f"95 % intervals, differences {'paired' if paired else 'from independent samples'}",
         "left_out": "; ".join(dict.fromkeys(left)) or "nothing",
     }
     return Comparison(together, tuple(results), kept)
@@ -215,42 +191,27 @@ def _check(results: Sequence[Result]) -> None:
                 f"different measures: {type(first).__name__} and {type(other).__name__}",
                 "Compare results of one measure.",
             )
-        if other != first:
-            differ = [
-                f.name for f in fields(first) if getattr(first, f.name) != getattr(other, f.name)
-            ]
+        differ = [f.name for f in fields(first) if getattr(first, f.name) != getattr(other, f.name)]
+        if differ:
             raise UsageError(
                 f"{type(first).__name__} was configured differently: {', '.join(differ)}",
                 "A comparison needs the same rule and settings for every model.",
             )
 
 
-def _paired(results: Sequence[Result], left: list[str]) -> list[np.ndarray]:
-    """Where each result has the examples that all have."""
+def _paired(results: Sequence[Result], left: list[str]) -> list[xr.Dataset]:
+    """The examples that all results have, in one order."""
     for result in results:
         if "example" not in result.examples.coords:
             raise UsageError(
                 f"expected examples with ids, but a result of {result.model or 'a model'} has none",
                 "Measure traces, or give result.examples a coordinate `example`; or use paired=False.",
             )
-    ids = [[str(i) for i in r.examples["example"].values] for r in results]
-    common, places = pair(*ids)
-    for result, names in zip(results, ids, strict=True):
-        if len(names) > len(common):
-            left.append(f"{len(names) - len(common)} of {len(names)} examples of {result.model}")
-    return places
-
-
-def _chosen(
-    results: Sequence[Result], name: str, places: list[np.ndarray] | None
-) -> list[xr.DataArray]:
-    arrays = [r.examples[name] for r in results]
-    if places is None:
-        return arrays
-    return [
-        a.isel(example=at) if "example" in a.dims else a
-        for a, at in zip(arrays, places, strict=True)
-    ]
+    common, places = pair(*([str(i) for i in r.examples["example"].values] for r in results))
+    for result in results:
+        if result.n > len(common):
+            left.append(f"{result.n - len(common)} of {result.n} examples of {result.model}")
+    return [r.examples.isel(example=place) for r, place in zip(results, places, strict=True)]
 
 
 def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str]:
@@ -265,60 +226,50 @@ def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str
 
 
 def aligned(
-    arrays: list[xr.DataArray], results: Sequence[Result], left: list[str], name: str
-) -> list[xr.DataArray] | None:
-    """The same dimensions and coordinates for all, example first; None where that cannot be."""
-    if len({r.model for r in results}) > 1 and any("head" in a.dims for a in arrays):
-        arrays = [a.mean("head") for a in arrays]
+    examples: list[xr.Dataset], name: str, models: Sequence[str], left: list[str]
+) -> list[xr.Dataset] | None:
+    """A value and its null with the same dimensions and coordinates; None where that cannot be."""
+    if len(set(models)) > 1 and any("head" in e[name].dims for e in examples):
+        examples = [e.mean("head") for e in examples]
         left.append(f"{name}: heads (of different models; their mean is compared)")
-    if any(set(a.dims) != set(arrays[0].dims) for a in arrays):
+    if any(set(e[name].dims) != set(examples[0][name].dims) for e in examples):
         left.append(f"{name}: different dimensions")
         return None
-    for dim in [d for d in arrays[0].dims if d not in ("example", "layer")]:
-        here = [list(a[dim].values) for a in arrays]
-        shared = [x for x in here[0] if all(x in h for h in here)]
-        gone = dict.fromkeys(str(x) for h in here for x in h if x not in shared)
+    for dim in [d for d in examples[0][name].dims if d not in ("example", "layer")]:
+        labels = [list(e[dim].values) for e in examples]
+        shared = [x for x in labels[0] if all(x in other for other in labels)]
+        gone = dict.fromkeys(str(x) for other in labels for x in other if x not in shared)
         if gone:
             left.append(f"{name}: {dim} {', '.join(gone)}")
         if not shared:
             return None
-        arrays = [a.sel({dim: shared}) for a in arrays]
-    if "layer" in arrays[0].dims:
-        arrays = _by_depth(arrays)
-    order = ["example", *[d for d in arrays[0].dims if d != "example"]]
-    return [a.transpose(*order) for a in arrays]
+        examples = [e.sel({dim: shared}) for e in examples]
+    return _by_depth(examples) if "layer" in examples[0].dims else examples
 
 
-def _by_depth(arrays: list[xr.DataArray]) -> list[xr.DataArray]:
-    counts = [a.sizes["layer"] for a in arrays]
+def _by_depth(examples: list[xr.Dataset]) -> list[xr.Dataset]:
+    """Layers become relative depths; values are interpolated onto those of the fewest layers."""
+    counts = [e.sizes["layer"] for e in examples]
     if min(counts) == 1 and max(counts) > 1:
         raise UsageError(
             f"layer counts {counts}: one layer has no relative depth", "Measure two layers or more."
         )
     deep = []
-    for a in arrays:
-        at = a["layer"].values.astype(float)
-        deep.append(
-            a.rename(layer="depth").assign_coords(depth=(at - at[0]) / max(at[-1] - at[0], 1))
-        )
-    grid = min(deep, key=lambda a: a.sizes["depth"])["depth"].values
-    same = [a.sizes["depth"] == len(grid) and np.allclose(a["depth"], grid) for a in deep]
-    return [
-        a.assign_coords(depth=grid) if s else _interpolated(a, grid)
-        for a, s in zip(deep, same, strict=True)
-    ]
+    for each in examples:
+        layer = each["layer"].values.astype(float)
+        depth = (layer - layer[0]) / max(layer[-1] - layer[0], 1)
+        deep.append(each.rename(layer="depth").assign_coords(depth=depth))
+    grid = min(deep, key=lambda each: each.sizes["depth"])["depth"].values
+    return [_interpolated(each, grid) for each in deep]
 
 
-def _interpolated(a: xr.DataArray, grid: np.ndarray) -> xr.DataArray:
-    """Linear in depth. NaN where a neighbour is NaN."""
-    values = a.transpose("depth", ...)
-    x = values["depth"].values
-    right = np.clip(np.searchsorted(x, grid), 1, len(x) - 1)
-    share = ((grid - x[right - 1]) / (x[right] - x[right - 1])).reshape(-1, *[1] * (a.ndim - 1))
-    low, high = values.values[right - 1], values.values[right]
-    mixed = np.where(share <= 0, low, np.where(share >= 1, high, (1 - share) * low + share * high))
-    rest = {k: v for k, v in values.coords.items() if k in values.dims and k != "depth"}
-    return xr.DataArray(mixed, {**rest, "depth": grid}, values.dims)
+def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
+    """Linear in depth; NaN where a neighbour is NaN."""
+    depth = values["depth"].values
+    if len(depth) == len(grid) and np.allclose(depth, grid):
+        return values.assign_coords(depth=grid)
+    at_layers = values.reindex(depth=grid)  # a layer at this very depth needs no neighbour
+    return at_layers.combine_first(values.interp(depth=grid))
 
 
 def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -331,7 +282,7 @@ def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray
     if not shared:
         return None
     first, second = (
-        np.stack([array.isel(example=here == name).mean("example").values for name in shared])
-        for array, here in zip((a, b), names, strict=True)
+        np.stack([array.isel(example=ids == name).mean("example").values for name in shared])
+        for array, ids in zip((a, b), names, strict=True)
     )
     return first, second

@@ -37,28 +37,23 @@ _ESCAPED = {
 }
 _COLUMN = 238.0  # points: a page's column of 3.3 in,
 _LETTER, _BETWEEN = 4.0, 6.0  # an average letter of 8 points, and the space between columns
-_POWERS = {ord(c): plain for c, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True)}
-_SPECIAL = re.compile("|".join(map(re.escape, _ESCAPED)))
-_POWER = re.compile(r"(?:·(10))?([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
-
+_POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+_SPECIAL = re.compile("(·10)?([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)|" + "|".join(map(re.escape, _ESCAPED)))
 
 Group = tuple[str, Sequence[Sequence[str]]]
 
 
 def tex(text: object) -> str:
     """Plain text as LaTeX; a line break is a space."""
-    words = " ".join(str(text).split())
-    pieces, end = [], 0
-    for power in _POWER.finditer(words):
-        pieces.append(_plain(words[end : power.start()]))
-        base = r"\cdot 10" if power[1] else ""
-        pieces.append(f"${base}^{{{power[2].translate(_POWERS)}}}$")
-        end = power.end()
-    return "".join([*pieces, _plain(words[end:])])
+    return _SPECIAL.sub(_escaped, " ".join(str(text).split()))
 
 
-def _plain(text: str) -> str:
-    return _SPECIAL.sub(lambda found: _ESCAPED[found[0]], text)
+def _escaped(special: re.Match[str]) -> str:
+    base, power = special.groups()
+    if not power:
+        return _ESCAPED[special[0]]
+    times = r"\cdot 10" if base else ""
+    return f"${times}^{{{power.translate(_POWERS)}}}$"
 
 
 def table(
@@ -78,7 +73,7 @@ def table(
     for row in every:
         if len(row) != len(align):
             raise ValueError(f"expected {len(align)} cells in a row, got {len(row)}")
-    letters = sum(max(len(cell) for cell in column) for column in zip(*every, strict=True))
+    letters = sum(max(map(len, column)) for column in zip(*every, strict=True))
     kind = "table*" if _LETTER * letters + _BETWEEN * len(align) > _COLUMN else "table"
     lines = [_row(header), r"\midrule"]
     for number, (heading, rows) in enumerate(groups):

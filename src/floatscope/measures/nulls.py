@@ -1,11 +1,8 @@
-"""What attention that knows nothing would give, for everything the measures report: one place.
+"""Nulls of the measures: uniform attention between regions and through layers, and random columns.
 
-Beside `floatscope.null.uniform` (the null of a key's mass) stand here the nulls of regions: uniform
-attention over the visible keys from region to region, from the row that predicted a token, and
-through all layers (rollout); length share; and columns drawn at random, matched for position or
-not. None of it needs an S×S matrix: uniform attention of row i is the mean over the keys 0 … last_i,
-so a cumulative sum serves causal, bidirectional and block-causal models alike, and the difference of
-two a local layer. Nothing here is measured: only a trace's regions, masks, direction and lengths are read.
+The null of a key's mass is in `stats.uniform`. None of it needs an S×S matrix: uniform attention of row i
+is the mean over the keys 0 … last_i, so a cumulative sum serves causal, bidirectional and block-causal
+models alike, and the difference of two a local layer.
 """
 
 from collections.abc import Sequence
@@ -17,35 +14,16 @@ from jaxtyping import Bool, Float, Int
 
 from ..errors import UsageError
 from ..sequences.direction import Direction, current_block
-from ..stats.uniform import first_visible
-from ..stats.uniform import last_visible as last_of
+from ..stats.uniform import first_visible, last_visible
 from ..trace import Trace
 from ..trace.windows import is_local, reaches
 
 MASKED, REVEALED = "masked", "revealed"
 _ANSWER = "answer"
+Rows = Float[np.ndarray, "s r"]
 
 
 # Where positions stand
-
-
-def last_visible(
-    trace: Trace, size: int, step: int, reach: int | None = None
-) -> Int[np.ndarray, " s"]:
-    """The last key each row sees at a step (its number) when `size` positions are there, in a layer whose
-    rows see everything or, to either side, `reach`."""
-    info, current = trace.info, None
-    direction, block = Direction(info["direction"]), int(info["block_size"]) or None
-    offset = int(info.get("grid_offset", 0))  # traces of other models, and older ones, have none
-    if direction is Direction.ACTIVE_BLOCK and block is not None:
-        first, stop = (int(edge) for edge in trace.data["block"].values[step])
-        current = current_block(first, stop, block, offset)
-    return last_of(direction, block, size, offset=offset, current=current, reach=reach)
-
-
-def present(trace: Trace, step: int) -> int:
-    """How many positions were there at a step (its number, not its place among the kept)."""
-    return int((trace.canvas.values[step] >= 0).sum())
 
 
 def names(trace: Trace) -> list[str]:
@@ -56,7 +34,7 @@ def names(trace: Trace) -> list[str]:
 
 def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:
     """Return the region of each position present at a kept step, one-hot: (position, region)."""
-    size = present(trace, step)
+    size = int((trace.canvas.values[step] >= 0).sum())
     region = trace.data["region"].values[:size].astype(str)
     masked = trace.data["masked"].sel(step=step).values[:size]
     label = np.where(region == _ANSWER, np.where(masked, MASKED, REVEALED), region)
@@ -65,37 +43,44 @@ def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:
 
 def tokens(trace: Trace) -> Int[np.ndarray, "t r"]:
     """How many positions each region has at each kept step."""
-    steps = [members(trace, int(t)).sum(0) for t in trace.data["step"].values]
+    steps = [members(trace, step).sum(0) for step in _kept(trace, "step")]
     return np.stack(steps) if steps else np.zeros((0, len(names(trace))), np.int64)
+
+
+def _kept(trace: Trace, dim: str) -> list[int]:
+    return [int(x) for x in trace.data[dim].values]
 
 
 # Uniform attention
 
 
 def spread(
-    state: Float[np.ndarray, "s r"],
-    last: Int[np.ndarray, " s"],
-    first: Int[np.ndarray, " s"] | None = None,
-) -> Float[np.ndarray, "s r"]:
-    """Uniform attention over the visible keys, times `state`: for each row a mean of what it sees, from
-    the key `first` (0) to `last`."""
-    total = np.cumsum(state, axis=0)
-    if first is None:
-        return total[last] / (last + 1)[:, None]
-    before = np.concatenate([np.zeros_like(total[:1]), total])[first]
-    return (total[last] - before) / (last - first + 1)[:, None]
+    state: Rows, last: Int[np.ndarray, " s"], first: Int[np.ndarray, " s"] | int = 0
+) -> Rows:
+    """Uniform attention over the visible keys, times `state`: for each row the mean over the keys that it
+    sees, from `first` to `last`."""
+    total = np.concatenate([np.zeros_like(state[:1]), np.cumsum(state, axis=0)])
+    return (total[last + 1] - total[first]) / (last - first + 1)[:, None]
 
 
-def _evenly(
-    trace: Trace, state: Float[np.ndarray, "s r"], step: int, reach: int | None
-) -> Float[np.ndarray, "s r"]:
-    last = last_visible(trace, len(state), step, reach)
-    return spread(state, last, None if reach is None else first_visible(len(state), reach))
+def uniform_rows(trace: Trace, state: Rows, step: int, reach: int | None = None) -> Rows:
+    """`spread` at a step (its number), in a layer whose rows see everything or `reach` to either side."""
+    info, current = trace.info, None
+    direction, block = Direction(info["direction"]), int(info["block_size"]) or None
+    offset = int(info.get("grid_offset", 0))  # models that do not decode in blocks have none
+    if direction is Direction.ACTIVE_BLOCK and block is not None:
+        first, stop = (int(edge) for edge in trace.data["block"].values[step])
+        current = current_block(first, stop, block, offset)
+    size = len(state)
+    last = last_visible(direction, block, size, offset=offset, current=current, reach=reach)
+    return spread(state, last, first_visible(size, reach))
 
 
 def _reaches(trace: Trace) -> list[int | None]:
-    """Of the kept layers."""
-    layers = [int(x) for x in trace.data["layer"].values]
+    """How far rows see: of each kept layer where some see a window, else once for all layers."""
+    if not is_local(trace.data):
+        return [None]
+    layers = _kept(trace, "layer")
     known = reaches(trace.info, max(layers, default=-1) + 1)
     return [known[layer] for layer in layers]
 
@@ -108,16 +93,13 @@ def uniform_received(trace: Trace) -> xr.DataArray:
 def flow_null(trace: Trace) -> xr.DataArray:
     """`trace.flow` under uniform attention: (step, source, target), with local layers also by layer; NaN
     from an empty region."""
-    local, nulls = is_local(trace.data), []
-    for step in (int(t) for t in trace.data["step"].values):
+    nulls = []
+    for step in _kept(trace, "step"):
         inside = members(trace, step).astype(np.float64)
-        every = [
-            _from_regions(inside, _evenly(trace, inside, step, reach))
-            for reach in (_reaches(trace) if local else [None])
-        ]
-        nulls.append(np.stack(every) if local else every[0])
-    by_layer = ("layer",) if local else ()
-    return _labelled(trace, nulls, ("step", *by_layer, "source", "target"))
+        layers = [uniform_rows(trace, inside, step, reach) for reach in _reaches(trace)]
+        nulls.append([_from_regions(inside, rows) for rows in layers])
+    null = _labelled(trace, nulls, ("step", "layer", "source", "target"))
+    return null if is_local(trace.data) else null.isel(layer=0, drop=True)
 
 
 def row_null(trace: Trace) -> xr.DataArray:
@@ -125,33 +107,27 @@ def row_null(trace: Trace) -> xr.DataArray:
 
     (event, target), or (event, layer, target) if some layers see a window.
     """
-    steps, rows = _events(trace)
-    local = is_local(trace.data)
-    layers = _reaches(trace) if local else [None]
-    nulls = np.zeros((len(steps), len(layers), len(names(trace))))
+    steps, rows = trace.rows["event_step"].values, rows_of_events(trace)
+    reached = _reaches(trace)
+    nulls = np.zeros((len(steps), len(reached), len(names(trace))))
     for step in np.unique(steps):
-        inside, here = members(trace, int(step)), steps == step
-        for i, reach in enumerate(layers):
-            stop = last_visible(trace, len(inside), int(step), reach)[rows[here]] + 1
-            start = first_visible(len(inside), reach)[rows[here]]
-            spans = zip(start, stop, strict=True)
-            nulls[here, i] = [inside[first:end].mean(0) for first, end in spans]
-    coords: dict[str, Any] = {"target": names(trace)}
-    if not local:
-        return xr.DataArray(nulls[:, 0], coords, ("event", "target"))
-    layer = trace.data["layer"].values
-    return xr.DataArray(nulls, coords | {"layer": layer}, ("event", "layer", "target"))
+        inside, revealed = members(trace, int(step)).astype(np.float64), steps == step
+        for i, reach in enumerate(reached):
+            nulls[revealed, i] = uniform_rows(trace, inside, int(step), reach)[rows[revealed]]
+    null = _labelled(trace, nulls, ("event", "layer", "target"))
+    return null if is_local(trace.data) else null.isel(layer=0, drop=True)
 
 
 def rows_of_events(trace: Trace) -> Int[np.ndarray, " e"]:
     """The row that predicted each revealed position: its own, or with right-shifted logits the one before."""
-    return _events(trace)[1]
+    rows: np.ndarray = trace.rows["event_position"].values - int(trace.info["shift"])
+    return rows
 
 
 def length_share(trace: Trace) -> xr.DataArray:
     """Share of the positions that each region has: (step, target). A rollout's end, bidirectional."""
     count = tokens(trace)
-    return _labelled(trace, list(count / count.sum(1, keepdims=True)), ("step", "target"))
+    return _labelled(trace, count / count.sum(1, keepdims=True), ("step", "target"))
 
 
 def rollout_null(trace: Trace) -> xr.DataArray:
@@ -160,25 +136,21 @@ def rollout_null(trace: Trace) -> xr.DataArray:
     The same recursion R_l = ½(Ū + I)R_{l−1}, through all layers below a kept one. A causal row never
     changes once it is there, so all steps of a causal trace share one pass.
     """
-    steps = [int(t) for t in trace.data["step"].values]
-    layers = [int(x) for x in trace.data["layer"].values]
+    steps, layers, nulls = _kept(trace, "step"), _kept(trace, "layer"), []
     shared = trace.info["direction"] == str(Direction.CAUSAL) and not trace.data["masked"].any()
     rolled = _roll(trace, max(steps), layers) if shared and steps else None
-    nulls = []
     for step in steps:
         inside = members(trace, step).astype(np.float64)
         states = _roll(trace, step, layers) if rolled is None else rolled
-        nulls.append(np.stack([_from_regions(inside, s[: len(inside)]) for s in states]))
+        nulls.append([_from_regions(inside, state[: len(inside)]) for state in states])
     return _labelled(trace, nulls, ("step", "layer", "source", "target"))
 
 
 def _roll(trace: Trace, step: int, layers: list[int]) -> list[np.ndarray]:
-    state = members(trace, step).astype(np.float64)
-    states = {}
-    for layer, reach in enumerate(reaches(trace.info, max(layers) + 1)):
-        state = (_evenly(trace, state, step, reach) + state) / 2
-        states[layer] = state
-    return [states[layer] for layer in layers]
+    states = [members(trace, step).astype(np.float64)]
+    for reach in reaches(trace.info, max(layers) + 1):
+        states.append((uniform_rows(trace, states[-1], step, reach) + states[-1]) / 2)
+    return [states[layer + 1] for layer in layers]
 
 
 def _from_regions(inside: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -186,18 +158,15 @@ def _from_regions(inside: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return inside.T @ rows / np.where(count > 0, count, np.nan)
 
 
-def _events(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    events = trace.rows
-    row = events["event_position"].values - int(trace.info["shift"])
-    return events["event_step"].values, row
-
-
-def _labelled(trace: Trace, arrays: list[np.ndarray], dims: tuple[str, ...]) -> xr.DataArray:
+def _labelled(trace: Trace, values: Any, dims: tuple[str, ...]) -> xr.DataArray:
+    """Label an array by steps, layers and regions; a layer that stands for all has no label."""
     known: dict[str, Any] = {d: trace.data[d].values for d in ("step", "layer") if d in dims}
     known |= {d: names(trace) for d in ("source", "target") if d in dims}
-    sizes = [len(known[d]) for d in dims]
-    array = np.stack(arrays) if arrays else np.zeros(sizes)
-    return xr.DataArray(array, dims=dims, coords=known)
+    array = np.asarray(values, float)
+    if not array.size:
+        array = np.zeros([len(known.get(d, ())) for d in dims])
+    fits = {d: x for d, x in known.items() if len(x) == array.shape[dims.index(d)]}
+    return xr.DataArray(array, fits, dims)
 
 
 # Columns drawn at random
@@ -218,8 +187,7 @@ def matched_keys(
 ) -> Int[np.ndarray, "draws k"]:
     """For each of `keys` another key near it: within `width` positions, or as near as there is one.
 
-    Never one of `keys` itself and none twice in a draw, so that a control of equal size and place
-    remains when position alone explains a finding.
+    Never one of `keys` itself, and none twice in a draw.
     """
     keys = np.asarray(keys, dtype=np.int64)
     if 2 * len(keys) > size:

@@ -1,20 +1,20 @@
 """Regions as categories that every prompt shares, so that examples can be averaged.
 
-Prompts differ in how many passages they hold and which is gold; what can be averaged is: the gold
-passage, the other passages, the question, the instruction, the template, the answer. This file names
-and counts; it measures nothing. A category that a prompt lacks is NaN, not zero.
+Prompts differ in how many passages they hold and which is gold. A category that a prompt lacks is NaN.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool
 
 from ..errors import UsageError
+from ..plots import ABOVE, Axes, band, points
 from ..trace import Trace
 from .nulls import MASKED, REVEALED, names, tokens
+from .result import Result
 
 GOLD, OTHERS, UNKNOWN = "gold", "other passages", "passages"
 # "passages": those of a prompt that names no gold. "rest": parts with any other name.
@@ -50,42 +50,43 @@ def from_sources(array: xr.DataArray, trace: Trace, sources: Sequence[str]) -> x
     unknown = [s for s in sources if s not in known]
     if unknown or not sources:
         raise UsageError(f"no region {(*unknown, '')[0]!r}", f"This trace has: {', '.join(known)}.")
-    at = [known.index(s) for s in sources]
-    weight = xr.DataArray(tokens(trace)[:, at], dims=("step", "source"))
-    total = weight.sum("source")
-    rows = (array.isel(source=at).fillna(0) * weight).sum("source") / total.where(total > 0)
+    chosen = [known.index(s) for s in sources]
+    weight = xr.DataArray(tokens(trace)[:, chosen], dims=("step", "source"))
+    rows = array.isel(source=chosen).weighted(weight).mean("source")
     return rows.mean("step")
 
 
 def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
     """Sums over `target` within each category: `target` becomes `category`, all of them, in order."""
     gold = gold_of(trace)
-    of = np.array([category_of(str(t), gold) for t in flow["target"].values])
-    axis, values = flow.get_axis_num("target"), flow.values
-    rest = flow.isel(target=0, drop=True)
-    sums = np.full((len(CATEGORIES), *rest.shape), np.nan, values.dtype)
-    for place, category in enumerate(CATEGORIES):
-        here = np.flatnonzero(of == category)
-        if len(here):
-            chosen: Any = (*(slice(None),) * axis, here)
-            sums[place] = values[chosen].sum(axis)
-    # Sums are put together here: eight labelled arrays for every trace would take ten times as long.
-    labels = {**rest.coords, "category": list(CATEGORIES)}
-    return xr.DataArray(sums, labels, ("category", *rest.dims), flow.name, rest.attrs)
+    kinds = np.array([category_of(str(target), gold) for target in flow["target"].values])
+    inside = kinds[:, None] == np.array(CATEGORIES)  # (target, category)
+    weight = np.where(inside.any(0), inside.astype(flow.dtype), np.nan)
+    labelled = xr.DataArray(weight, {"category": list(CATEGORIES)}, ("target", "category"))
+    return xr.dot(flow, labelled, dim="target").transpose("category", ...)
+
+
+def draw_categories(axis: Axes, result: Result, name: str) -> None:
+    """Draw a share of each category over layers, with its interval and null where it has these."""
+    shown = result[name].dropna("category", how="all")["category"].values
+    for series, category in zip(SERIES, shown, strict=False):
+        part = replace(result, data=result.data.sel(category=category), control=None)
+        band(axis, part, name, "layer", series=series, label=str(category))
+    axis.legend(ncols=2, fontsize=points(7), **ABOVE)
+    axis.set_ylim(0, 1)
 
 
 def stated(examples: Sequence[xr.Dataset]) -> str:
     """How many of the traces name a gold region: a NaN says why."""
-    there = sum(bool(one.attrs["gold"]) for one in examples)
-    return f"{there} of {len(examples)} traces name a gold region; the others are NaN there"
+    known = sum(bool(example.attrs["gold"]) for example in examples)
+    return f"{known} of {len(examples)} traces name a gold region; the others are NaN there"
 
 
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
     """Which reveals belong to the answer's text: all up to its end token, and that one.
 
-    A causal model stops there; a diffusion model fills what is left with the same token, and those
-    rows would outvote the rest. So of the run of one token that ends the answer only the first
-    counts, for both kinds of model alike.
+    A diffusion model fills what is left with the same token, and those rows would outvote the rest: of
+    the run of one token that ends the answer only the first counts.
     """
     final = trace.canvas.values[-1]
     final = final[final >= 0][int(trace.info["prompt_length"]) :]

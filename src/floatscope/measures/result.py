@@ -1,7 +1,7 @@
 """What a measure returns: a labelled dataset, the same as a tidy table, and a figure.
 
 For every value `x` the dataset holds `x` (mean over examples), `x_low`, `x_high` (95 % interval over
-examples), and where it has one `x_null` and `x_lift` = x / x_null. Units and names are attributes.
+examples), and where it has one `x_null` and `x_lift` = x / x_null.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,15 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from ..plots import Axes, Figure, asked, save
+from ..plots import Figure, asked, save
 from ..registry import dashed
 from ..stats import intervals
 from ..stats.digits import ABSENT, digits, estimate
 from . import latex
 
-_BESIDE = ("null", "lift", "low", "high")
 # Units of what lies between 0 and 1.
 _SHARES = ("share", "probability", "Jaccard", "1 − Jaccard", "of the maximum", "total variation")
+_ENDS = ("low", "high")
 _RANGES: dict[tuple[str, ...], intervals.Bounds] = {  # a unit begins so
     _SHARES: intervals.SHARES,
     ("cosine", "correlation"): (-1, 1),
@@ -58,41 +58,24 @@ class Result:
 
     def table(self) -> pd.DataFrame:
         """Tidy: one line per value, with null, lift, low, high, unit and n beside it."""
-        frames = []
-        for name in self.values:
-            main = self.data.variables[name]
-            columns: dict[str, Any] = {"value": name}
-            for dim, places in zip(main.dims, np.indices(main.shape), strict=True):
-                columns[str(dim)] = self.data.get_index(dim).take(places.ravel())
-            columns["mean"] = main.values.ravel()
-            for beside in _BESIDE:
-                other = self.data.variables.get(f"{name}_{beside}")
-                columns[beside] = (
-                    np.nan
-                    if other is None
-                    else other.set_dims(dict(main.sizes)).transpose(*main.dims).values.ravel()
-                )
-            columns["unit"] = main.attrs.get("units", "")
-            columns["n"] = self._count(name, main)
-            frames.append(pd.DataFrame(columns))  # at once: a column at a time takes far longer
+        frames = [
+            tidy(self.data, name, ("null", "lift", "low", "high")).assign(n=self._count(name))
+            for name in self.values
+        ]
         table = pd.concat(frames, ignore_index=True)
         table.insert(0, "measure", type(self.measure).__name__)
         table.insert(0, "model", self.model)
         return table
 
-    def _count(self, name: str, main: xr.Variable) -> Any:
-        """How many examples a value rests on: those where it applies."""
+    def _count(self, name: str) -> Any:
+        """Count the examples that a value rests on: those where it applies."""
         values = self.examples.variables.get(name)
         if values is None or "example" not in values.dims:
             return self.n
-        count = values.notnull().sum("example")
-        return count.transpose(*main.dims).values.ravel() if main.ndim else int(count)
+        return values.notnull().sum("example").transpose(*self.data[name].dims).values.ravel()
 
     def latex(self, *, caption: str = "", label: str = "") -> str:
-        """`table()` for a paper: mean with its 95 % interval, null and n; each value with its unit.
-
-        Needs `\\usepackage{booktabs}`. Three significant digits, as everywhere.
-        """
+        """Format `table()` for a paper that uses booktabs: mean with 95 % interval, null and n."""
         return latex_table(
             self.table(),
             [str(dim) for dim in self.data.dims],
@@ -101,17 +84,8 @@ class Result:
             label=label or f"tab:{dashed(type(self.measure).__name__)}",
         )
 
-    def plot(
-        self,
-        *,
-        ax: Axes | Sequence[Axes] | None = None,
-        panel: int | None = None,
-        width: float | None = None,
-        height: float | None = None,
-        font_size: float | None = None,
-        **options: Any,
-    ) -> Figure:
-        """The measure's figure; `options` are the measure's own.
+    def plot(self, **size: Any) -> Figure:
+        """Draw the measure's figure.
 
         Args:
             ax: draw into these axes of yours: one, or as many as there are panels.
@@ -120,13 +94,13 @@ class Result:
             height: likewise; by default what the panels need.
             font_size: points of its letters; by default rcParams["font.size"] if you set it, else 8.
         """
-        with asked(ax=ax, panel=panel, width=width, height=height, font_size=font_size):
-            figure: Figure = self.measure.plot(self, **options)
+        with asked(**size):
+            figure: Figure = self.measure.plot(self)
         return figure
 
-    def save_figure(self, path: str | Path, **options: Any) -> Path:
-        """Draw and write as SVG, PDF or PNG, by the path's ending; `options` are `plot`'s."""
-        return save(self.plot(**options), Path(path))
+    def save_figure(self, path: str | Path, **size: Any) -> Path:
+        """Draw and write as SVG, PDF or PNG, by the path's ending; `size` is that of `plot`."""
+        return save(self.plot(**size), Path(path))
 
     def __repr__(self) -> str:
         lines = [f"<floatscope.Result {self.measure!r} · {self.model} · n = {self.n}"]
@@ -134,7 +108,7 @@ class Result:
             array = self.data[name]
             dims = " × ".join(f"{self.data.sizes[d]} {d}" for d in array.dims) or "one number"
             unit = array.attrs.get("units", "")
-            lines.append(f"  {name} [{unit}] ({dims}): {_range(self.data, name)}")
+            lines.append(f"  {name} [{unit}] ({dims}): {self._range(name)}")
         for key in ("gold", "copy", "passage"):
             if self.data.attrs.get(key):
                 lines.append(f"  {key}: {self.data.attrs[key]}")
@@ -142,20 +116,33 @@ class Result:
             lines.append("  one example: no interval")
         return "\n".join(lines) + ">"
 
+    def _range(self, name: str) -> str:
+        """The value with its interval, or its extent over cells; then null and lift."""
+        data, several = self.data, self.data[name].ndim > 0
+        texts = []
+        for end in ("", "_null", "_lift") if several else ("", "_null"):
+            values = data.get(name + end)
+            if values is None or (several and end and not values.notnull().any()):
+                continue
+            low, high = float(values.min()), float(values.max())
+            text = f"{low:.3g} … {high:.3g}" if several else f"{low:.3g}"
+            texts.append(f"{end[1:]} {text}".lstrip())
+        if not several:
+            texts[0] += " [{:.3g}, {:.3g}]".format(*(float(data[f"{name}_{end}"]) for end in _ENDS))
+        return ", ".join(texts)
 
-def _range(data: xr.Dataset, name: str) -> str:
-    array = data[name]
-    if array.ndim:
-        text = f"{float(array.min()):.3g} … {float(array.max()):.3g}"
-        for beside in ("null", "lift"):
-            other = data.get(f"{name}_{beside}")
-            if other is not None and bool(other.notnull().any()):
-                text += f", {beside} {float(other.min()):.3g} … {float(other.max()):.3g}"
-        return text
-    text = (
-        f"{float(array):.3g} [{float(data[name + '_low']):.3g}, {float(data[name + '_high']):.3g}]"
-    )
-    return text + (f", null {float(data[name + '_null']):.3g}" if f"{name}_null" in data else "")
+
+def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
+    """A row per cell of a value: its labels, its `mean`, and what the dataset holds `beside` it."""
+    main = data.variables[name]
+    columns: dict[str, Any] = {"value": name}  # a frame at once: column by column takes far longer
+    for dim, places in zip(main.dims, np.indices(main.shape), strict=True):
+        columns[str(dim)] = data.get_index(dim).take(places.ravel())
+    columns["mean"] = main.values.ravel()
+    for end in beside:
+        other = data.variables.get(f"{name}_{end}", xr.Variable((), np.nan))
+        columns[end] = other.set_dims(dict(main.sizes)).transpose(*main.dims).values.ravel()
+    return pd.DataFrame(columns | {"unit": main.attrs.get("units", "")})
 
 
 def bounds_of(
@@ -186,12 +173,11 @@ def summarise(
     if not examples:
         raise UsageError("no traces", "Give at least one.")
     together = side_by_side(examples)
-    ids = [one.attrs.get("id") for one in examples]
+    ids = [example.attrs.get("id") for example in examples]
     if all(ids):
         together = together.assign_coords(example=np.array(ids, dtype=np.str_))
-    limits = [one.attrs.get("most", {}) for one in examples]
-    for name in {name for limit in limits for name in limit}:
-        most = max(limit.get(name, np.inf) for limit in limits)
+    limits = pd.DataFrame([example.attrs.get("most", {}) for example in examples])
+    for name, most in limits.fillna(np.inf).max().items():
         together[name].attrs["most"] = float(most)
     return summarise_joined(together, measure, model, units)
 
@@ -204,65 +190,50 @@ def summarise_joined(
     made: dict[str, xr.Variable] = {}  # put together at the end, once
     for name in values:
         array = together[name].variable
-        array = (
-            array.transpose("example", ...)
-            if "example" in array.dims
-            else array.set_dims(("example", *array.dims))
-        )
-        dims = array.dims[1:]
+        if "example" not in array.dims:
+            array = array.set_dims(("example", *array.dims))
+        array = array.transpose("example", ...)
         unit = {"units": units.get(name, "")}
-        limit = {key: array.attrs[key] for key in ("most",) if key in array.attrs}
-        ends = intervals.mean(array.values, bounds=bounds_of(array, unit | limit), smooth=True)
+        about = unit | {key: array.attrs[key] for key in ("most",) if key in array.attrs}
+        ends = intervals.mean(array.values, bounds=bounds_of(array, about), smooth=True)
         for end, interval in zip(("", "_low", "_high"), ends, strict=True):
-            made[f"{name}{end}"] = xr.Variable(dims, interval, unit | limit)
+            made[f"{name}{end}"] = xr.Variable(array.dims[1:], interval, about)
         if f"{name}_null" in together:
             null = together[f"{name}_null"].variable
             null = null.mean("example") if "example" in null.dims else null
+            lift = made[name] / null.where(null != 0)  # a difference has null 0, and no lift
             made[f"{name}_null"] = xr.Variable(null.dims, null.values, unit)
-            # A difference has null 0, and no lift.
-            lift = made[name] / null.where(null != 0)
             made[f"{name}_lift"] = xr.Variable(lift.dims, lift.values, {"units": "×"})
     coords = {k: v for k, v in together.coords.items() if "example" not in v.dims}
-    about = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
-    data = xr.Dataset(made, coords, about)
-    return Result(data, measure, together, model, values)
+    attrs = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
+    return Result(xr.Dataset(made, coords, attrs), measure, together, model, values)
 
 
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
     """Join examples along a new first dimension `example`; NaN where one lacks what another has.
 
-    Coordinates and attributes are those of the first. xarray's concat does the same for any datasets, and
-    takes longer to align them than a measure to compute them: examples that are alike are only stacked.
+    Coordinates and attributes are those of the first. Examples that are alike are only stacked: concat
+    takes longer to align them than a measure to compute them.
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):
-        return xr.concat(
-            list(examples), dim="example", join="outer", coords="minimal", compat="override"
-        )
-    stacked = {
-        name: xr.Variable(
-            ("example", *array.dims),
-            np.stack([one.variables[name].values for one in examples]),
-            array.attrs,
-        )
-        for name, array in first.data_vars.variables.items()
-    }
+        same: Any = {"coords": "minimal", "compat": "override"}
+        return xr.concat(list(examples), dim="example", join="outer", **same)
+    stacked = {}
+    for name, array in first.data_vars.variables.items():
+        values = np.stack([example.variables[name].values for example in examples])
+        stacked[name] = ("example", *array.dims), values, array.attrs
     return xr.Dataset(stacked, first.coords, first.attrs)
 
 
 def _alike(a: xr.Dataset, b: xr.Dataset) -> bool:
     """The same variables and coordinates, in form and index: stacking them is all there is to do."""
-    if a.variables.keys() != b.variables.keys() or a.coords.keys() != b.coords.keys():
-        return False
-    for name, one in a.variables.items():
-        other = b.variables[name]
-        if one.dims != other.dims or one.shape != other.shape or one.dtype != other.dtype:
-            return False
-    indexes, others = a.xindexes, b.xindexes
-    return indexes.keys() == others.keys() and all(
-        type(index) is type(others[name]) and index.equals(others[name])
-        for name, index in indexes.items()
-    )
+
+    def form(data: xr.Dataset) -> Any:
+        arrays = {name: (v.dims, v.shape, v.dtype) for name, v in data.variables.items()}
+        return arrays, data.coords.keys(), {name: type(x) for name, x in data.xindexes.items()}
+
+    return form(a) == form(b) and all(x.equals(b.xindexes[name]) for name, x in a.xindexes.items())
 
 
 def latex_table(
@@ -275,11 +246,8 @@ def latex_table(
 ) -> str:
     """Format a tidy table for LaTeX: a group per value, its labels, mean with interval, further numbers.
 
-    Parameters
-    ----------
-    frame: columns `value`, `unit`, `mean`, `low`, `high`, and those that `labels` and `numbers` name.
-    labels: columns that say where a value stands; those missing from the frame are left out.
-    numbers: columns shown behind the mean.
+    `labels` are columns that say where a value stands, where the frame has them; `numbers` are columns
+    shown behind the mean.
     """
     labels = [name for name in frame.columns if name in labels]
     groups = []

@@ -34,11 +34,12 @@ from .results import (
     dots,
     grid,
     lines,
+    mark,
 )
 
 __all__ = [
     *("ABOVE", "COLOURS", "LIFT_MAP", "LINES", "MARKERS", "SHARE_MAP", "STYLE", "Axes", "Figure"),
     *("asked", "headline", "legend", "panels", "points", "save", "style"),
     *("ANY", "LOG", "POSITIVE", "SHARE", "UNTRAINED"),
-    *("band", "bands", "default_plot", "dots", "grid", "lines"),
+    *("band", "bands", "default_plot", "dots", "grid", "lines", "mark"),
 ]

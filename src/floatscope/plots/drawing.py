@@ -88,28 +88,16 @@ _now: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 
 @contextmanager
-def asked(
-    *,
-    width: float | None = None,
-    height: float | None = None,
-    font_size: float | None = None,
-    ax: Axes | Sequence[Axes] | None = None,
-    panel: int | None = None,
-) -> Iterator[None]:
+def asked(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iterator[None]:
     """Everything drawn inside with `panels` has this size, these letters, or goes into these axes.
     What is left open is as an `asked` around this one says.
 
-    `ax`: one Axes, or as many as the figure has panels. `panel`: of a figure with several, this one alone.
+    `ax`: one Axes, or as many as the figure has panels. `size`: width and height in inches, font_size in
+    points, and `panel`: of a figure with several, this one alone.
     """
-    given: dict[str, Any] = {
-        "width": width,
-        "height": height,
-        "font_size": font_size,
-        "panel": panel,
-    }
+    said = {key: value for key, value in size.items() if value is not None}
     if ax is not None:
-        given["axes"] = tuple(np.atleast_1d(np.asarray(ax, object)).ravel())
-    said = {key: value for key, value in given.items() if value is not None}
+        said["axes"] = tuple(np.atleast_1d(np.asarray(ax, object)).ravel())
     token = _now.set(replace(_now.get() or Asked(), **said))
     try:
         yield

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
-from .drawing import Axes, Figure, asked, legend, style
+from .drawing import Figure, asked, legend, style
 from .heatmap import draw
 
 
@@ -23,21 +23,19 @@ def heatmap(
     rule: Rule | None = None,
     lift: bool = False,
     tokens: bool | None = None,
-    ax: Axes | None = None,
-    width: float | None = None,
-    height: float | None = None,
-    font_size: float | None = None,
+    **size: Any,
 ) -> Figure:
     """Received share (or lift over uniform) of every key at every step, with the anchors of a rule.
 
     `Trace.heatmap("step", …)` of one layer and head, or their mean; the rule is applied to what is
-    shown. Anchors are marked with triangles, positions revealed at a step with open circles.
+    shown. Anchors are marked with triangles, positions revealed at a step with open circles. `size` is
+    that of `Trace.heatmap`: ax, width, height, font_size.
     """
     from matplotlib import rc_context
 
     rule = rule or ZScore()
     look: dict[str, Any] = {"layer": layer, "head": head, "lift": lift, "tokens": tokens}
-    with asked(ax=ax, width=width, height=height, font_size=font_size), rc_context(style()):
+    with asked(**size), rc_context(style()):
         note = f"; anchors by {rule!r}"
         axis = draw(trace, "step", "position", **look, note=note)
         received = trace.mean_received

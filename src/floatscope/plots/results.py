@@ -1,9 +1,11 @@
 """What figures of measures share: values with interval, null and control, maps, and the plain figure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from .drawing import ABOVE, COLOURS, LINES, SHARE_MAP, Axes, Figure, headline, panels
+import numpy as np
+
+from .drawing import ABOVE, COLOURS, LIFT_MAP, LINES, SHARE_MAP, Axes, Figure, headline, panels
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
 UNTRAINED = "untrained"  # what a figure calls the control
 _ACROSS = 3  # panels side by side in the plain figure
 Limits = tuple[float | None, ...] | str  # of a y axis
+Panel = Callable[[Axes], Any] | tuple[str, str | Mapping[str, str], Limits]
 SHARE, POSITIVE, ANY, LOG = (-0.03, 1.03), (0, None), (None, None), "log"
 _ORDER = ("layer", "head", "step", "key")  # which dimensions a plain panel keeps, the first first
 
@@ -38,17 +41,18 @@ def band(
     x, data = result.data[along].values, result.data
     colour, line = COLOURS[series % len(COLOURS)], LINES[series % len(LINES)]
     axis.plot(x, data[name].values, color=colour, linestyle=line, label=label or name)
-    low, high = data[f"{name}_low"].values, data[f"{name}_high"].values
-    axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    if f"{name}_low" in data:
+        low, high = data[f"{name}_low"].values, data[f"{name}_high"].values
+        axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
     if f"{name}_null" in data:
         null = data[f"{name}_null"].broadcast_like(data[name]).values
         axis.plot(x, null, color=colour, linestyle=":", linewidth=0.8)
     control = getattr(result, "control", None)
     if control is not None and name in control.data:
         named = UNTRAINED in axis.get_legend_handles_labels()[1]
-        at, mean = control.data[along].values, control.data[name].values
+        places, mean = control.data[along].values, control.data[name].values
         light: Any = {"linewidth": 0.7, "marker": "x", "markersize": 3, "alpha": 0.55}
-        axis.plot(at, mean, color=colour, label=None if named else UNTRAINED, **light)
+        axis.plot(places, mean, color=colour, label=None if named else UNTRAINED, **light)
     axis.set_xlabel("steps before its reveal" if along == "ahead" else along)
     if along in ("layer", "step", "ahead"):
         _whole_ticks(axis.xaxis)
@@ -62,32 +66,45 @@ def bands(axis: Axes, result: Labelled, labels: Mapping[str, str], along: str = 
 
 
 def lines(
-    result: Any,
-    *drawn: tuple[str, str | Mapping[str, str], Limits],
-    note: str = "",
-    width: float = 3.3,
+    result: Any, *drawn: Panel, note: str = "", width: float = 3.3, height: float = 2.3
 ) -> Figure:
-    """Draw panels side by side, each from a y label, a value (or several by their labels) and its limits.
+    """Draw panels side by side, under the model, the number of examples and a `note`.
 
-    A value is drawn along its dimension. `note` follows the model and the number of examples above.
+    A panel is a function that draws into axes (such as `partial(grid, …)`), or a y label, a value (or
+    several by their labels) and its limits: values are drawn along their dimension.
     """
-    with panels(1, len(drawn), width=width) as (figure, axes):
-        for number, (axis, (label, values, limits)) in enumerate(zip(axes[0], drawn, strict=True)):
-            if isinstance(values, str):
-                band(axis, result, values, str(*result[values].dims), series=number)
+    with panels(1, len(drawn), width=width, height=height) as (figure, axes):
+        for number, (axis, panel) in enumerate(zip(axes[0], drawn, strict=True)):
+            if callable(panel):
+                panel(axis)
             else:
-                bands(axis, result, values, str(*result[next(iter(values))].dims))
-                if not axis.lines:
-                    axis.text(0.5, 0.5, "does not apply", ha="center", transform=axis.transAxes)
-                    continue
-                axis.legend(ncols=2, **ABOVE)
-            axis.set_ylabel(label)
-            if limits == LOG:
-                axis.set_yscale("log", nonpositive="mask")
-            else:
-                axis.set_ylim(*limits)
+                _lines(axis, result, *panel, series=number)
         headline(figure, f"{result.model}, n = {result.n}{note}")
     return figure
+
+
+def _lines(
+    axis: Axes,
+    result: Any,
+    label: str,
+    values: str | Mapping[str, str],
+    limits: Limits,
+    *,
+    series: int,
+) -> None:
+    if isinstance(values, str):
+        band(axis, result, values, str(*result[values].dims), series=series)
+    else:
+        bands(axis, result, values, str(*result[next(iter(values))].dims))
+        if not axis.lines:
+            axis.text(0.5, 0.5, "does not apply", ha="center", transform=axis.transAxes)
+            return
+        axis.legend(ncols=2, **ABOVE)
+    axis.set_ylabel(label)
+    if limits == LOG:
+        axis.set_yscale("log", nonpositive="mask")
+    else:
+        axis.set_ylim(*limits)
 
 
 def grid(
@@ -97,11 +114,18 @@ def grid(
     *,
     x: str = "layer",
     y: str = "head",
+    span: float | None = None,
     **look: Any,
 ) -> Any:
-    """Draw a map of two dimensions with its colour bar; `look` goes to matplotlib's pcolormesh."""
+    """Draw a map of two dimensions with its colour bar; `look` goes to matplotlib's pcolormesh.
+
+    `span`: values are lifts, drawn on a logarithmic scale from 1 / span to span.
+    """
+    from matplotlib.colors import LogNorm
+
     shown = values.transpose(y, x)
-    look = {"cmap": SHARE_MAP} | look
+    lift = {"cmap": LIFT_MAP, "norm": LogNorm(1 / span, span)} if span else {"cmap": SHARE_MAP}
+    look = lift | look
     image = axis.pcolormesh(shown[x].values, shown[y].values, shown.values, **look)
     axis.set(xlabel=x, ylabel=y)
     for side, dim in ((axis.xaxis, x), (axis.yaxis, y)):
@@ -109,6 +133,14 @@ def grid(
             _whole_ticks(side)
     axis.figure.colorbar(image, ax=axis, label=label)
     return image
+
+
+def mark(
+    axis: Axes, cells: "xr.DataArray", *, x: str = "layer", y: str = "head", **look: Any
+) -> None:
+    """Mark the cells of a map that are true; `look` goes to matplotlib's plot."""
+    places = zip((x, y), np.nonzero(cells.transpose(x, y).values), strict=True)
+    axis.plot(*(cells[dim].values[place] for dim, place in places), linestyle="", **look)
 
 
 def dots(axis: Axes, data: "xr.Dataset", labels: Mapping[str, str]) -> None:

@@ -193,7 +193,7 @@ class Evidence:
             example.attrs["id"] = one["id"]
             examples.append(example)
         name = model if weights == TRAINED else f"{model} (untrained)"
-        return self.measures[key].of(examples, name)
+        return self.measures[key].summarise(examples, name)
 
     def _read(self, keys: list[str], model: str, domain: str, weights: Weights) -> Iterator[Line]:
         """Yield each example's weights, what is said of it, and its shard's arrays of these measures."""

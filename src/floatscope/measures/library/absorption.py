@@ -16,23 +16,21 @@ from ..result import Result
 class Absorption(AnchorMeasure):
     """Share of attention on anchors, on position 0 and on the strongest key, and how many anchors.
 
-    Attention Floating (2601.07894) §3. Each share has its null: what uniform attention over the
-    visible keys would give those same keys. The strongest key and the anchors are chosen for what they
-    receive, so their lift is a little above 1 even on random attention (1.1–1.2 at 32–128 keys).
+    Attention Floating (2601.07894) §3. Null of each share: what uniform attention would give those same
+    keys. Anchors and the strongest key are chosen for what they receive, so their lift is a little above
+    1 even on random attention (1.1–1.2 at 32–128 keys).
     """
 
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
-        "absorption": "share",
-        "first": "share",
-        "top": "share",
+        **dict.fromkeys(("absorption", "first", "top"), "share"),
         "anchors": "keys",
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        labelled = trace.mass if self.rule.per_head else trace.mean_mass
         # Without their labels, which every sum and comparison of these would align anew.
-        mass, null, anchor = labelled.variable, trace.null.variable, self.rule(trace).variable
+        mass = (trace.mass if self.rule.per_head else trace.mean_mass).variable
+        null, anchor = trace.null.variable, self.rule(trace).variable
         rest = [d for d in mass.dims if d not in ("layer", "key")]  # averaged, after the keys
         first = mass.isel(key=0)
         values = {
@@ -45,9 +43,8 @@ class Absorption(AnchorMeasure):
             "anchors": anchor.sum("key"),
             "anchors_null": self._by_chance(trace) + 0 * first,
         }
-        layer = labelled["layer"].variable
-        measured = {"layer": layer} | {k: v.mean(rest) for k, v in values.items()}
-        return xr.Dataset(measured, attrs={"most": {"anchors": mass.sizes["key"]}})
+        means = {name: value.mean(rest) for name, value in values.items()}
+        return xr.Dataset(means, attrs={"most": {"anchors": mass.sizes["key"]}})
 
     def _by_chance(self, trace: Trace) -> xr.Variable:
         """How many keys the rule flags under uniform attention: a causal one favours the first."""

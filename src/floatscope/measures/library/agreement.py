@@ -1,26 +1,25 @@
-"""Agreement: do layers, or two versions of a prompt, attend to the same keys?
-
-Cosines of received attention. They say that two vectors point the same way, not that either matters;
-which keys are shared is for the anchor rules.
-"""
+"""Agreement: do layers, or two versions of a prompt, attend to the same keys?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...plots import Figure, dots, grid, headline, panels
-from ...stats.chance import profile
+from ...plots import Axes, Figure, dots, grid, lines
 from ...stats.thirds import thirds
 from ...trace import Trace
 from ...trace.windows import require_global
 from ..base import Measure
 from ..nulls import uniform_received
-from ..result import Result, summarise
+from ..result import Result
 from .entropy import entropy_totals
+
+_LOOK: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}  # of maps of cosines
 
 
 @dataclass(frozen=True)
@@ -29,50 +28,47 @@ class Agreement(Measure):
 
     `agreement`: every pair of layers, head mean, averaged over kept steps; `shallow_deep`: mean over
     pairs of one layer of the first and one of the last third; `deep`: mean over pairs within the
-    last third; `deep_entropy`: mean row entropy there (null 1, uniform).
-    Over-smoothing shows as a high `deep` with a low `deep_entropy`. Vectors without negative parts
-    agree for nothing, so the null is not 0: it is the expected cosine when one vector's lifts are
-    dealt anew among the keys, its length held. Pairs that do not exist are NaN.
+    last third; `deep_entropy`: mean row entropy there (null 1, uniform). Vectors without negative
+    parts agree for nothing, so the null is not 0: it is the expected cosine when one vector's lifts
+    are dealt anew among the keys, its length held. Pairs that do not exist are NaN.
     """
 
     units: ClassVar[dict[str, str]] = {
-        "agreement": "cosine",
-        "shallow_deep": "cosine",
-        "deep": "cosine",
+        **dict.fromkeys(("agreement", "shallow_deep", "deep"), "cosine"),
         "deep_entropy": "share of maximum",
     }
-
+    nulls: ClassVar[dict[str, float]] = {"deep_entropy": 1.0}
     needs: ClassVar[tuple[str, ...]] = ("head_mean", "entropy_mean")
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        received = trace.mean_received.transpose("step", "layer", "key").values
-        visible = trace.data["visible"].values
-        pairs = [_pairs(c.astype(float), v) for c, v in zip(received, visible, strict=True)]
-        cosine, null = (np.mean(part, axis=0) for part in zip(*pairs, strict=True))
+        received = trace.mean_received.transpose("step", "layer", "key").values.astype(float)
+        even = uniform_received(trace).transpose("step", "key").values
+        steps = [_lengths(c, e) for c, e in zip(received, even, strict=True)]
+        cosine = np.mean([c @ c.T / np.outer(length, length) for c, length, _ in steps], axis=0)
+        null = np.mean([np.outer(chance, chance) for *_, chance in steps], axis=0)
+        np.fill_diagonal(cosine, 1.0)  # an interval of equal values would see rounding
         layers = trace.data["layer"].values
-        n = len(layers)
-        shallow, deep = (np.isin(np.arange(n), np.arange(n)[part]) for part in thirds(n).values())
-        cross = np.outer(shallow, deep) & ~np.eye(n, dtype=bool)
-        within = np.outer(deep, deep) & ~np.eye(n, dtype=bool)
-        values = xr.Dataset(coords={"layer": layers, "other": layers})
+        first, last = thirds(len(layers)).values()
+        apart = ~np.eye(len(layers), dtype=bool)
+        values: dict[str, Any] = {}
         for end, array in (("", cosine), ("_null", null)):
-            values[f"agreement{end}"] = xr.DataArray(array, dims=("layer", "other"))
-            values[f"shallow_deep{end}"] = array[cross].mean() if cross.any() else np.nan
-            values[f"deep{end}"] = array[within].mean() if within.any() else np.nan
-        total, count = (part[deep].sum((1, 2)) for part in entropy_totals(trace))
-        return values.assign(deep_entropy=np.mean(total / count), deep_entropy_null=1.0)
+            values[f"agreement{end}"] = ("layer", "other"), array
+            values[f"shallow_deep{end}"] = _mean(array[first, last][apart[first, last]])
+            values[f"deep{end}"] = _mean(array[last, last][apart[last, last]])
+        total, count = (part[last].sum((1, 2)) for part in entropy_totals(trace))
+        return xr.Dataset(values, {"other": layers}).assign(deep_entropy=np.mean(total / count))
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            left, right = axes[0]
-            look: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
-            grid(left, result["agreement"], "cosine", x="other", y="layer", **look)
-            left.set(xlabel="layer", aspect="equal")
+        def draw_pairs(axis: Axes) -> None:
+            grid(axis, result["agreement"], "cosine", x="other", y="layer", **_LOOK)
+            axis.set(xlabel="layer", aspect="equal")
+
+        def draw_means(axis: Axes) -> None:
             names = {"shallow_deep": "shallow–deep", "deep": "deep–deep"}
-            dots(right, result.data, names | {"deep_entropy": "deep entropy"})
-            right.set_xlim(-0.04, 1.04)
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+            dots(axis, result.data, names | {"deep_entropy": "deep entropy"})
+            axis.set_xlim(-0.04, 1.04)
+
+        return lines(result, draw_pairs, draw_means)
 
 
 @dataclass(frozen=True)
@@ -83,12 +79,9 @@ class Perturbation(Measure):
     units: ClassVar[dict[str, str]] = {"perturbation": "cosine"}
 
     def plot(self, result: Result) -> Figure:
-        with panels() as (figure, axes):
-            look: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}
-            label = "cosine with the twin"
-            grid(axes[0, 0], result["perturbation"], label, x="head", y="layer", **look)
-            headline(figure, f"{result.model}, by {self.by}, n = {result.n}")
-        return figure
+        look = {"label": "cosine with the twin", "x": "head", "y": "layer", **_LOOK}
+        drawn = partial(grid, values=result["perturbation"], **look)
+        return lines(result, drawn, note=f", by {self.by}")
 
 
 def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
@@ -111,9 +104,7 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         )
     regions = [[str(r) for r in t.data["region"].values] for t in (*a, *b)]
     by_key = all(x == y for x, y in zip(regions[: len(a)], regions[len(a) :], strict=True))
-    shared = (
-        [r for r in dict.fromkeys(regions[0]) if all(r in x for x in regions)] if regions else []
-    )
+    shared = [r for r in dict.fromkeys(chain(*regions)) if all(r in x for x in regions)]
     if not by_key and len(shared) < 2:
         raise UsageError(
             "these prompts and twins differ in length and share fewer than two regions",
@@ -126,31 +117,32 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         if not by_key:
             mean = mean.groupby("region").mean("key").sel(region=shared)
         order = ("layer", "head", "key" if by_key else "region")
-        return mean.fillna(0).transpose(*order, missing_dims="ignore").values.astype(float)
+        return mean.transpose(*order, missing_dims="ignore").values.astype(float)
 
     examples = []
-    for one, two in zip(a, b, strict=True):
-        u, v, free = (vectors(c) for c in (one.received, two.received, uniform_received(one)))
-        length = np.linalg.norm(u, axis=-1) * np.linalg.norm(v, axis=-1)
-        cosine = (u * v).sum(-1) / length
-        # What each key gets for nothing is no likeness: lifts are dealt out, not values.
-        lift = [np.nanmean(w / np.where(free > 0, free, np.nan), axis=-1) for w in (u, v)]
-        null = lift[0] * lift[1] * (free**2).sum() / length
+    for trace, twin in zip(a, b, strict=True):
+        even = vectors(uniform_received(trace))
+        (u, of_u, u_chance), (v, of_v, v_chance) = (
+            _lengths(vectors(t.received), even) for t in (trace, twin)
+        )
         dims = ("layer", "head")
-        values = {"perturbation": (dims, cosine), "perturbation_null": (dims, null)}
-        examples.append(xr.Dataset(values, {d: one.data[d].values for d in dims}))
+        values = {"perturbation": (dims, (u * v).sum(-1) / (of_u * of_v))}
+        values["perturbation_null"] = dims, u_chance * v_chance
+        examples.append(xr.Dataset(values, {d: trace.data[d].values for d in dims}))
     measure = Perturbation(by="key" if by_key else "region")
-    return summarise(examples, measure, next(iter(models), ""), measure.units)
+    return measure.summarise(examples, next(iter(models), ""))
 
 
-def _pairs(received: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(layers, keys) → cosines of all pairs of layers, and their null."""
-    there = visible > 0
-    c = received[:, there]
-    mean = profile(visible[there].astype(float))[0]
-    length = np.linalg.norm(c, axis=-1)
-    lift = (c / mean).mean(-1)
-    null = np.outer(lift, lift) * (mean**2).sum() / np.outer(length, length)
-    cosine = c @ c.T / np.outer(length, length)
-    np.fill_diagonal(cosine, 1.0)  # without rounding, which an interval of equal values would see
-    return cosine, null
+def _lengths(received: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors without NaN, their lengths, and what multiplies to the cosine of two dealt anew.
+
+    What each key gets of uniform attention (`even`) is no likeness: lifts are dealt out, not values.
+    """
+    filled = np.nan_to_num(received)
+    length = np.linalg.norm(filled, axis=-1)
+    lift = np.nanmean(received / np.where(even > 0, even, np.nan), axis=-1)
+    return filled, length, lift * np.sqrt(np.nansum(even**2)) / length
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if values.size else np.nan

@@ -1,7 +1,4 @@
-"""Dispersion: does the strongest key stand at the same place in every example?
-
-It looks across examples at one state of each; movement within one decoding is Drift.
-"""
+"""Dispersion across examples: does the strongest key stand at the same place in every one?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...plots import ABOVE, Figure, bands, headline, panels
+from ...plots import SHARE, Axes, Figure, lines
 from ...stats.chance import Chance
 from ...stats.intervals import entropy
 from ...trace import Trace
@@ -31,7 +28,7 @@ class Dispersion(Measure):
     place, estimated by Miller and Madow's correction with a jackknife's interval (published as the
     entropy of the histogram, which is too small for few examples). `at` chooses the kept step, 0 the
     first and 1 the last. Null: places of random attention, for the entropy by simulation with as many
-    examples (few cannot fill the bins, corrected or not). One example has no dispersion: NaN.
+    examples. One example has no dispersion: NaN.
     """
 
     at: float = 0.5
@@ -49,30 +46,30 @@ class Dispersion(Measure):
                 f"Dispersion(at={self.at}, bins={self.bins})", "Use 0 ≤ at ≤ 1 and bins ≥ 2."
             )
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().of(examples, model)
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().summarise(examples, model)
         data, n = result.data, result.n
         place = result.examples["position"].transpose("example", "layer").values
         ends = entropy(np.minimum((place * self.bins).astype(int), self.bins - 1), self.bins)
-        chance = np.mean([one.attrs["places"] for one in examples], axis=0)
+        chance = np.mean([example.attrs["places"] for example in examples], axis=0)
         rng = np.random.default_rng(0)
         drawn = rng.choice(self.bins, p=chance / chance.sum(), size=(n, _DRAWS))
         null = entropy(drawn, self.bins)[0].mean()
         unit = {"units": self.units["dispersion"]}
         for end, array in zip(("", "_low", "_high"), ends, strict=True):
-            data[f"dispersion{end}"] = xr.DataArray(array, dims="layer", attrs=unit)
-        data["dispersion_null"] = xr.DataArray(null, attrs=unit)
+            data[f"dispersion{end}"] = "layer", array, unit
+        data["dispersion_null"] = (), null, unit
         data["dispersion_lift"] = (data["dispersion"] / null).assign_attrs({"units": "×"})
         result.values.append("dispersion")
         return result
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        here = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
-        received = here.mean_received.isel(step=0, drop=True).transpose("layer", "key")
+        kept = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
+        received = kept.mean_received.isel(step=0, drop=True).transpose("layer", "key")
         size = int(received.notnull().any("layer").sum())
         top = received.fillna(-1).argmax("key")
         # Random attention of this trace's direction: a causal one favours the first keys.
-        chance = Chance(np.nan_to_num(here.data["visible"].values[0]), received.values)
+        chance = Chance(np.nan_to_num(kept.data["visible"].values[0]), received.values)
         return xr.Dataset(
             {
                 "position": top / max(size - 1, 1),
@@ -84,15 +81,13 @@ class Dispersion(Measure):
         )
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            places, entropy = axes[0]
+        def draw_places(axis: Axes) -> None:
             cloud = result.examples["position"].transpose("example", "layer").values
             jitter = np.random.default_rng(0).uniform(-0.25, 0.25, cloud.shape)
             layer = result.data["layer"].values
-            places.scatter(layer + jitter, cloud, s=9, color="0.25", alpha=0.6, linewidths=0)
-            places.set(xlabel="layer", ylabel="strongest key, share of length", ylim=(-0.03, 1.03))
-            bands(entropy, result, {"dispersion": "dispersion", "first": "at position 0"})
-            entropy.set(ylabel="share (dotted: null)", ylim=(-0.03, 1.03))
-            entropy.legend(ncols=2, **ABOVE)
-            headline(figure, f"{result.model}, n = {result.n}; one dot per example")
-        return figure
+            axis.scatter(layer + jitter, cloud, s=9, color="0.25", alpha=0.6, linewidths=0)
+            axis.set(xlabel="layer", ylabel="strongest key, share of length", ylim=SHARE)
+
+        shares = {"dispersion": "dispersion", "first": "at position 0"}
+        drawn = ("share (dotted: null)", shares, SHARE)
+        return lines(result, draw_places, drawn, note="; one dot per example")

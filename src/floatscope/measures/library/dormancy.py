@@ -1,11 +1,9 @@
-"""Dormancy: which heads rest on anchors, in which domain, and which of them switch.
+"""Dormancy: which heads rest on anchors, in which domain, and which of them switch."""
 
-A head is called dormant by its attention alone: one that reads a single key for good reason looks
-the same. It is not shown here that a dormant head could be removed.
-"""
-
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -13,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...plots import Figure, grid, headline, panels
+from ...plots import Figure, grid, headline, lines, mark, panels
 from ...stats.anchors import Rule, ZScore
 from ...stats.crossing import crossing
 from ...stats.discoveries import at_least, benjamini_hochberg
@@ -50,18 +48,15 @@ class Dormancy(Measure):
             "mass_null": null.where(anchor, 0).sum("key") + 0 * mass.isel(key=0),
         }
         values = {k: by_layer(v, keep=("layer", "head")) for k, v in maps.items()}
-        values["dormant"] = (values["mass"] > self.threshold).astype(float)
-        values["dormant_null"] = (values["mass_null"] > self.threshold).astype(float)
+        for end in ("", "_null"):
+            values[f"dormant{end}"] = (values[f"mass{end}"] > self.threshold).astype(float)
         return xr.Dataset(values)
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            left, right = axes[0]
-            grid(left, result["mass"], "share of attention on anchors", vmin=0, vmax=1)
-            above = f"share of examples above {self.threshold:g}"
-            grid(right, result["dormant"], above, vmin=0, vmax=1)
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+        above = f"share of examples above {self.threshold:g}"
+        mass = partial(grid, values=result["mass"], label="share of attention on anchors")
+        dormant = partial(grid, values=result["dormant"], label=above)
+        return lines(result, partial(mass, vmin=0, vmax=1), partial(dormant, vmin=0, vmax=1))
 
 
 def switching(results: Mapping[str, Result], *, threshold: float | None = None) -> xr.Dataset:
@@ -74,8 +69,7 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
     active. `difference` = first − second with `low` and `high` (95 %, head by head);
     `null_difference`: what the domains' lengths alone do under uniform attention.
     Attributes: heads `tested`, and of those that cross the number listed (`switching`), and bounds that
-    hold together with 95 % confidence (`at_least`, `at_most`). Guo et al. (2410.13835) show single heads
-    and have no test.
+    hold together with 95 % confidence (`at_least`, `at_most`).
     """
     if len(results) < 2:
         raise UsageError("switching needs at least two domains", "Give {name: result, ...}.")
@@ -116,29 +110,27 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
 def _pair(a: Result, b: Result, threshold: float) -> xr.Dataset:
     from scipy import stats
 
-    one, two = (r.examples["mass"].transpose("example", "layer", "head").values for r in (a, b))
-    tested = crossing(one.astype(float), two.astype(float), threshold)
-    difference = one.mean(0) - two.mean(0)
-    error = np.sqrt(sum(x.var(0, ddof=1) / len(x) for x in (one, two)))
-    varies = error > _ZERO
-    with np.errstate(divide="ignore", invalid="ignore"):
-        free = error**4 / sum((x.var(0, ddof=1) / len(x)) ** 2 / (len(x) - 1) for x in (one, two))
-        free = np.where(varies, free, 1.0)
-        p = 2 * stats.t.sf(abs(difference) / error, free)
-    half = np.where(varies, stats.t.ppf(1 - LEVEL / 2, free) * error, np.nan)
+    order = ("layer", "head")
+    mass, other = (r.examples["mass"].transpose("example", *order).values for r in (a, b))
+    tested = crossing(mass.astype(float), other.astype(float), threshold)
+    difference = mass.mean(0) - other.mean(0)
+    varies = sum(x.var(0, ddof=1) / len(x) for x in (mass, other)) > _ZERO**2
+    with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of scipy, where values are all alike
+        welch = stats.ttest_ind(mass, other, equal_var=False)
+        low, high = welch.confidence_interval(1 - LEVEL)
+    null = (a.data["mass_null"] - b.data["mass_null"]).transpose(*order).values
     values = {
         "difference": difference,
-        "low": difference - half,
-        "high": difference + half,
+        "low": np.where(varies, low, np.nan),
+        "high": np.where(varies, high, np.nan),
         "p_crosses": tested.crosses,
         "p_stays": tested.stays,
-        "p_differs": np.where(varies, p, 1.0),
-        "null_difference": (a.data["mass_null"] - b.data["mass_null"])
-        .transpose("layer", "head")
-        .values,
+        "p_differs": np.where(varies, welch.pvalue, 1.0),
+        "null_difference": null,
     }
-    like = a.data["mass"].transpose("layer", "head")
-    return xr.Dataset({k: like.copy(data=v) for k, v in values.items()})
+    like = a.data["mass"].transpose(*order)
+    return xr.Dataset({name: like.copy(data=array) for name, array in values.items()})
 
 
 def draw_switching(compared: xr.Dataset) -> Figure:
@@ -146,25 +138,18 @@ def draw_switching(compared: xr.Dataset) -> Figure:
     with panels(1, compared.sizes["pair"], width=3.8, height=2.6) as (figure, axes):
         limit = max(float(abs(compared["difference"]).max()), 0.05)
         for axis, name in zip(axes[0], compared["pair"].values, strict=True):
-            one = compared.sel(pair=name).transpose("layer", "head")
+            heads = compared.sel(pair=name).transpose("layer", "head")
             look: Any = {"vmin": -limit, "vmax": limit, "cmap": "PuOr_r"}
-            grid(axis, one["difference"], "difference of mass on anchors", **look)
+            grid(axis, heads["difference"], "difference of mass on anchors", **look)
             axis.set_title(str(name))
-            more, crosses = one["difference"].values > 0, one["crosses"].values
-            marks = {
-                "+": crosses & more,
-                "_": crosses & ~more,
-                ".": one["differs"].values & ~crosses,
-            }
-            for marker, there in marks.items():
-                layer, head = np.nonzero(there)
-                at = one["layer"].values[layer], one["head"].values[head]
-                size = 1.5 if marker == "." else 5
-                axis.plot(*at, ls="", marker=marker, ms=size, mec="black", mfc="black", mew=0.7)
-        facts = compared.attrs
+            more, crosses = heads["difference"] > 0, heads["crosses"]
+            look = {"mec": "black", "mfc": "black", "mew": 0.7}
+            mark(axis, crosses & more, marker="+", ms=5, **look)
+            mark(axis, crosses & ~more, marker="_", ms=5, **look)
+            mark(axis, heads["differs"] & ~crosses, marker=".", ms=1.5, **look)
         title = (
-            f"{facts['model']}: {facts['switching']} of {facts['tested']} heads switch (+ −), "
-            f"{facts['at_least']} to {facts['at_most']}\nwith 95 % confidence; others differ (·)"
+            "{model}: {switching} of {tested} heads switch (+ −), {at_least} to {at_most}\n"
+            "with 95 % confidence; others differ (·)"
         )
-        headline(figure, title)
+        headline(figure, title.format(**compared.attrs))
     return figure

@@ -1,8 +1,4 @@
-"""Drift: do anchors stay where they are, from step to step or from layer to layer?
-
-It compares neighbouring states of one decoding. How anchors differ between examples is Dispersion;
-how much attention they hold is Absorption.
-"""
+"""Drift: do anchors stay where they are, from step to step or from layer to layer?"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +11,7 @@ from ...errors import UsageError
 from ...plots import POSITIVE, SHARE, Figure, lines
 from ...stats.chance import Chance
 from ...trace import Trace
-from ..base import AnchorMeasure
+from ..base import AnchorMeasure, by_layer
 from ..result import Result
 
 
@@ -30,8 +26,7 @@ class Drift(AnchorMeasure):
     anchors' mass-weighted mean position; `frontier`: Pearson correlation of the strongest key's
     position with the mean answer position revealed so far (over steps only). The null is that of two
     independent states of random attention with as many anchors (see `chance`). One state has no
-    drift: NaN. A causal model computes a row once, so its neighbouring steps share all rows but one
-    and persist by construction: compare it over layers.
+    drift: NaN. Neighbouring steps of a causal model share all rows but one: compare it over layers.
     """
 
     over: str = "step"  # or "layer"
@@ -44,6 +39,7 @@ class Drift(AnchorMeasure):
         "centroid_variance": "positions²",
         "frontier": "correlation",
     }
+    nulls: ClassVar[dict[str, float]] = {"frontier": 0.0}
 
     def __post_init__(self) -> None:
         if self.over not in ("step", "layer"):
@@ -64,16 +60,14 @@ class Drift(AnchorMeasure):
         visible = trace.data["visible"].variable.set_dims(received.sizes).transpose(*order).values
         c, anchor, weight = (a.transpose(*order).values for a in (received, self.rule(trace), mass))
         front = _frontier(trace) if self.over == "step" else np.full(c.shape[-2], np.nan)
-        each = [
-            _row(c[i], anchor[i], weight[i], visible[i], front) for i in np.ndindex(c.shape[:-2])
-        ]
-        measured = {by: xr.Variable(by, trace.data[by].values)}
-        for name in each[0]:
-            values = xr.Variable(lead, np.array([r[name] for r in each]).reshape(c.shape[:-2]))
-            measured[name] = values.mean("head") if self.rule.per_head else values
-        return xr.Dataset(
-            measured, attrs={"most": {"lifetime": c.shape[-2], "displacement": c.shape[-1]}}
-        )
+        shape = c.shape[:-2]
+        rows = [_row(c[i], anchor[i], weight[i], visible[i], front) for i in np.ndindex(shape)]
+        values = {}
+        for name in rows[0]:
+            cells = xr.Variable(lead, np.reshape([row[name] for row in rows], shape))
+            values[name] = by_layer(cells, keep=[by])
+        most = {"lifetime": c.shape[-2], "displacement": c.shape[-1]}
+        return xr.Dataset(values, attrs={"most": most})
 
     def plot(self, result: Result) -> Figure:
         labels = {"persistence": "anchors (Jaccard)", "stay": "strongest key"}
@@ -93,7 +87,7 @@ def _row(
     """One layer over steps, or one step over layers: every array is (states, keys)."""
     names = ("persistence", "floating", "stay", "displacement", "lifetime")
     values = {n + end: np.nan for n in names for end in ("", "_null")}
-    values |= {"centroid_variance": np.nan, "frontier": np.nan, "frontier_null": 0.0}
+    values |= {"centroid_variance": np.nan, "frontier": np.nan}
     if len(c) < 2:
         return values
     c = c.astype(np.float64)
@@ -103,41 +97,40 @@ def _row(
     either = sizes[:-1] + sizes[1:] - shared
     pairs = [chance.pair(int(a), int(b)) for a, b in pairwise(sizes)]
     if either.any():
-        some = either > 0
-        values["persistence"] = float((shared[some] / either[some]).mean())
-        values["persistence_null"] = float(np.nanmean([p[0] for p in pairs]))
-        values["floating"] = 1 - values["persistence"]
-        values["floating_null"] = 1 - values["persistence_null"]
-        values["lifetime"] = float(sizes.sum() / (sizes.sum() - shared.sum()))
-        expected = sum(p[1] for p in pairs)
-        values["lifetime_null"] = float(sizes.sum() / (sizes.sum() - expected))
+        jaccard, overlap = np.transpose(pairs)
+        anchored = either > 0
+        same = shared[anchored] / either[anchored]
+        persistence = {"": same.mean(), "_null": np.nanmean(jaccard)}
+        kept = {"": shared.sum(), "_null": overlap.sum()}
+        for end in ("", "_null"):
+            values[f"persistence{end}"] = persistence[end]
+            values[f"floating{end}"] = 1 - persistence[end]
+            values[f"lifetime{end}"] = sizes.sum() / (sizes.sum() - kept[end])
     top = np.where(np.isnan(c), -1, c).argmax(-1)
     step = abs(np.diff(top))
-    values |= {"stay": float((step == 0).mean()), "stay_null": chance.stay}
-    values |= {"displacement": float(step.mean()), "displacement_null": chance.displacement}
-    held = np.where(anchor, weight, 0.0)
-    some = sizes > 0
-    if some.sum() > 1:
-        centre = (held[some] * np.arange(c.shape[-1])).sum(-1) / held[some].sum(-1)
-        values["centroid_variance"] = float(centre.var())
+    values |= {"stay": (step == 0).mean(), "stay_null": chance.stay}
+    values |= {"displacement": step.mean(), "displacement_null": chance.displacement}
+    held, anchored = np.where(anchor, weight, 0.0), sizes > 0
+    if anchored.sum() > 1:
+        centre = (held[anchored] * np.arange(c.shape[-1])).sum(-1) / held[anchored].sum(-1)
+        values["centroid_variance"] = centre.var()
     values["frontier"] = _correlation(top, front)
     return values
 
 
 def _frontier(trace: Trace) -> np.ndarray:
     """Return the mean position of the tokens revealed before each kept step; NaN if there are none."""
-    change, there = trace.change.values, np.zeros(trace.data.sizes["key"], bool)
-    mean = np.full(len(change) + 1, np.nan)
-    for t, done in enumerate(change):
-        there = (there | (done == 1)) & (done != 2)
-        mean[t + 1] = np.flatnonzero(there).mean() if there.any() else np.nan
-    return mean[trace.data["step"].values]
+    revealed = np.zeros(trace.data.sizes["key"], bool)
+    mean = [np.nan]
+    for done in trace.change.values:
+        revealed = (revealed | (done == 1)) & (done != 2)
+        mean.append(np.flatnonzero(revealed).mean() if revealed.any() else np.nan)
+    return np.array(mean)[trace.data["step"].values]
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
     """Pearson's; NaN where either is constant or fewer than three states have both."""
     both = ~np.isnan(y)
     x, y = x[both], y[both]
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    return float(np.corrcoef(x, y)[0, 1])
+    constant = len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0
+    return np.nan if constant else float(np.corrcoef(x, y)[0, 1])

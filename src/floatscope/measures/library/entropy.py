@@ -1,17 +1,17 @@
 """Attention entropy: how widely rows look, layer by layer and head by head.
 
-A row's entropy over that of a uniform row. It is not the sampler called Entropy, which orders
-reveals by the entropy of predictions; and a low value does not say where a row looks.
+The sampler called Entropy is something else: it orders reveals by the entropy of predictions.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from ...plots import ABOVE, Figure, bands, grid, headline, panels
+from ...plots import Figure, grid, lines
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
@@ -34,30 +34,25 @@ class AttentionEntropy(Measure):
     needs: ClassVar[tuple[str, ...]] = ("entropy_mean",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = dict.fromkeys(("entropy", "by_head", *ROWS), "of the maximum")
+    nulls: ClassVar[dict[str, float]] = dict.fromkeys(units, 1.0)
 
     def compute(self, trace: Trace) -> xr.Dataset:
         total, count = entropy_totals(trace)
         with np.errstate(invalid="ignore"):
-            by_kind = dict(zip(ROWS, (total.sum(1) / count.sum(1)).T, strict=True))
-            by_kind = {"entropy": total.sum((1, 2)) / count.sum((1, 2)), **by_kind}
-            values: dict[str, Any] = {name: ("layer", value) for name, value in by_kind.items()}
+            by_kind = zip(ROWS, (total.sum(1) / count.sum(1)).T, strict=True)
+            values: dict[str, Any] = {"entropy": ("layer", total.sum((1, 2)) / count.sum((1, 2)))}
+            values |= {name: ("layer", value) for name, value in by_kind}
             values["by_head"] = ("layer", "head"), total.sum(2) / count.sum(2)
-        nulls = {f"{name}_null": (dims, np.ones_like(v)) for name, (dims, v) in values.items()}
-        coords = {d: trace.data[d].values for d in ("layer", "head")}
-        return xr.Dataset({**values, **nulls}, coords)
+        return xr.Dataset(values)
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            lines, heads = axes[0]
-            bands(lines, result, {name: name for name in ROWS})
-            lines.set_ylim(0, 1.05)
-            lines.set_ylabel("entropy / uniform")
-            lines.legend(ncols=2, **ABOVE)
-            grid(heads, result["by_head"], "entropy / uniform", vmin=0, vmax=1)
-            headline(
-                figure, f"{result.model}, n = {result.n}: rows, by kind and by head (dotted: null)"
-            )
-        return figure
+        label = "entropy / uniform"
+        return lines(
+            result,
+            (label, {name: name for name in ROWS}, (0, 1.05)),
+            partial(grid, values=result["by_head"], label=label, vmin=0, vmax=1),
+            note=": rows, by kind and by head (dotted: null)",
+        )
 
 
 def entropy_totals(
@@ -77,13 +72,12 @@ def entropy_totals(
         total = sums.values.sum(-1, dtype=float) @ of_kind
         count = rows.values.sum(-1, dtype=float)[:, None] @ of_kind
         return total, np.broadcast_to(count, total.shape)
-    entropy = trace.entropy.transpose("layer", "step", "head", "query")
     answer, masked = trace.data["region"].values == "answer", trace.data["masked"].values
     kinds = (answer & masked, answer & ~masked, np.broadcast_to(~answer, masked.shape))
     of_kind = np.stack(kinds, -1).astype(np.float32)  # (step, query, kind)
-    total, count = np.zeros((2, *entropy.shape[:3:2], len(ROWS)))  # (layer, head, kind)
-    for layer, values in enumerate(entropy.values):
-        there = ~np.isnan(values)  # (step, head, query)
-        total[layer] = (np.where(there, values, 0) @ of_kind).sum(0)
-        count[layer] = (there.astype(np.float32) @ of_kind).sum(0)
+    totals = []
+    for values in trace.entropy.transpose("layer", "step", "head", "query").values:
+        counted = (~np.isnan(values)).astype(np.float32)
+        totals.append([(x @ of_kind).sum(0) for x in (np.nan_to_num(values), counted)])
+    total, count = np.moveaxis(np.array(totals, float), 1, 0)  # (layer, head, kind)
     return total, count

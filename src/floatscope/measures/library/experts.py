@@ -1,8 +1,4 @@
-"""Expert routing: do masked, revealed, prompt and anchor positions go to different experts?
-
-It looks at which experts a router chose, not at what they compute, and counts every choice alike whatever
-its weight. Why two kinds of position differ (their token, their place, their state) it cannot say.
-"""
+"""Expert routing: do masked, revealed, prompt and anchor positions go to different experts?"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,10 +22,10 @@ class ExpertRouting(AnchorMeasure):
       that fall on expert e, over all steps: 0 where both go to the same experts alike, 1 where to none
       in common. Pairs: masked, revealed and prompt positions; anchors by `rule` against all others.
 
-    Null: the mean of the same, `draws` times, after what positions chose has been dealt out anew among
-    them. A unit is a position in one state: what it chose over the steps it was in it stays together, as
-    steps repeat what the step before had. Few positions differ much by chance: read the difference
-    beside its null. NaN where a kind is not there, and in layers without experts.
+    Every choice counts alike, whatever its weight. Null: the mean of the same, `draws` times, after what
+    positions chose has been dealt out anew among them. What a position chose while it was in one state
+    stays together, as steps repeat what the step before had. NaN where a kind is not there, and in
+    layers without experts.
     """
 
     draws: int = 100
@@ -49,25 +45,25 @@ class ExpertRouting(AnchorMeasure):
         masked = trace.data["masked"].values  # (step, key)
         answer = trace.data["region"].values == "answer"
         anchors = self.rule(trace).transpose("layer", "step", "key").values
-        found, chance = np.full((2, len(experts), len(PAIRS)), np.nan)
+        measured, chance = np.full((2, len(experts), len(PAIRS)), np.nan)
         for layer, chosen in enumerate(experts):
-            there = chosen[..., 0] >= 0  # (step, key)
+            routed = chosen[..., 0] >= 0  # (step, key)
             kinds = {
-                "masked": masked & there,
-                "revealed": ~masked & answer & there,
-                "prompt": ~answer & there,
-                "anchor": anchors[layer] & there,
-                "other": ~anchors[layer] & there,
+                "masked": masked,
+                "revealed": ~masked & answer,
+                "prompt": ~answer,
+                "anchor": anchors[layer],
+                "other": ~anchors[layer],
             }
             used = _used(chosen)
             for place, pair in enumerate(PAIRS):
-                a, b = (kinds[name] for name in pair.split("–"))
+                a, b = (kinds[name] & routed for name in pair.split("–"))
                 if a.any() and b.any():
-                    found[layer, place], *drawn = self._differences(used, a, b)
+                    measured[layer, place], *drawn = self._differences(used, a, b)
                     chance[layer, place] = np.mean(drawn)
-        coords = {"layer": trace.data["layer"].values, "pair": list(PAIRS)}
         dims = ("layer", "pair")
-        return xr.Dataset({"difference": (dims, found), "difference_null": (dims, chance)}, coords)
+        values = {"difference": (dims, measured), "difference_null": (dims, chance)}
+        return xr.Dataset(values, {"pair": list(PAIRS)})
 
     def _differences(
         self,
@@ -82,9 +78,8 @@ class ExpertRouting(AnchorMeasure):
         rate = chose[units] / steps[units, None]
         first = units < a.shape[1]
         rng = np.random.default_rng(self.seed)
-        order = np.array(
-            [np.arange(len(units)), *(rng.permutation(len(units)) for _ in range(self.draws))]
-        )
+        dealt = [rng.permutation(len(units)) for _ in range(self.draws)]
+        order = np.array([np.arange(len(units)), *dealt])
         shares = []
         for side in (first, ~first):
             weight = np.zeros(order.shape)
@@ -96,10 +91,8 @@ class ExpertRouting(AnchorMeasure):
 
 def _used(chosen: Int[np.ndarray, "t s c"]) -> Float[np.ndarray, "t s e"]:
     """The share of a position's choices that fell on each expert."""
-    steps, size, choices = chosen.shape
-    used = np.zeros((steps, size, int(chosen.max(initial=0)) + 1), np.float32)
-    for choice in range(choices):
-        real = chosen[..., choice] >= 0
-        t, s = np.nonzero(real)
-        used[t, s, chosen[..., choice][real]] += 1 / choices
+    experts, choices = np.arange(chosen.max(initial=0) + 1), np.moveaxis(chosen, -1, 0)
+    used = np.zeros((*chosen.shape[:2], len(experts)), np.float32)
+    for choice in choices:
+        used += (choice[..., None] == experts) / np.float32(len(choices))
     return used

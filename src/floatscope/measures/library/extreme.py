@@ -1,20 +1,17 @@
-"""Extreme tokens: do anchors carry small values, large residuals and high logits?
-
-The three marks of a sink (Guo et al. 2410.13835), each against the other keys of the same step. It
-does not say that one mark causes another, and it does not choose anchors by them.
-"""
+"""Extreme tokens: do anchors carry small values, large residuals and high logits?"""
 
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 
-from ...plots import Axes, Figure, band, headline, panels
+from ...plots import ANY, Axes, Figure, band, lines
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
-from ..base import AnchorMeasure, by_layer
+from ..base import AnchorMeasure, by_layer, log_mean
 from ..result import Result
 
 
@@ -38,55 +35,48 @@ class ExtremeTokens(AnchorMeasure):
     layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"drain": "×", "peak": "×", "gap": "q·k", "found": "share"}
+    nulls: ClassVar[dict[str, float]] = {"drain": 1.0, "peak": 1.0, "gap": 0.0}
 
     def compute(self, trace: Trace) -> xr.Dataset:
         values, residual, score = trace.value_norm, trace.residual_norm, trace.score
         anchor, has_anchor = self.anchors(trace, fallback=self.fallback)
         gap = score.where(anchor).mean("key") - score.where(~anchor).mean("key")
-        some = by_layer(has_anchor.astype(float))
         return xr.Dataset(
             {
                 "drain": _ratio(values, anchor),
-                "drain_null": 1 + 0 * some,
                 "peak": _ratio(residual, anchor),
-                "peak_null": 1 + 0 * some,
                 "gap": by_layer(gap),
-                "gap_null": 0 * some,
-                "found": some,
+                "found": by_layer(has_anchor.astype(float)),
             }
         )
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 3, width=2.5) as (figure, axes):
-            names = {
-                "drain": "value norm, ratio",
-                "peak": "residual norm, ratio",
-                "gap": "score gap (q·k)",
-            }
-            for i, (axis, (name, label)) in enumerate(zip(axes[0], names.items(), strict=True)):
-                band(axis, result, name, "layer", series=i)
-                axis.set_ylabel(label)
-                if name != "gap":
-                    _ratio_axis(axis, result, name)
-            headline(
-                figure, f"{result.model}, n = {result.n}: anchors against the others (dotted: null)"
-            )
-        return figure
+        return lines(
+            result,
+            partial(_draw_ratio, result=result, name="drain", label="value norm, ratio", series=0),
+            partial(
+                _draw_ratio, result=result, name="peak", label="residual norm, ratio", series=1
+            ),
+            ("score gap (q·k)", "gap", ANY),
+            note=": anchors against the others (dotted: null)",
+            width=2.5,
+        )
 
 
-def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.DataArray:
+def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.Variable:
     """Anchors' mean over the others' median, averaged in logarithms; NaN where a norm is 0."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN")  # every key an anchor: NaN, as it should be
         ratio = norms.where(anchor).mean("key") / norms.where(~anchor).median("key")
-    logs = by_layer(xr.apply_ufunc(np.log, ratio.where(ratio > 0)))
-    return logs.copy(data=np.exp(logs.values))
+    return log_mean(ratio)
 
 
-def _ratio_axis(axis: Axes, result: Result, name: str) -> None:
-    """Logarithmic, plain numbers, 1 always in sight."""
+def _draw_ratio(axis: Axes, result: Result, name: str, label: str, series: int) -> None:
+    """Draw a ratio over layers on a logarithmic axis with plain numbers, 1 always in sight."""
     from matplotlib.ticker import NullLocator
 
+    band(axis, result, name, "layer", series=series)
+    axis.set_ylabel(label)
     values = np.concatenate([result.data[n].values for n in (name, f"{name}_low", f"{name}_high")])
     values = values[np.isfinite(values) & (values > 0)]
     low, high = min([0.8, *values]) / 1.1, max([1.25, *values]) * 1.1

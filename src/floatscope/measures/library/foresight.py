@@ -1,23 +1,22 @@
 """Foresight: while a position is still masked, does it already hold the token that will be revealed there?
 
 A token that any prompt would get there is known without knowing anything: an untrained model says one word
-everywhere, and keeps to it. So the null is the same question asked with the tokens of other prompts' answers,
-at the same place. What a layer holds is read by the logit lens; it says nothing of what the layer is for.
+everywhere. So the null asks the same with the tokens of other prompts' answers, at the same place.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 
 from ...plots import SHARE, Figure, lines
 from ...trace import Trace
 from ..base import Measure
-from ..result import Result
+from ..result import Result, side_by_side
 
 
 @dataclass(frozen=True)
@@ -29,14 +28,12 @@ class Foresight(Measure):
     - `known`: by layer, share of these where the lens's arg-max is the final token
     - `before`: by how many steps the reveal is away, the same in the last kept layer
     - `early`: the same in the last kept layer over all of them; `waits`: how many there are
-
     - `elsewhere`: as `early`, where the answer has content at another place too: beyond how often the
       arg-max is a token of another place of the same answer
 
-    Null: the final tokens of the other examples' answers at the same place, where those are content; an
-    example that stands there several times was decoded by several networks, each compared with itself. A
-    place at which no other example has content does not count. NaN with one example, and for a causal
-    model, which predicts a position once.
+    Null: the final tokens of the other examples' answers at the same place, where those are content;
+    examples of several networks are each compared within their own. A place at which no other example
+    has content does not count. NaN with one example, and for a causal model, which predicts once.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
@@ -66,23 +63,23 @@ class Foresight(Measure):
                 "final": (("place",), np.where(content, final, -1)),
                 "ahead": (("step", "place"), ahead),
             },
-            {"step": steps, "layer": trace.data["layer"].values, "place": np.arange(len(final))},
+            {"place": np.arange(len(final))},
         )
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        finals = [one["final"].values for one in examples]
-        most = max(one.sizes["place"] for one in examples)
-        padded = np.stack([np.pad(f, (0, most - len(f)), constant_values=-1) for f in finals])
-        farthest = max(1, *(int(one["ahead"].max(initial=1)) for one in examples))
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        # A prompt's first decoding is the first network's, its second the second's; none has no id.
+        ids = pd.Series([example.attrs.get("id") for example in examples], dtype=object)
+        networks = ids.groupby(ids).cumcount().where(ids.notna(), 0).reindex(ids.index).to_numpy()
+        joined = side_by_side([example[["final"]] for example in examples])
+        final = joined["final"].fillna(-1).astype(int)
+        farthest = max(1, *(int(example["ahead"].max(initial=1)) for example in examples))
         made = []
-        networks = _networks([one.attrs.get("id") for one in examples])
         for number, example in enumerate(examples):
             same = networks == networks[number]
             same[number] = False
-            others = padded[same][:, : example.sizes["place"]]
-            values = _values(example, others, farthest)
-            made.append(values.assign_attrs(id=example.attrs.get("id")))
-        return super().of(made, model)
+            others = final.values[same][:, : example.sizes["place"]]
+            made.append(_values(example, others, farthest).assign_attrs(id=ids[number]))
+        return super().summarise(made, model)
 
     def plot(self, result: Result) -> Figure:
         return lines(
@@ -92,16 +89,6 @@ class Foresight(Measure):
             note=": still masked (dotted: other prompts)",
             width=2.9,
         )
-
-
-def _networks(ids: Sequence[str | None]) -> Int[np.ndarray, " n"]:
-    """Which network decoded each example: a prompt's first decoding is the first network's, and so on."""
-    seen: Counter[str | None] = Counter()
-    found = []
-    for one in ids:
-        found.append(seen[one])
-        seen[one] += one is not None
-    return np.array(found)
 
 
 def _values(example: xr.Dataset, others: Int[np.ndarray, "n p"], farthest: int) -> xr.Dataset:
@@ -114,34 +101,22 @@ def _values(example: xr.Dataset, others: Int[np.ndarray, "n p"], farthest: int) 
     same = (guess[None] == others[:, None, None]) & content[:, None, None]
     chance = np.where(waiting, same.sum(0) / np.maximum(content.sum(0), 1), 0.0)
     far = np.arange(1, farthest + 1)
-    at = [waiting[:, -1] & (ahead == n) for n in far]  # (step, place) each
-    last = guess[:, -1]
-    own = final[final >= 0]  # one word everywhere is the token of every place
-    at_others = (last[..., None] == own).sum(-1) - (last == final)  # (step, place)
-    several = (last >= 0) & (len(own) > 1)
-    values = {
-        "elsewhere": ((), _mean(last == final, several)),
-        "elsewhere_null": ((), _mean(at_others / max(len(own) - 1, 1), several)),
-        "known": ("layer", _share(right, waiting)),
-        "known_null": ("layer", _share(chance, waiting)),
-        "before": ("ahead", np.array([_mean(right[:, -1], there) for there in at])),
-        "before_null": ("ahead", np.array([_mean(chance[:, -1], there) for there in at])),
-        "early": ((), _mean(right[:, -1], waiting[:, -1])),
-        "early_null": ((), _mean(chance[:, -1], waiting[:, -1])),
-        "waits": ((), float(waiting[:, -1].sum())),
+    last, waits = guess[:, -1], waiting[:, -1]  # (step, place)
+    words = final[final >= 0]  # one word everywhere is the token of every place
+    at_others = (last[..., None] == words).sum(-1) - (last == final)
+    several = (last >= 0) & (len(words) > 1)
+    values: dict[str, Any] = {
+        "elsewhere": _mean(last == final, several),
+        "elsewhere_null": _mean(at_others / max(len(words) - 1, 1), several),
     }
+    for end, hits in (("", right), ("_null", chance)):
+        layers = range(hits.shape[1])
+        values[f"known{end}"] = "layer", [_mean(hits[:, i], waiting[:, i]) for i in layers]
+        values[f"before{end}"] = "ahead", [_mean(hits[:, -1], waits & (ahead == n)) for n in far]
+        values[f"early{end}"] = _mean(hits[:, -1], waits)
+    values["waits"] = float(waits.sum())
     return xr.Dataset(values, {"layer": example["layer"].values, "ahead": far})
 
 
-def _share(
-    hits: Float[np.ndarray, "t l p"] | Bool[np.ndarray, "t l p"], there: Bool[np.ndarray, "t l p"]
-) -> Float[np.ndarray, " l"]:
-    with np.errstate(invalid="ignore"):
-        found: np.ndarray = hits.sum((0, 2)) / there.sum((0, 2))
-    return found
-
-
-def _mean(
-    hits: Float[np.ndarray, "t p"] | Bool[np.ndarray, "t p"], there: Bool[np.ndarray, "t p"]
-) -> float:
-    return float(hits[there].mean()) if there.any() else np.nan
+def _mean(hits: np.ndarray, chosen: np.ndarray) -> float:
+    return float(hits[chosen].mean()) if chosen.any() else np.nan

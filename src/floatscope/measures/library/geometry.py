@@ -1,8 +1,4 @@
-"""Geometry: why anchors win, by angle or by norm, layer by layer.
-
-It takes the score of a key apart; it does not say which keys are anchors (anchors.py), nor that a
-part causes the attention: what is chosen for its attention has a high score to begin with.
-"""
+"""Geometry: why anchors win, by angle or by norm, layer by layer."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -14,7 +10,7 @@ import xarray as xr
 from ...plots import ANY, Figure, lines
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
-from ..base import AnchorMeasure
+from ..base import AnchorMeasure, by_layer
 from ..result import Result
 
 _FLAT = 1e-6  # a spread below this share of the largest value is rounding
@@ -25,10 +21,9 @@ _CANCEL = 0.5  # parts that cancel to less than this share of their sizes have n
 class Geometry(AnchorMeasure):
     """Anchors minus the rest in score, cosine and norm product, and the parts of their advantage.
 
-    Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All
-    of it is computed inside a head and averaged over steps and heads. So the rule looks at each head
-    by default: an anchor of the head mean may be one head's, and lose in all others. With
-    n = ‖q‖·‖k‖, c = cosine, a = mean over anchors, o = mean over the others:
+    Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All of
+    it is computed inside a head and averaged over steps and heads, so the rule looks at each head by
+    default. With n = ‖q‖·‖k‖, c = cosine, a = mean over anchors, o = mean over the others:
 
     - `score`, `cosine`, `norms`: (a − o) / standard deviation over keys; null 0
     - `angle` = ½(c_a − c_o)(n_a + n_o), `norm` = ½(n_a − n_o)(c_a + c_o), which sum to
@@ -53,39 +48,36 @@ class Geometry(AnchorMeasure):
         "key_rank": "share of keys",
         "found": "share",
     }
+    nulls: ClassVar[dict[str, float]] = {
+        **dict.fromkeys(("score", "cosine", "norms", "angle", "norm"), 0.0),
+        "key_rank": 0.5,
+    }
 
     def compute(self, trace: Trace) -> xr.Dataset:
         # Without their labels, which every sum and comparison of these would align anew.
-        score, cosine, key_norm, query_norm, anchor, has_anchor = (
-            one.variable
-            for one in (
-                *(trace.score, trace.cosine, trace.key_norm, trace.query_norm),
-                *self.anchors(trace, fallback=self.fallback),
-            )
-        )
-        norms = query_norm * key_norm
+        score, cosine = trace.score.variable, trace.cosine.variable
+        key_norm, norms = trace.key_norm.variable, (trace.query_norm * trace.key_norm).variable
+        anchor, has_anchor = (x.variable for x in self.anchors(trace, fallback=self.fallback))
 
         def means(values: xr.Variable) -> tuple[xr.Variable, xr.Variable]:
             return values.where(anchor).mean("key"), values.where(~anchor).mean("key")
 
         (s_a, s_o), (c_a, c_o), (n_a, n_o) = means(score), means(cosine), means(norms)
         angle, norm = (c_a - c_o) * (n_a + n_o) / 2, (n_a - n_o) * (c_a + c_o) / 2
-        values = {
-            "score": _by_layer((s_a - s_o) / _spread(score, s_a - s_o)),
-            "cosine": _by_layer((c_a - c_o) / _spread(cosine, c_a - c_o)),
-            "norms": _by_layer((n_a - n_o) / _spread(norms, n_a - n_o)),
-            "angle": _by_layer(angle),
-            "norm": _by_layer(norm),
-            "remainder": _by_layer(s_a - s_o - angle - norm),
-            "key_rank": _by_layer(_rank(key_norm).where(anchor).mean("key")),
-            "found": _by_layer(has_anchor.astype(float)),
+        parts = {
+            "score": (s_a - s_o) / _spread(score, s_a - s_o),
+            "cosine": (c_a - c_o) / _spread(cosine, c_a - c_o),
+            "norms": (n_a - n_o) / _spread(norms, n_a - n_o),
+            "angle": angle,
+            "norm": norm,
+            "remainder": s_a - s_o - angle - norm,
+            "key_rank": _rank(key_norm).where(anchor).mean("key"),
+            "found": has_anchor.astype(float),
         }
+        values = {name: by_layer(part) for name, part in parts.items()}
         both = values["angle"] + values["norm"]
         clear = both > _CANCEL * (abs(values["angle"]) + abs(values["norm"]))
-        values["angle_share"] = (values["angle"] / both).where(clear)
-        expected = {"score": 0, "cosine": 0, "norms": 0, "angle": 0, "norm": 0, "key_rank": 0.5}
-        nulls = {f"{name}_null": null + 0 * values["found"] for name, null in expected.items()}
-        return xr.Dataset({"layer": trace.data["layer"].variable, **values, **nulls})
+        return xr.Dataset({**values, "angle_share": (values["angle"] / both).where(clear)})
 
     def plot(self, result: Result) -> Figure:
         return lines(
@@ -95,11 +87,6 @@ class Geometry(AnchorMeasure):
             ("share", {"angle_share": "angle share", "key_rank": "key norm rank"}, ANY),
             width=2.9,
         )
-
-
-def _by_layer(values: xr.Variable) -> xr.Variable:
-    """Mean over everything else (steps, heads) where the value applies."""
-    return values.mean([d for d in values.dims if d != "layer"])
 
 
 def _spread(values: xr.Variable, difference: xr.Variable) -> xr.Variable:

@@ -1,8 +1,7 @@
 """Kinds of key: what each kind of token receives, and with which angle and norm it wins it.
 
-A key that is chosen because it receives much has a high score to begin with, in any model. So the
-choice and the measurement must use different examples; what examples have in common is not a place
-but a kind of token. `advantage` does that: it chooses on some examples and measures on the others.
+A key that is chosen because it receives much has a high score to begin with, in any model. So `advantage`
+chooses a kind of token on some examples and measures it on the others.
 """
 
 from collections.abc import Sequence
@@ -43,16 +42,15 @@ class KindsOfKey(Measure):
         )
         kinds = _kinds(trace)
         names = [k for k in dict.fromkeys(kinds) if k]
-        of = np.array([[k == name for k in kinds] for name in names], float)  # (kind, key)
-        there = ~np.isnan(cosine[0, 0])
-        of, any_kind = of * there, there.astype(float)
-        rest = any_kind - of
+        present = ~np.isnan(cosine[0, 0])
+        inside = np.array([[k == name for k in kinds] for name in names], float) * present
+        rest = present - inside  # (kind, key)
 
         def split(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Means over the keys of each kind, and over all others."""
             filled = np.nan_to_num(values)
             with np.errstate(divide="ignore", invalid="ignore"):
-                mine = np.einsum("lhk,mk->lhm", filled, of) / of.sum(-1)
-                other = np.einsum("lhk,mk->lhm", filled, rest) / rest.sum(-1)
+                mine, other = (filled @ x.T / x.sum(-1) for x in (inside, rest))
             return mine, other
 
         (c_a, c_o), (n_a, n_o) = split(cosine), split(norms)
@@ -62,8 +60,7 @@ class KindsOfKey(Measure):
             "angle": (dims, (c_a - c_o) * (n_a + n_o) / 2),
             "norm": (dims, (n_a - n_o) * (c_a + c_o) / 2),
         }
-        coords = {"layer": trace.data["layer"].values, "head": trace.data["head"].values}
-        return xr.Dataset(data, coords | {"kind": np.array(names, dtype=np.str_)})
+        return xr.Dataset(data, {"kind": np.array(names, dtype=np.str_)})
 
 
 def advantage(
@@ -73,13 +70,12 @@ def advantage(
 
     A head's anchor is the kind with the highest mean lift over ten examples (half of them, where there
     are fewer than twenty), in which an example without such a token counts as 0. It is measured on all
-    others. One choice hangs on chance, because kinds that are nearly as strong take turns. So the sums
-    run over many groups of ten: over as many as there are, in each of `splits` divisions. The number
-    is always ten, so that more examples say more about the same quantity.
+    others. One choice hangs on chance, because kinds that are nearly as strong take turns: the sums
+    run over all groups of ten, in each of `splits` divisions.
 
     Returns:
-        The sums, angle first; and for each example the same without it. There anchors are chosen again
-        by the nine that are left, so the differences hold what the choice owes to an example.
+        The sums, angle first; and for each example the same without it, where anchors are chosen again
+        by the nine that are left.
     """
     lift, *parts = (
         np.nan_to_num(examples[name].transpose("example", "layer", "head", "kind").values)

@@ -1,8 +1,4 @@
-"""K/V drift: how far do keys and values turn from step to step, where the token stayed and where not?
-
-What approximate caches bet on: a key that hardly turns may be used again. It says nothing of what using
-an old one would do to the prediction.
-"""
+"""K/V drift: how far do keys and values turn from step to step, where the token stayed and where not?"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -38,14 +34,13 @@ class KVDrift(Measure):
     )
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        kinds = _kinds(trace)
-        return xr.Dataset(
-            {
-                f"{side}_{kind}": by_layer(drift.where(kinds == kind))
-                for side, drift in (("key", trace.key_drift), ("value", trace.value_drift))
-                for kind in KINDS
-            }
-        )
+        kinds, drifts = _kinds(trace), {"key": trace.key_drift, "value": trace.value_drift}
+        values = {
+            f"{side}_{kind}": by_layer(drift.where(kinds == kind))
+            for side, drift in drifts.items()
+            for kind in KINDS
+        }
+        return xr.Dataset(values)
 
     def plot(self, result: Result) -> Figure:
         sides = ("key", "value")
@@ -55,13 +50,8 @@ class KVDrift(Measure):
 
 def _kinds(trace: Trace) -> xr.DataArray:
     """(step, key): what happened to each position since the kept step before."""
-    steps = trace.data["step"].values
-    canvas = trace.canvas.values[steps]
-    changed = np.zeros(canvas.shape, bool)
-    changed[1:] = canvas[1:] != canvas[:-1]
-    masked, answer = trace.data["masked"].values, trace.data["region"].values == "answer"
-    kind = np.where(masked, "masked", np.where(answer, "revealed", "prompt"))
-    kind = np.where(changed, "changed", kind)
-    return xr.DataArray(
-        kind, dims=("step", "key"), coords={"step": steps, "key": trace.data["key"].values}
-    )
+    canvas, masked = trace.canvas.values[trace.data["step"].values], trace.data["masked"]
+    kind = np.where(trace.data["region"].values == "answer", "revealed", "prompt")
+    kind = np.where(masked, "masked", kind)
+    kind[1:] = np.where(canvas[1:] != canvas[:-1], "changed", kind[1:])
+    return masked.copy(data=kind)

@@ -1,16 +1,14 @@
-"""Logit lens: in which layer, and at which step, does the token that is decoded in the end appear?
-
-It reads each layer's output with the final norm and head. It does not say that a layer below the last
-was meant to be read so, nor what made the token appear.
-"""
+"""Logit lens: in which layer, and at which step, does the token that is decoded in the end appear?"""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ...plots import POSITIVE, SHARE, Figure, lines
+from ...stats.reveals import last_reveal
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
@@ -46,36 +44,37 @@ class LogitLens(Measure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        lens = trace.lens
-        order = ("step", "layer", "key")
-        token = lens["token"].transpose(*order).values
-        final, decided = trace.canvas.values[-1], _decided(trace)
-        there = (token >= 0) & decided
-        right = there & (token == final)
-        counts = there.sum((0, 2))
+        token, nats = (
+            trace.lens[name].transpose("step", "layer", "key").values
+            for name in ("token", "entropy")
+        )
+        final = trace.canvas.values[-1]
+        # Positions that hold a token in the end, not a mask that an early end left over.
+        answer = trace.data["region"].values == "answer"
+        decided = answer & (final != int(trace.info.get("mask_id", -1)))
+        masked = (token >= 0) & decided
+        right = masked & (token == final)
         # How often each token stands in the finished answer: what a match is worth by chance.
-        kinds, of_kind = np.unique(final[decided], return_counts=True)
-        by_chance = np.zeros(token.shape)
-        for kind, n in zip(kinds, of_kind, strict=True):
-            by_chance[token == kind] = n / of_kind.sum()
-        nats = lens["entropy"].transpose(*order).values
-        with np.errstate(invalid="ignore", divide="ignore"):
-            by_layer = {
-                "agree": right.sum((0, 2)) / counts,
-                "agree_null": np.where(there, by_chance, 0).sum((0, 2)) / counts,
-                "committed": np.full(token.shape[1], np.nan),
-                "entropy": np.where(there, np.nan_to_num(nats), 0).sum((0, 2)) / counts,
-            }
-        scalars = dict.fromkeys(("commit_layer", "commit_step", "lead"), np.nan)
-        reveals = _reveals(trace, there[:, -1])
-        if reveals:
-            scalars |= _commitment(trace, right, there, reveals, by_layer["committed"])
-        coords = {"layer": trace.data["layer"].values}
-        values = {name: ("layer", array) for name, array in by_layer.items()}
-        last = float(trace.data["step"].values[-1])
-        most = {"commit_layer": float(coords["layer"][-1]), "commit_step": last, "lead": last}
-        named = {**values, **{name: ((), x) for name, x in scalars.items()}}
-        return xr.Dataset(named, coords, {"most": most})
+        share = pd.Series(final[decided]).value_counts(normalize=True)
+        by_chance = share.reindex(token.ravel(), fill_value=0).to_numpy().reshape(token.shape)
+        counts = masked.sum((0, 2))
+
+        def mean(values: np.ndarray) -> np.ndarray:
+            total = np.where(masked, np.nan_to_num(values), 0).sum((0, 2))
+            return np.asarray(total / np.where(counts > 0, counts, np.nan))
+
+        values: dict[str, Any] = {
+            "agree": ("layer", mean(right)),
+            "agree_null": ("layer", mean(by_chance)),
+            "committed": ("layer", np.full(token.shape[1], np.nan)),
+            "entropy": ("layer", mean(nats)),
+        }
+        values |= dict.fromkeys(("commit_layer", "commit_step", "lead"), np.nan)
+        if reveals := _reveals(trace, masked[:, -1]):
+            values |= _commitment(trace, right, masked, reveals)
+        layer, step = (float(trace.data[dim].values[-1]) for dim in ("layer", "step"))
+        most = {"commit_layer": layer, "commit_step": step, "lead": step}
+        return xr.Dataset(values, attrs={"most": most})
 
     def plot(self, result: Result) -> Figure:
         return lines(
@@ -88,51 +87,36 @@ class LogitLens(Measure):
         )
 
 
-def _decided(trace: Trace) -> np.ndarray:
-    """Answer positions that hold a token in the end, not a mask that an early end left over."""
-    answer = trace.data["region"].values == "answer"
-    return answer & (trace.canvas.values[-1] != int(trace.info.get("mask_id", -1)))
-
-
-def _reveals(trace: Trace, there: np.ndarray) -> list[tuple[int, int]]:
+def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
     """(place among the kept steps, position) of each reveal that gave the final token."""
     kept = {int(t): i for i, t in enumerate(trace.data["step"].values)}
-    change, canvas = trace.change.values, trace.canvas.values
-    found = []
-    for position in np.flatnonzero((change == 1).any(0)):
-        step = int(np.flatnonzero(change[:, position] == 1)[-1])
-        stays = canvas[step + 1, position] == canvas[-1, position]
-        if step in kept and stays and there[kept[step], position]:
-            found.append((kept[step], int(position)))
-    return found
+    canvas, last = trace.canvas.values, last_reveal(trace.change.values)
+    reveals = [(int(last[p]), int(p)) for p in np.flatnonzero(~np.isnan(last))]
+    stays = [(t, p) for t, p in reveals if t in kept and canvas[t + 1, p] == canvas[-1, p]]
+    return [(kept[t], p) for t, p in stays if masked[kept[t], p]]
 
 
 def _commitment(
-    trace: Trace,
-    right: np.ndarray,
-    there: np.ndarray,
-    reveals: list[tuple[int, int]],
-    committed: np.ndarray,
-) -> dict[str, float]:
-    """Fills `committed` (layer), and gives the means over reveals; one that never commits has none."""
-    layers, steps = trace.data["layer"].values, trace.data["step"].values
+    trace: Trace, right: np.ndarray, masked: np.ndarray, reveals: list[tuple[int, int]]
+) -> dict[str, Any]:
+    """From where on reveals hold their token, as means; one that never commits has no layer or step."""
+    steps = trace.data["step"].values
     settled = np.stack([_stays(right[t, :, p]) for t, p in reveals])  # (reveal, layer)
-    committed[:] = settled.mean(0)
+    values: dict[str, Any] = {"committed": ("layer", settled.mean(0))}
     final = settled[:, -1]
-    means = dict.fromkeys(("commit_layer", "commit_step", "lead"), np.nan)
     if not final.any():
-        return means
-    means["commit_layer"] = float(layers[settled[final].argmax(1)].mean())
+        return values
+    values["commit_layer"] = trace.data["layer"].values[settled[final].argmax(1)].mean()
     if trace.info["direction"] == "causal":
-        return means
-    first, lead = [], []
-    for (t, p), fine in zip(reveals, final, strict=True):
-        if fine:
-            masked = np.flatnonzero(there[: t + 1, -1, p])  # steps at which it was masked
-            begun = masked[int(_stays(right[masked, -1, p]).argmax())]
-            first.append(steps[begun])
-            lead.append(steps[t] - steps[begun])
-    return means | {"commit_step": float(np.mean(first)), "lead": float(np.mean(lead))}
+        return values
+    spans = []  # (first step, step of the reveal)
+    for (t, p), commits in zip(reveals, final, strict=True):
+        if commits:
+            before = np.flatnonzero(masked[: t + 1, -1, p])  # steps at which it was masked
+            begun = before[_stays(right[before, -1, p]).argmax()]
+            spans.append((steps[begun], steps[t]))
+    first, reveal = np.mean(spans, axis=0)
+    return values | {"commit_step": first, "lead": reveal - first}
 
 
 def _stays(right: np.ndarray) -> np.ndarray:

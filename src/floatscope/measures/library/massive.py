@@ -1,7 +1,4 @@
-"""Massive activations: at which positions and layers does one residual channel dwarf the others?
-
-It looks at channels of the residual. Whether such a position also draws attention is ExtremeTokens.
-"""
+"""Massive activations: at which positions and layers does one residual channel dwarf the others?"""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -13,7 +10,7 @@ import xarray as xr
 from ...errors import UsageError
 from ...plots import LOG, POSITIVE, Figure, lines
 from ...trace import Trace
-from ..base import Measure, by_layer
+from ..base import Measure, by_layer, log_mean
 from ..result import Result
 
 _NORMAL = NormalDist()
@@ -51,23 +48,22 @@ class MassiveActivations(Measure):
             raise UsageError(f"threshold = {self.threshold}", "A ratio over the median: above 1.")
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        ratio, channel = trace.massive, trace.massive_channel
-        ratio = ratio.where(np.isfinite(ratio))
-        there = ratio.notnull()
+        ratio = trace.massive.where(np.isfinite(trace.massive))
+        over = ratio > self.threshold
         values = {
-            "largest": _log_mean(ratio.max("key")),
-            "first": _log_mean(ratio.isel(key=0)),
-            "typical": _log_mean(ratio.median("key")),
-            "count": by_layer((ratio > self.threshold).sum("key").astype(float)),
-            "same_channel": _shared(channel, ratio > self.threshold),
+            "largest": log_mean(ratio.max("key")),
+            "first": log_mean(ratio.isel(key=0)),
+            "typical": log_mean(ratio.median("key")),
+            "count": by_layer(over.sum("key").astype(float)),
+            "same_channel": _shared(trace.massive_channel, over),
         }
-        width, size = int(trace.info.get("width", 0)), int(there.sum("key").max())
+        width, size = int(trace.info.get("width", 0)), int(ratio.notnull().sum("key").max())
         nulls = dict.fromkeys(("largest", "first", "typical", "count"), np.nan)
         if width:
-            one, all_of = _normal_peak(width), _normal_peak(width * size)
+            largest, single = _normal_peak(width * size), _normal_peak(width)
             below = 2 * _NORMAL.cdf(self.threshold * _MEDIAN) - 1
             count = size * (1 - below**width)
-            nulls = {"largest": all_of, "first": one, "typical": one, "count": count}
+            nulls = {"largest": largest, "first": single, "typical": single, "count": count}
         flat = {f"{name}_null": xr.full_like(values[name], x) for name, x in nulls.items()}
         return xr.Dataset({**values, **flat}, attrs={"most": {"count": size}})
 
@@ -80,19 +76,14 @@ class MassiveActivations(Measure):
         )
 
 
-def _log_mean(ratio: xr.DataArray) -> xr.DataArray:
-    logs = by_layer(xr.apply_ufunc(np.log, ratio.where(ratio > 0)))
-    return logs.copy(data=np.exp(logs.values))
-
-
-def _shared(channel: xr.DataArray, over: xr.DataArray) -> xr.DataArray:
-    order = ("layer", "step", "key")
-    which, chosen = channel.transpose(*order).values, over.transpose(*order).values
+def _shared(channel: xr.DataArray, over: xr.DataArray) -> xr.Variable:
+    """By layer, the share of the flagged positions that have the most frequent channel."""
     shares = []
-    for of_layer, here in zip(which, chosen, strict=True):
-        counts = np.unique(of_layer[here], return_counts=True)[1]
+    for layer in channel["layer"].values:
+        which = channel.sel(layer=layer).values[over.sel(layer=layer).values]
+        counts = np.unique(which, return_counts=True)[1]
         shares.append(counts.max() / counts.sum() if len(counts) else np.nan)
-    return xr.DataArray(shares, dims="layer", coords={"layer": channel["layer"].values})
+    return xr.Variable("layer", shares)
 
 
 def _normal_peak(count: int) -> float:

@@ -1,12 +1,12 @@
 """Movement: does the key that masked rows look at most change while the answer is revealed?
 
-Strength is another question: an anchor with 5 % of attention that moves and one with 40 % that stays are
-both findings, so both are given. Whether a weak anchor is more than noise is for a study to say, which has
-untrained networks to compare with.
+Strength is another question, so both are given. Whether a weak anchor is more than noise is for a study to
+say, which has untrained networks to compare with.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -14,21 +14,13 @@ from jaxtyping import Float, Int
 from scipy.special import bdtrc
 
 from ...errors import TraceError, UsageError
-from ...plots import Figure, grid, headline, panels
+from ...plots import Axes, Figure, grid, lines, mark
 from ...stats.discoveries import benjamini_hochberg
 from ...stats.movement import FACTOR, HALF, UNTIL, follow
 from ...trace import Trace
 from ...trace.states import N_STATES
 from ..base import Measure
 from ..result import Result
-
-Dims = tuple[str, ...]
-_LAYER: Dims = ("layer",)
-_HEADS: Dims = ("layer", "head")
-_VALUES: dict[Dims, Dims] = {
-    _LAYER: ("moved", "moved_late", "share", "frontier"),
-    _HEADS: ("moved_heads", "share_heads", "frontier_heads"),
-}
 
 
 @dataclass(frozen=True)
@@ -53,8 +45,10 @@ class Movement(Measure):
     factor: float = FACTOR
     needs: ClassVar[tuple[str, ...]] = ("groups",)
     units: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(("moved", "moved_late", "share", "moved_heads", "share_heads"), "share"),
-        **dict.fromkeys(("frontier", "frontier_heads"), "correlation"),
+        **dict.fromkeys(("moved", "moved_late", "share"), "share"),
+        "frontier": "correlation",
+        **dict.fromkeys(("moved_heads", "share_heads"), "share"),
+        "frontier_heads": "correlation",
         "content": "tokens",
     }
 
@@ -72,44 +66,53 @@ class Movement(Measure):
         last = np.array([int(r.rsplit(" ")[-1]) if r.startswith(UNTIL) else -2 for r in regions])
         empty = [int(trace.info["mask_id"]), *map(int, trace.info.get("end_ids", ()))]
         content = float((~np.isin(trace.canvas.values[-1][last > -2], empty)).sum())
-        coords = {name: trace.data[name].values for name in ("layer", "head")}
-        if trace.data.sizes["step"] < N_STATES:
-            none = {d: np.full([len(coords[x]) for x in d], np.nan) for d in (_LAYER, _HEADS)}
-            values = {name: (d, none[d]) for d, names in _VALUES.items() for name in names}
-            return xr.Dataset(values, coords).assign(content=content)
+        values: Any = {name: np.nan for name in self.units if name != "content"}
+        if trace.data.sizes["step"] >= N_STATES:
+            values = self._follow(trace, last)
+        data = {}
+        for name, value in values.items():
+            dims = ("layer", "head") if name.endswith("_heads") else ("layer",)
+            shape = [trace.data.sizes[dim] for dim in dims]
+            data[name] = dims, np.broadcast_to(value, shape).astype(float)
+        return xr.Dataset(data | {"content": ((), content)})
+
+    def _follow(self, trace: Trace, last: Int[np.ndarray, " keys"]) -> dict[str, np.ndarray]:
+        """Every value by layer, or by layer and head; `last` is a position's last masked state."""
         before, after = _pairs(trace)  # (pair, layer, head, key)
         mean = follow(before.mean(2), after.mean(2), self.factor)
         head = follow(before, after, self.factor)
         until = f"{UNTIL} {N_STATES - 1}"  # rows that are masked at the first and at the last state
         start, late = (_share(trace, s, until).mean(1)[None] for s in (0, -1))  # (1, layer, key)
         frontier = np.array([np.flatnonzero(last >= state).min() for state in range(N_STATES)])
-        values = {
-            "moved": (("layer",), mean.moved.astype(float)),
-            "moved_late": (("layer",), follow(start, late, self.factor).moved.astype(float)),
-            "share": (("layer",), mean.share.mean(0)),
-            "frontier": (("layer",), _correlate(mean.key, frontier)),
-            "moved_heads": (("layer", "head"), head.moved.astype(float)),
-            "share_heads": (("layer", "head"), head.share.mean(0)),
-            "frontier_heads": (("layer", "head"), _correlate(head.key, frontier)),
+        return {
+            "moved": mean.moved,
+            "moved_late": follow(start, late, self.factor).moved,
+            "share": mean.share.mean(0),
+            "frontier": _correlate(mean.key, frontier),
+            "moved_heads": head.moved,
+            "share_heads": head.share.mean(0),
+            "frontier_heads": _correlate(head.key, frontier),
         }
-        return xr.Dataset(values, coords).assign(content=content)
 
     def plot(self, result: Result) -> Figure:
         """Layer × head: strength, movement, and correlation with the frontier of revealed text."""
-        with panels(1, 3) as (figure, axes):
-            share, moved, along = axes[0]
+
+        def draw_moved(axis: Axes) -> None:
+            moved = result["moved_heads"]
+            grid(axis, moved, "share of texts that move", vmin=0, vmax=1)
             surely = benjamini_hochberg(_p_value(result.examples["moved_heads"]))
-            grid(share, result["share_heads"], "share of attention", vmin=0)
-            grid(moved, result["moved_heads"], "share of texts that move", vmin=0, vmax=1)
-            label = "r with the frontier"
-            grid(along, result["frontier_heads"], label, vmin=-1, vmax=1, cmap="RdBu_r")
-            at = np.argwhere(surely)
-            moved.scatter(
-                at[:, 0], at[:, 1], s=5, color="white", edgecolors="black", linewidths=0.4
-            )
-            note = "dots: more than half of the texts (FDR 5 %)"
-            headline(figure, f"{result.model}, n = {result.n}; {note}")
-        return figure
+            look: Any = {"mfc": "white", "mec": "black", "mew": 0.4, "ms": 2.2}
+            mark(axis, moved.transpose("layer", "head").copy(data=surely), marker="o", **look)
+
+        share, along = result["share_heads"], result["frontier_heads"]
+        look: Any = {"vmin": -1, "vmax": 1, "cmap": "RdBu_r"}
+        return lines(
+            result,
+            partial(grid, values=share, label="share of attention", vmin=0),
+            draw_moved,
+            partial(grid, values=along, label="r with the frontier", **look),
+            note="; dots: more than half of the texts (FDR 5 %)",
+        )
 
 
 def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:

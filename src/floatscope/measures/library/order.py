@@ -1,7 +1,4 @@
-"""Decoding order: which positions and which tokens a sampler reveals first.
-
-Only what was revealed when; no attention is read, so traces kept without any statistic will do.
-"""
+"""Decoding order: which positions and which tokens a sampler reveals first. No attention is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +10,7 @@ import xarray as xr
 from jaxtyping import Float, Int, Int8
 
 from ...errors import UsageError
-from ...plots import SHARE_MAP, Axes, Figure, dots, headline, panels, points
+from ...plots import SHARE_MAP, Axes, Figure, dots, lines, panels, points
 from ...stats import reveals
 from ...stats.frequencies import read_frequencies
 from ...trace import Trace
@@ -24,7 +21,6 @@ _BINS = 10
 _EDGES = np.arange(_BINS + 1) / _BINS
 _PLACES = {"time": _EDGES, "place": (_EDGES[1:] + _EDGES[:-1]) / 2}
 _DIMS = {"map": ("time", "place"), "map_null": ("time",)}  # everything else is one number
-_NONE = (reveals.NAN, reveals.NAN)
 Decoded = Any  # a Decoding; its class is not imported, for that would take torch
 _SHOWN = {
     "left_to_right": "left to right",
@@ -43,15 +39,12 @@ class DecodingOrder(Measure):
     - `map`: P(revealed by a relative step), by tenths of the answer
     - `boundary`: mean reveal rank of the outer fifths minus that of the rest, over the length;
       negative = ends first. `left_to_right`: Spearman correlation of position and reveal step. NaN where
-      a position was never revealed: early stop depends on the order, so no order can be read off what
-      it left. Decode with stop_at_eos=False
-    - `boundary_content`, `left_to_right_content`: the same over the places of content tokens alone, those
-      that are not end tokens
+      a position was never revealed (early stop depends on the order): decode with stop_at_eos=False
+    - `boundary_content`, `left_to_right_content`: the same over content tokens, which are not end tokens
     - `ends_first`: share of end tokens among the first quarter of reveals
     - `trivial`: share of the first quarter of content reveals whose token is more frequent in a corpus
       than the median content token of the answer (PC-Sampler, 2508.13021). `end_or_trivial`: of all
-      reveals, where an end token counts as trivial: it is the most predictable filler, and a corpus
-      has none, so that by frequency alone it would be the rarest token of all
+      reveals, where an end token, of which a corpus has none, counts as trivial
     - `content`: how many content tokens were revealed
     - `unseen`: share of content tokens that the corpus has not; they count as rare. `unrevealed`: share
       of positions never revealed
@@ -78,34 +71,30 @@ class DecodingOrder(Measure):
 
     def compute(self, trace: Trace) -> xr.Dataset:
         start = int(trace.info["prompt_length"])
-        values = self._order(
-            trace.change.values[:, start:],
-            trace.data["block"].values[:, 0],
-            trace.canvas.values[-1, start:],
-            trace.info.get("end_ids"),
-        )
-        most = {"content": trace.change.shape[1] - start}
-        named = {k: (_DIMS.get(k, ()), v) for k, v in values.items()}
-        return xr.Dataset(named, _PLACES, {"most": most})
+        block, final = trace.data["block"].values[:, 0], trace.canvas.values[-1, start:]
+        change, ends = trace.change.values[:, start:], trace.info.get("end_ids")
+        values = self._order(change, block, final, ends)
+        named = {name: (_DIMS.get(name, ()), value) for name, value in values.items()}
+        return xr.Dataset(named, _PLACES, {"most": {"content": change.shape[1]}})
 
     def of_decodings(
         self, decodings: Sequence[Decoded], model: str, ends: Sequence[int] | None = None
     ) -> Result:
         """The same of decodings that were not traced (what `generate` returns); `ends` = model.end_ids."""
-        examples = []
-        for one in decodings:
-            start = len(one.prompt.ids)
-            change, final = one.change[:, start:], one.canvas[-1, start:]
-            examples.append(self._order(change, one.block[:, 0], final, ends))
+        examples, longest = [], 0
+        for decoding in decodings:
+            start = len(decoding.prompt.ids)
+            change, final = decoding.change[:, start:], decoding.canvas[-1, start:]
+            examples.append(self._order(change, decoding.block[:, 0], final, ends))
+            longest = max(longest, change.shape[1])
         if not examples:
             raise UsageError("no decodings", "Give at least one.")
         # Numbers are stacked as they are: thousands of answers would take minutes as labelled datasets.
         stacked = {
-            name: (("example", *_DIMS.get(name, ())), np.stack([one[name] for one in examples]))
+            name: (("example", *_DIMS.get(name, ())), np.stack([e[name] for e in examples]))
             for name in examples[0]
         }
         together = xr.Dataset(stacked, _PLACES)
-        longest = max(one.change.shape[1] - len(one.prompt.ids) for one in decodings)
         together["content"].attrs["most"] = float(longest)
         return summarise_joined(together, self, model, self.units)
 
@@ -124,17 +113,13 @@ class DecodingOrder(Measure):
         block = block_start[step] if len(step) else step
         is_end = None if ends is None else np.isin(token, np.asarray(ends, int))
         values: dict[str, Any] = {}
-        whole, none = len(position) == len(final), np.zeros(len(position), bool)
-        for name, chosen in (
-            ("", ~none if whole else none),
-            ("_content", none if is_end is None else ~is_end),
-        ):
+        whole = np.full(len(position), len(position) == len(final))
+        content = np.zeros(len(position), bool) if is_end is None else ~is_end
+        for name, chosen in (("", whole), ("_content", content)):
             rank = reveals.ranks(step[chosen])
-            chance = reveals.shuffled(rank, block[chosen])
-            values[f"boundary{name}"] = reveals.boundary(rank)
-            values[f"boundary{name}_null"] = reveals.boundary(chance)
-            values[f"left_to_right{name}"] = reveals.left_to_right(rank, rank)
-            values[f"left_to_right{name}_null"] = reveals.left_to_right(chance, rank)
+            for end, order in (("", rank), ("_null", reveals.shuffled(rank, block[chosen]))):
+                values[f"boundary{name}{end}"] = reveals.boundary(order)
+                values[f"left_to_right{name}{end}"] = reveals.left_to_right(order, rank)
         values |= self._first(step, token, is_end)
         values["content"] = reveals.NAN if is_end is None else float((~is_end).sum())
         values["unrevealed"] = float(np.isnan(when).mean()) if len(when) else reveals.NAN
@@ -145,31 +130,27 @@ class DecodingOrder(Measure):
         self, step: np.ndarray, token: np.ndarray, is_end: np.ndarray | None
     ) -> dict[str, float]:
         """What comes first, with its nulls."""
-        ends, trivial, either, unseen = _NONE, _NONE, _NONE, reveals.NAN
+        first = dict.fromkeys(("ends_first", "trivial", "end_or_trivial"), (reveals.NAN,) * 2)
+        unseen = reveals.NAN
         if is_end is not None:
-            ends = reveals.first_quarter(step, is_end)
-            if self.frequencies is not None:
-                content = ~is_end
+            first["ends_first"] = reveals.first_quarter(step, is_end)
+        if is_end is not None and self.frequencies is not None:
+            content, frequent = ~is_end, np.zeros(len(token), bool)
+            if content.any():
                 frequency = self._frequency(token[content])
-                frequent = np.zeros(len(token), bool)
-                if content.any():
-                    frequent[content] = frequency > np.median(frequency)
-                    unseen = float((frequency == 0).mean())
-                if frequent.any():  # else half or more are one token: nothing is above the median
-                    trivial = reveals.first_quarter(step[content], frequent[content])
-                either = reveals.first_quarter(step, is_end | frequent)
+                frequent[content] = frequency > np.median(frequency)
+                unseen = float((frequency == 0).mean())
+            if frequent.any():  # else half or more are one token: nothing is above the median
+                first["trivial"] = reveals.first_quarter(step[content], frequent[content])
+            first["end_or_trivial"] = reveals.first_quarter(step, is_end | frequent)
         values = {"unseen": unseen}
-        for name, (value, null) in {
-            "ends_first": ends,
-            "trivial": trivial,
-            "end_or_trivial": either,
-        }.items():
+        for name, (value, null) in first.items():
             values |= {name: value, f"{name}_null": null}
         return values
 
     def _frequency(self, token: np.ndarray) -> Float[np.ndarray, " n"]:
         table = read_frequencies(str(self.frequencies))
-        if len(token) and token.max() >= len(table):
+        if token.max() >= len(table):
             raise UsageError(
                 f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none",
                 "Count them with this model's tokenizer.",
@@ -177,18 +158,19 @@ class DecodingOrder(Measure):
         return table[token]
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2) as (figure, axes):
-            left, right = axes[0]
-            figure.colorbar(_map(left, result.data), ax=left, label="P(revealed)")
-            left.set(xlabel="position in the answer", ylabel="share of steps done")
-            dots(right, result.data, _SHOWN)
+        def draw_map(axis: Axes) -> None:
+            axis.figure.colorbar(_map(axis, result.data), ax=axis, label="P(revealed)")
+            axis.set(xlabel="position in the answer", ylabel="share of steps done")
+
+        def draw_values(axis: Axes) -> None:
+            dots(axis, result.data, _SHOWN)
             for y, name in enumerate(_SHOWN):
                 if np.isnan(result[name]):
-                    right.text(0, y, "does not apply", ha="center", va="center", color="0.4")
-            right.axvline(0, color="0.7", linewidth=0.6)
-            right.set_xlim(-1.08, 1.08)
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+                    axis.text(0, y, "does not apply", ha="center", va="center", color="0.4")
+            axis.axvline(0, color="0.7", linewidth=0.6)
+            axis.set_xlim(-1.08, 1.08)
+
+        return lines(result, draw_map, draw_values)
 
 
 def _spread(
@@ -216,8 +198,8 @@ def maps(orders: Mapping[str, Result]) -> Figure:
             axis.set_title(title, fontsize=points(7))
         figure.supylabel("steps done", fontsize="medium")
         figure.supxlabel("place in the answer", fontsize="medium")
-        every = list(axes.flat[: len(orders)])
-        figure.colorbar(image, ax=every, label="P(revealed)", shrink=0.8)
+        drawn = list(axes.flat[: len(orders)])
+        figure.colorbar(image, ax=drawn, label="P(revealed)", shrink=0.8)
     return figure
 
 

@@ -1,32 +1,19 @@
-"""Region flow: where the answer looks, region by region and layer by layer.
-
-One layer's attention, not a path through layers (that is Rollout), and not a causal claim: a row may
-look at a passage and use nothing of it.
-"""
+"""Region flow: where the answer looks, region by region and layer by layer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 
 from ...errors import UsageError
-from ...plots import ABOVE, LIFT_MAP, Axes, Figure, band, grid, headline, panels, points
+from ...plots import Axes, Figure, band, grid, lines
 from ...trace import Trace
 from ...trace.windows import is_local
+from .. import regions
 from ..base import Measure
 from ..nulls import flow_null, names, row_null, tokens
-from ..regions import (
-    CATEGORIES,
-    SERIES,
-    by_category,
-    from_sources,
-    gold_of,
-    passages_of,
-    stated,
-    written,
-)
 from ..result import Result
 
 _ROWS = {
@@ -39,12 +26,10 @@ _ROWS = {
 class RegionFlow(Measure):
     """Attention from the answer to gold, other passages, question, … and the gold passage's lift.
 
-    `rows="reveal"`: the row that predicted each token, at the step that revealed it. In a causal
-    model that is the row before (for the first token the last row of the prompt): one estimator for
-    causal and diffusion models. What fills the answer after its end token does not count.
-    `rows="answer"`: all rows that stand at answer positions, those of `source`, at every step. In a
-    causal model these are the tokens generated so far: the row that predicts the first is not among
-    them, and step 0 has none.
+    `rows="reveal"`: the row that predicted each token, at the step that revealed it (in a causal model
+    the row before): one estimator for causal and diffusion models. What fills the answer after its end
+    token does not count. `rows="answer"`: all rows that stand at answer positions, those of `source`, at
+    every step; in a causal model the tokens generated so far, and none at step 0.
 
     gold_lift = (mass per gold token) / (mass per token over all passages), null 1; NaN without a
     gold region or with a single passage. Attention Floating (2601.07894) §5.
@@ -65,10 +50,10 @@ class RegionFlow(Measure):
     def needs(self) -> tuple[str, ...]:
         return ("rows",) if self.rows == "reveal" else ("flow",)
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().of(examples, model)
-        result.data.attrs |= {"rows": _ROWS[self.rows], "gold": stated(examples)}
-        counts = sorted({one.sizes.get("place", 0) for one in examples})
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().summarise(examples, model)
+        result.data.attrs |= {"rows": _ROWS[self.rows], "gold": regions.stated(examples)}
+        counts = sorted({example.sizes.get("place", 0) for example in examples})
         if counts != [counts[0]] or counts == [0]:  # places do not correspond
             result.values.remove("passage")
             result.data = result.data.drop_dims("place")
@@ -77,7 +62,7 @@ class RegionFlow(Measure):
 
     def compute(self, trace: Trace) -> xr.Dataset:
         flow, null = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
-        places, gold = passages_of(trace), gold_of(trace)
+        places, gold = regions.passages_of(trace), regions.gold_of(trace)
         # A prompt's regions never change; masked and revealed are not divided by their length.
         size = xr.DataArray(tokens(trace)[0], {"target": names(trace)}).sel(target=places)
 
@@ -86,11 +71,10 @@ class RegionFlow(Measure):
             over_all = each.sum("target") / size.sum("target")
             return (each / size).sel(target=gold, drop=True) / over_all
 
-        lift = flow.isel(target=0, drop=True) * np.nan
-        if gold in places and len(places) > 1:
-            lift = gold_lift(flow)
+        known = gold in places and len(places) > 1
+        lift = gold_lift(flow) if known else flow.isel(target=0, drop=True) * np.nan
         lift_null = 1 + 0 * lift
-        if is_local(trace.data) and gold in places:  # rows of a window see more of some passages
+        if is_local(trace.data) and known:  # rows of a window see more of some passages
             lift_null = lift_null * gold_lift(null)
 
         def placed(array: xr.DataArray) -> xr.DataArray:
@@ -98,8 +82,8 @@ class RegionFlow(Measure):
             return by_place.assign_coords(place=np.arange(1, len(places) + 1))
 
         values = {
-            "flow": by_category(flow, trace),
-            "flow_null": by_category(null, trace),
+            "flow": regions.by_category(flow, trace),
+            "flow_null": regions.by_category(null, trace),
             "gold_lift": lift,
             "gold_lift_null": lift_null,
             "passage": placed(flow),
@@ -111,47 +95,37 @@ class RegionFlow(Measure):
         )
 
     def _reveal(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
-        counted = written(trace)
+        counted = regions.written(trace)
         flow = trace.rows["row_flow"].mean("head").isel(event=counted)
         null = row_null(trace).isel(event=counted) + 0 * flow.isel(target=0, drop=True)
         return flow.mean("event"), null.mean("event")
 
     def _answer(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
         flow, null = trace.flow.mean("head"), flow_null(trace)
-        if "layer" not in null.dims:
-            null = null.expand_dims(layer=flow["layer"].values)
-        return from_sources(flow, trace, self.source), from_sources(null, trace, self.source)
+        both = (flow, null.broadcast_like(flow))
+        flow, null = (regions.from_sources(array, trace, self.source) for array in both)
+        return flow, null
 
     def plot(self, result: Result) -> Figure:
-        mapped = "passage" in result.values
-        with panels(1, 3 if mapped else 2) as (figure, axes):
-            share, lift = axes[0][:2]
-            shown = [c for c in CATEGORIES if result["flow"].sel(category=c).notnull().any()]
-            for i, category in enumerate(shown):
-                part = Result(
-                    result.data.sel(category=category), self, result.examples, result.model
-                )
-                band(share, part, "flow", "layer", series=SERIES[i], label=category)
-            share.set_ylabel("answer → region (dotted: null)")
-            share.set_ylim(0, 1)
-            lift.set_title("per gold token / per token of all passages")
-            share.legend(ncols=2, fontsize=points(7), **ABOVE)
-            band(lift, result, "gold_lift", "layer", label="gold")
-            lift.set_ylabel("gold lift (dotted: null)")
-            lift.set_ylim(bottom=0)
+        def draw_shares(axis: Axes) -> None:
+            regions.draw_categories(axis, result, "flow")
+            axis.set_ylabel("answer → region (dotted: null)")
+
+        def draw_lift(axis: Axes) -> None:
+            band(axis, result, "gold_lift", "layer", label="gold")
+            axis.set_title("per gold token / per token of all passages")
+            axis.set_ylabel("gold lift (dotted: null)")
+            axis.set_ylim(bottom=0)
             if not result["gold_lift"].notnull().any():
                 why = "no gold region, or a single passage"
-                lift.text(0.5, 0.5, why, ha="center", transform=lift.transAxes)
-            if mapped:
-                _map(axes[0][2], result["passage_lift"])
-            headline(figure, f"{result.model}, n = {result.n}, {self.rows} rows")
-        return figure
+                axis.text(0.5, 0.5, why, ha="center", transform=axis.transAxes)
 
+        def draw_passages(axis: Axes) -> None:
+            lift = result["passage_lift"]
+            top = max(2.0, float(np.nanquantile(lift, 0.98)), 1 / max(float(lift.min()), 0.05))
+            grid(axis, lift, "lift over uniform attention", y="place", span=top)
+            axis.set(title="answer → passage, by place", ylabel="passage", yticks=lift["place"])
 
-def _map(axis: Axes, lift: xr.DataArray) -> None:
-    from matplotlib.colors import LogNorm
-
-    top = max(2.0, float(np.nanquantile(lift, 0.98)), 1 / max(float(lift.min()), 0.05))
-    look: Any = {"cmap": LIFT_MAP, "norm": LogNorm(1 / top, top)}
-    grid(axis, lift, "lift over uniform attention", y="place", **look)
-    axis.set(title="answer → passage, by place", ylabel="passage", yticks=lift["place"].values)
+        drawn = [draw_shares, draw_lift]
+        drawn += [draw_passages] if "passage" in result.values else []
+        return lines(result, *drawn, note=f", {self.rows} rows")

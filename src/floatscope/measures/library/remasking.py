@@ -1,7 +1,6 @@
 """Re-mask sensitivity: put a revealed token back to mask, and see how much else changes.
 
-It needs the model, so it is a function of a model and its traces, and not in the list of measures. What a
-sampler would go on to decode after that is not asked: see the interventions.
+It needs the model, so it is a function of a model and its traces, and not in the list of measures.
 """
 
 from collections.abc import Sequence
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import xarray as xr
 
-from ...errors import UsageError
 from ...plots import POSITIVE, Figure, lines
 from ...trace import Trace
 from ..base import Measure
-from ..result import Result, summarise
+from ..result import Result
 
 if TYPE_CHECKING:
     from ...models import Model
@@ -69,18 +67,14 @@ def remasking(
     from ...recording.remasked import remasked  # not where measures are only read
 
     several = [traces] if isinstance(traces, Trace) else list(traces)
-    if not several:
-        raise UsageError("no traces", "Give at least one.")
     measure = Remasking(seed=seed)
     examples = []
     for trace in several:
         each = remasked(model, trace, steps, batch_size=batch_size, seed=seed)
         answer = each["region"] == "answer"
-        values = {}
-        for name in measure.units:
-            values[name] = each[name].where(answer).mean("key")
-            if name != "returned":
-                values[f"{name}_null"] = each[name].where(~answer).mean("key")
-        one = xr.Dataset(values).drop_vars("region", errors="ignore")
-        examples.append(one.astype(np.float64).assign_attrs(id=trace.prompt))
-    return summarise(examples, measure, model.name, measure.units)
+        values = {name: each[name].where(answer).mean("key") for name in measure.units}
+        for name in ("moved", "flipped"):
+            values[f"{name}_null"] = each[name].where(~answer).mean("key")
+        example = xr.Dataset(values).drop_vars("region", errors="ignore")
+        examples.append(example.astype(np.float64).assign_attrs(id=trace.prompt))
+    return measure.summarise(examples, model.name)

@@ -1,8 +1,7 @@
 """Retrieval heads: which heads fetch the answer from the gold passage.
 
-Two different things, never mixed: the strict copy score (Wu et al. 2404.15574) asks whether the one
-key a head looks at most holds the very token being written; evidence lift asks only how much of its
-attention lies on the gold passage. Neither shows that the model uses what the head fetched.
+Two different things: the strict copy score (Wu et al. 2404.15574) asks whether the one key a head looks at
+most holds the very token being written; evidence lift how much of its attention lies on the gold passage.
 """
 
 from collections.abc import Sequence
@@ -14,10 +13,10 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from ...errors import UsageError
-from ...plots import LIFT_MAP, Figure, grid, headline, panels
+from ...plots import Axes, Figure, grid, lines, mark
 from ...trace import Trace
 from ..base import Measure
-from ..nulls import last_visible, present, row_null, rows_of_events
+from ..nulls import members, row_null, rows_of_events, uniform_rows
 from ..regions import gold_of, stated, written
 from ..result import Result
 
@@ -27,11 +26,10 @@ class RetrievalHeads(Measure):
     """`copy`: strict copy score, layer × head; `evidence`: mass on gold; `heads`: how many copy.
 
     At the reveal of token w a head hits if its strongest key lies in the gold region and holds w.
-    copy = distinct tokens hit / distinct tokens of the answer that occur in the gold region. The
-    denominator is what could be copied at all: gold is a whole passage here, not Wu et al.'s needle
-    which the answer repeats entirely, and its other tokens are no misses. So copy ≤ 1, and NaN where
-    the answer shares no token with the gold region. Null: a random visible key in place of the
-    strongest, as an expectation.
+    copy = distinct tokens hit / distinct tokens of the answer that occur in the gold region: what could
+    be copied at all, since gold is a whole passage here and not Wu et al.'s needle. NaN where the answer
+    shares no token with the gold region. Null: a random visible key in place of the strongest, as an
+    expectation.
 
     `heads`: heads whose mean copy over the examples is ≥ threshold; its null is how many a random
     visible key would bring there. `evidence`: mean mass from the rows that predicted the answer
@@ -46,42 +44,37 @@ class RetrievalHeads(Measure):
         if not 0 < self.threshold <= 1:
             raise UsageError(f"threshold = {self.threshold}", "It is a share above 0, at most 1.")
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().of(examples, model)
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().summarise(examples, model)
         copy = result.examples["copy"].transpose("example", "layer", "head").values
         count, low, high = _count(copy.reshape(len(copy), -1), self.threshold)
-        chances = [np.array(one.attrs["luck"]) for one in examples]
-        null = copy[0].size * _by_luck([c for c in chances if len(c)], self.threshold)
-        for name, value in (("", count), ("_low", low), ("_high", high), ("_null", null)):
-            result.data[f"heads{name}"] = self._at(value, self.units["heads"])
-        lift = count / null if null > 0 else np.nan
-        result.data["heads_lift"] = self._at(lift, "×")
+        chances = [np.array(e.attrs["luck"]) for e in examples if e.attrs["luck"]]
+        null = copy[0].size * _by_luck(chances, self.threshold)
+        heads = {"": count, "_low": low, "_high": high, "_null": null}
+        heads["_lift"] = count / null if null > 0 else np.nan
+        for end, value in heads.items():
+            unit = "×" if end == "_lift" else self.units["heads"]
+            result.data[f"heads{end}"] = "threshold", [value], {"units": unit}
+        result.data = result.data.assign_coords(threshold=[self.threshold])
         result.values.append("heads")
-        usable = sum(len(c) > 0 for c in chances)
+        usable = f"{len(chances)} of {len(examples)}"
         result.data.attrs |= {
             "gold": stated(examples),
-            "copy": f"{usable} of {len(examples)} answers share a token with their gold region",
+            "copy": f"{usable} answers share a token with their gold region",
         }
         return result
-
-    def _at(self, value: float, unit: str) -> xr.DataArray:
-        where = {"threshold": [self.threshold]}
-        return xr.DataArray([value], where, ("threshold",), attrs={"units": unit})
 
     def compute(self, trace: Trace) -> xr.Dataset:
         rows, gold = trace.rows, gold_of(trace)
         key = rows["row_key"].isel(rank=0).transpose("event", "layer", "head")
-        where = {d: key[d].values for d in ("layer", "head")}
-        blank = xr.DataArray(np.nan, where, ("layer", "head"))
-        copy = copy_null = evidence = evidence_null = blank
+        values: dict[str, Any] = dict.fromkeys(("copy", "copy_null"), np.nan)
+        values |= dict.fromkeys(("evidence", "evidence_null"), np.nan)
         luck = np.zeros(0)
         if gold is not None and len(key):
             counted = written(trace)
-            evidence, even = (
-                flow.sel(target=gold, drop=True).isel(event=counted).mean("event")
-                for flow in (rows["row_flow"], row_null(trace))
-            )
-            evidence_null = blank.fillna(0) + even
+            for end, flow in (("", rows["row_flow"]), ("_null", row_null(trace))):
+                share = flow.sel(target=gold).isel(event=counted).mean("event")
+                values[f"evidence{end}"] = share.transpose("layer", "head", missing_dims="ignore")
             token, ids = rows["event_token"].values, trace.canvas.values[0]  # a prompt's ids stay
             inside = trace.data["region"].values == gold
             words = [w for w in np.unique(token) if (ids[inside] == w).any()]
@@ -89,39 +82,31 @@ class RetrievalHeads(Measure):
             chance = _chance(trace, inside, ids)
             luck = np.array([1 - np.prod(1 - chance[token == w]) for w in words])
             if words:
-                score = np.mean([hit[token == w].any(0) for w in words], axis=0)
-                copy, copy_null = blank.copy(data=score), blank.fillna(0) + luck.mean()
-        return xr.Dataset(
-            {
-                "copy": copy,
-                "copy_null": copy_null,
-                "evidence": evidence.transpose("layer", "head"),
-                "evidence_null": evidence_null,
-            },
-            attrs={"gold": gold is not None, "luck": luck.tolist()},
-        )
+                values["copy"] = np.mean([hit[token == w].any(0) for w in words], axis=0)
+                values["copy_null"] = luck.mean()
+        dims = ("layer", "head")
+        full = {name: (dims, np.broadcast_to(x, key.shape[1:])) for name, x in values.items()}
+        return xr.Dataset(full, attrs={"gold": gold is not None, "luck": luck.tolist()})
 
     def plot(self, result: Result) -> Figure:
-        from matplotlib.colors import LogNorm
+        copy, lift = result["copy"], result["evidence_lift"]
 
-        with panels(1, 2) as (figure, axes):
-            copy, lift = result["copy"], result["evidence_lift"]
+        def draw_copy(axis: Axes) -> None:
             top = max(self.threshold, float(np.nan_to_num(copy.max(), nan=0)))
-            grid(axes[0][0], copy, "strict copy score", vmin=0, vmax=top)
-            for layer, head in np.argwhere(copy.values >= self.threshold):
-                at = (copy["layer"].values[layer], copy["head"].values[head])
-                axes[0][0].plot(*at, "o", color="white", markeredgecolor="black", markersize=3.5)
+            grid(axis, copy, "strict copy score", vmin=0, vmax=top)
+            look: Any = {"color": "white", "markeredgecolor": "black", "markersize": 3.5}
+            mark(axis, copy >= self.threshold, marker="o", **look)
             count, null = result["heads"].item(), result["heads_null"].item()
             title = f"strict copy: {count:g} heads ≥ {self.threshold:g} (by luck {null:.2g})"
-            axes[0][0].set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
+            axis.set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
+
+        def draw_lift(axis: Axes) -> None:
             ends = np.nan_to_num([float(lift.max()), 1 / max(float(lift.min()), 0.05)], nan=2)
-            span = max(2.0, *ends)
-            look: Any = {"cmap": LIFT_MAP, "norm": LogNorm(1 / span, span)}
-            grid(axes[0][1], lift, "mass on gold / uniform", **look)
-            there = np.isfinite(lift).any()
-            axes[0][1].set_title("evidence lift" if there else "evidence lift: no gold region")
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+            grid(axis, lift, "mass on gold / uniform", span=max(2.0, *ends))
+            known = np.isfinite(lift).any()
+            axis.set_title("evidence lift" if known else "evidence lift: no gold region")
+
+        return lines(result, draw_copy, draw_lift)
 
 
 def _chance(
@@ -129,29 +114,28 @@ def _chance(
 ) -> Float[np.ndarray, " e"]:
     """How likely a random key that a reveal's row sees lies in the gold region and holds its token."""
     token, steps = trace.rows["event_token"].values, trace.rows["event_step"].values
-    row, chance = rows_of_events(trace), np.zeros(len(token))
+    rows, chance = rows_of_events(trace), np.zeros(len(token))
     for step in np.unique(steps):
-        last = last_visible(trace, present(trace, int(step)), int(step))
-        for e in np.flatnonzero(steps == step):
-            reach = last[row[e]] + 1
-            chance[e] = (inside[:reach] & (ids[:reach] == token[e])).sum() / reach
+        events, size = np.flatnonzero(steps == step), len(members(trace, int(step)))
+        holds = (inside[:size, None] & (ids[:size, None] == token[events])).astype(float)
+        even = uniform_rows(trace, holds, int(step))
+        chance[events] = even[rows[events], range(len(events))]
     return chance
 
 
 def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, float, float]:
     """Count the heads whose mean over examples reaches the threshold, with an interval of the count.
 
-    The interval is a percentile bootstrap over examples (1,000 draws, 95 %). Simultaneous intervals of the
-    heads would count every head as one that may copy as soon as examples are few.
+    The interval is a percentile bootstrap over examples (1,000 draws, 95 %).
     """
     copy = copy[~np.isnan(copy).all(1)]
-    if len(copy) == 0:
+    if not len(copy):
         return np.nan, np.nan, np.nan
-    count = float((np.nanmean(copy, axis=0) >= threshold).sum())
+    count = float((copy.mean(0) >= threshold).sum())
     if len(copy) == 1:
         return count, np.nan, np.nan
     draws = np.random.default_rng(0).integers(0, len(copy), (1_000, len(copy)))
-    counts = [(np.nanmean(copy[chosen], axis=0) >= threshold).sum() for chosen in draws]
+    counts = [(copy[chosen].mean(0) >= threshold).sum() for chosen in draws]
     low, high = np.quantile(counts, (0.025, 0.975), method="inverted_cdf")
     return count, float(min(low, count)), float(max(high, count))
 

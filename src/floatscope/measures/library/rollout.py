@@ -1,23 +1,21 @@
 """Rollout: attention followed through all layers, and what it would show of nothing.
 
-Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. It ignores values,
-MLPs and what heads do differently, and most of what it shows is its null: causal rollouts drift to
-the first position, bidirectional ones to the regions' shares of the length, whatever the model does.
-So it is never given here without that null.
+Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. Most of what it shows is its
+null: causal rollouts drift to the first position, bidirectional ones to the regions' shares of the length.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 
-from ...plots import ABOVE, COLOURS, LINES, Figure, band, headline, panels, points
+from ...plots import Axes, Figure, band, lines
 from ...trace import Trace
 from ..base import Measure
 from ..nulls import rollout_null
-from ..regions import CATEGORIES, SERIES, by_category, from_sources, gold_of, stated
+from ..regions import by_category, draw_categories, from_sources, gold_of, stated
 from ..result import Result
 
 
@@ -41,8 +39,8 @@ class Rollout(Measure):
         "distinctness": "total variation",
     }
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().of(examples, model)
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().summarise(examples, model)
         result.data.attrs["gold"] = stated(examples)
         return result
 
@@ -59,30 +57,21 @@ class Rollout(Measure):
         return xr.Dataset(values, attrs={"gold": gold_of(trace) is not None})
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 3) as (figure, axes):
-            measured, nothing, apart = axes[0]
-            layers = result["layer"].values
-            shown = [c for c in CATEGORIES if result["rollout"].sel(category=c).notnull().any()]
-            for i, category in zip(SERIES, shown, strict=False):
-                part = result.data.sel(category=category).drop_vars("rollout_null")
-                own = Result(part, self, result.examples)
-                band(measured, own, "rollout", "layer", series=i, label=category)
-                colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
-                null = result["rollout_null"].sel(category=category)
-                nothing.plot(layers, null, color=colour, linestyle=line, label=category)
-            for axis in (measured, nothing):
-                axis.legend(ncols=2, fontsize=points(7), **ABOVE)
-            nothing.set_xlabel("layer")
-            measured.set_ylabel("rollout from the answer")
-            nothing.set_ylabel("its null: uniform attention")
-            for axis in (measured, nothing):
-                axis.set_ylim(0, 1)
-            band(apart, result, "distinctness", "layer")
-            apart.set_title("between source regions (dotted: null)")
-            apart.set_ylabel("total variation")
-            apart.set_ylim(0, 1)
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+        def draw_shares(axis: Axes) -> None:
+            alone = result.data.drop_vars("rollout_null")  # which has a panel of its own
+            draw_categories(axis, replace(result, data=alone), "rollout")
+            axis.set_ylabel("rollout from the answer")
+
+        def draw_null(axis: Axes) -> None:
+            draw_categories(axis, result, "rollout_null")
+            axis.set_ylabel("its null: uniform attention")
+
+        def draw_distinctness(axis: Axes) -> None:
+            band(axis, result, "distinctness", "layer")
+            axis.set_title("between source regions (dotted: null)")
+            axis.set(ylabel="total variation", ylim=(0, 1))
+
+        return lines(result, draw_shares, draw_null, draw_distinctness)
 
 
 def distinctness(rolled: xr.DataArray) -> xr.DataArray:

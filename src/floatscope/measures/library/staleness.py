@@ -1,7 +1,6 @@
 """Staleness: what an approximate cache does to attention, to predictions and to the answer.
 
-It needs the model, so it is a function of a model and prompts, and not in the list of measures. What keys do
-from step to step without a cache is `KVDrift`.
+It needs the model, so it is a function of a model and prompts, and not in the list of measures.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...errors import UsageError
 from ...plots import ANY, POSITIVE, Figure, lines
 from ..base import Measure
-from ..result import Result, summarise
+from ..result import Result
 
 if TYPE_CHECKING:
     from ...decode.samplers.base import Sampler
@@ -70,10 +69,6 @@ def staleness(
     if not several:
         raise UsageError("no prompts", "Give at least one.")
     chosen = sampler or default_sampler(model)
-    measure = Staleness(cache=cache)
-    examples = []
-    for prompt in several:
-        encoded = model.encode(prompt)
-        one = compared(model, encoded, chosen, cache)
-        examples.append(one.assign_attrs(id=str(encoded.ids)))
-    return summarise(examples, measure, model.name, measure.units)
+    encoded = [model.encode(prompt) for prompt in several]
+    examples = [compared(model, e, chosen, cache).assign_attrs(id=str(e.ids)) for e in encoded]
+    return Staleness(cache=cache).summarise(examples, model.name)

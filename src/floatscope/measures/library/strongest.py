@@ -1,8 +1,6 @@
 """The strongest key: where it stands, how strong it is, and which rules would call it an anchor.
 
-A strongest key there always is: noise has one, and it moves all the time. So its strength is kept
-beside its place, and whoever counts places asks first whether it is strong enough to be an anchor
-(`stats.existence`: stronger than in untrained networks that are as sharp).
+Noise has a strongest key too. Ask first whether it is strong enough to be an anchor (`stats.existence`).
 """
 
 from dataclasses import dataclass
@@ -17,7 +15,6 @@ from ...trace import Trace
 from ..base import Measure
 
 NAMES = tuple(rule.__name__ for rule in RULES)
-_UNITS = {"place": "position", "position": "share of length", "lift": "×", "share": "share"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,14 @@ class StrongestKey(Measure):
 
     at: float = 1.0
     per_head: bool = False
-    units: ClassVar[dict[str, str]] = _UNITS | {"passes": "share"}
+    units: ClassVar[dict[str, str]] = {
+        "place": "position",
+        "position": "share of length",
+        "lift": "×",
+        "share": "share",
+        "passes": "share",
+    }
+    nulls: ClassVar[dict[str, float]] = {"lift": 1.0}
 
     def __post_init__(self) -> None:
         if not 0 <= self.at <= 1:
@@ -44,8 +48,8 @@ class StrongestKey(Measure):
         return ("mass",) if self.per_head else ("head_mean",)
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        here = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
-        both = (here.mass, here.received) if self.per_head else (here.mean_mass, here.mean_received)
+        kept = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
+        both = (kept.mass, kept.received) if self.per_head else (kept.mean_mass, kept.mean_received)
         dims = ["layer", "head"] if self.per_head else ["layer"]
         mass, received = (array.transpose("step", *dims, "key").values[0] for array in both)
         prompt = int(trace.info["prompt_length"])
@@ -58,9 +62,8 @@ class StrongestKey(Measure):
             "place": place,
             "position": place / max(mass.shape[-1] - 1, 1),
             "share": share,
-            "lift": share / here.null.values[0][top[..., 0]],
+            "lift": share / kept.null.values[0][top[..., 0]],
         }
         data = {name: (dims, array) for name, array in values.items()}
         data["passes"] = (["rule", *dims], np.array(passes, float))
-        coords = {d: trace.data[d].values for d in dims} | {"rule": list(NAMES)}
-        return xr.Dataset(data, coords).assign(lift_null=(dims, np.ones_like(place)))
+        return xr.Dataset(data, {"rule": list(NAMES)})

@@ -1,16 +1,16 @@
 """Structure and content: which classes of token attention rests on, and how that changes with depth.
 
-It reads the classes a trace carries (token_classes.py); it does not judge tokens itself, and it
-does not tell a class from its positions: a sink at position 0 is structure because `<bos>` is.
+It does not tell a class from its positions: a sink at position 0 is structure because `<bos>` is.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 
-from ...plots import LIFT_MAP, Axes, Figure, band, headline, panels, points
+from ...plots import LIFT_MAP, Axes, Figure, band, lines, points
 from ...sequences.token_classes import STRUCTURAL
 from ...trace import Trace
 from ..base import Measure
@@ -43,57 +43,52 @@ class Structure(Measure):
         "index": "×",
         "trend": "ln × per depth",
     }
+    nulls: ClassVar[dict[str, float]] = {"class_lift": 1.0, "index": 1.0, "trend": 0.0}
 
     def compute(self, trace: Trace) -> xr.Dataset:
         mass = np.nan_to_num(trace.mean_mass.transpose("step", "layer", "key").values)
         kind = trace.data["token_class"].transpose("step", "key").values.copy()
         kind[:, : self.skip] = "skipped"
-        of = (kind[..., None] == np.array(SHOWN)).astype(float)  # (step, key, class)
-        there = np.asarray(of.any(axis=(0, 1)))
-        got = (mass @ of).sum(0).T / len(kind)  # (class, layer)
-        due = np.einsum("tk,tkc->c", trace.null.fillna(0).values.astype(float), of) / len(kind)
-        got, due = np.where(there[:, None], got, np.nan), np.where(there, due, np.nan)
-        structural = np.isin(SHOWN, STRUCTURAL) & there
+        inside = (kind[..., None] == np.array(SHOWN)).astype(float)  # (step, key, class)
+        present = np.asarray(inside.any(axis=(0, 1)))
+        got = (mass @ inside).sum(0).T / len(kind)  # (class, layer)
+        due = np.einsum("tk,tkc->c", trace.null.fillna(0).values.astype(float), inside) / len(kind)
+        got, due = np.where(present[:, None], got, np.nan), np.where(present, due, np.nan)
+        structural = np.isin(SHOWN, STRUCTURAL) & present
         content = SHOWN.index("content")
         depth = trace.data["layer"].values.astype(float)
         with np.errstate(divide="ignore", invalid="ignore"):
             above = got[structural].sum(0) / due[structural].sum()
             index = above / (got[content] / due[content])
-        layer, both = ("layer",), ("token_class", "layer")
+        both = ("token_class", "layer")
         return xr.Dataset(
             {
                 "class_mass": (both, got),
                 "class_mass_null": (both, np.broadcast_to(due[:, None], got.shape)),
                 "class_lift": (both, got / due[:, None]),
-                "class_lift_null": (both, np.ones_like(got)),
-                "index": (layer, index),
-                "index_null": (layer, np.ones_like(index)),
+                "index": ("layer", index),
                 "trend": _slope(depth, index),
-                "trend_null": 0.0,
             },
-            {"token_class": np.array(SHOWN), "layer": trace.data["layer"].values},
+            {"token_class": np.array(SHOWN)},
         )
 
     def plot(self, result: Result) -> Figure:
-        with panels(1, 2, width=3.6) as (figure, axes):
-            grid, line = axes[0]
-            _lifts(grid, result)
-            band(line, result, "index", "layer", label="trained")
+        def draw_index(axis: Axes) -> None:
+            band(axis, result, "index", "layer", label="trained")
             if result.control is not None:
-                line.legend()
-            line.set_yscale("log")
-            line.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-            line.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "25" else "")
-            line.set_ylabel("structural / content lift")
+                axis.legend()
+            axis.set_yscale("log")
+            axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+            axis.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "25" else "")
+            axis.set_ylabel("structural / content lift")
             trend, low, high = (float(result.data[f"trend{x}"]) for x in ("", "_low", "_high"))
             interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-            line.set_title(f"trend of ln(index) over depth: {trend:.2f}{interval}")
-            grid.set_title("lift by class (1 = chance)")
-            headline(figure, f"{result.model}, n = {result.n}")
-        return figure
+            axis.set_title(f"trend of ln(index) over depth: {trend:.2f}{interval}")
+
+        return lines(result, partial(_draw_lifts, result=result), draw_index, width=3.6)
 
 
-def _lifts(axis: Axes, result: Result) -> None:
+def _draw_lifts(axis: Axes, result: Result) -> None:
     """Classes × layers: colour for the lift, and its number (or + above chance), for grey."""
     shown = result.data["class_lift"].dropna("token_class", how="all").transpose("token_class", ...)
     values, layers = shown.values, shown["layer"].values
@@ -110,13 +105,13 @@ def _lifts(axis: Axes, result: Result) -> None:
     axis.set_yticks(range(len(values)), [str(c) for c in shown["token_class"].values])
     every = max(1, len(layers) // 8)
     axis.set_xticks(range(0, len(layers), every), [str(x) for x in layers[::every]])
-    axis.set_xlabel("layer")
+    axis.set(xlabel="layer", title="lift by class (1 = chance)")
 
 
 def _slope(depth: np.ndarray, index: np.ndarray) -> float:
     """Of ln(index) against relative depth; NaN with fewer than two layers to go by."""
     good = np.isfinite(index) & (index > 0)
     if good.sum() < 2:
-        return float("nan")
+        return np.nan
     x = (depth - depth.min()) / (depth.max() - depth.min())
     return float(np.polyfit(x[good], np.log(index[good]), 1)[0])

@@ -132,8 +132,8 @@ class HeadAblation(Experiment):
             desk.tick()
         return np.array(found), float(clean)
 
-    def of(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().of(examples, model)
+    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        result = super().summarise(examples, model)
         if "loss" in result.data:
             p = paired_p(result.examples["loss"].transpose("example", "layer", "head").values)
             result.data["p"] = (("layer", "head"), p)

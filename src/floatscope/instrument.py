@@ -20,7 +20,7 @@ from .errors import UsageError
 from .models.select import Choice
 from .models.spec import ModelSpec
 from .recording import pattern as patterns
-from .recording.activations import Positions, Streaming, Wanted, facts
+from .recording.activations import Positions, Streaming, Wanted
 from .recording.finished import reading, reading_states
 from .recording.options import TraceKeywords, TraceOptions
 from .recording.recorder import Recorder
@@ -221,7 +221,7 @@ class Model(models.Model):
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             wanted = Wanted.of(self, job.steps, layers, steps, positions, dtype)
-            width, about = self.net.config.hidden_size, facts(self, job.sampler, wanted)
+            width, about = self.net.config.hidden_size, wanted.facts(self, job.sampler)
             with writing(path, wanted.layers, width, wanted.stored, about) as writer:
                 first = 0
                 for batch, tick in job.batches():

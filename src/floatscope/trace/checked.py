@@ -6,15 +6,10 @@ for zeros, and numbers that were flipped for numbers.
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from zarr.abc.store import (
-    ByteRequest,
-    OffsetByteRequest,
-    RangeByteRequest,
-    SuffixByteRequest,
-)
+from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
@@ -22,9 +17,11 @@ from ..errors import TraceError
 from ..untrusted import FREE, LIMIT, Unreadable, read_bytes
 from .declared import ROOT, require_held, require_unpacked
 
+COPY_AGAIN = "Copy it again, or trace again."
+
 
 def damaged(path: Path, what: str) -> TraceError:
-    return TraceError(f"{path} is damaged: {what}", "Copy it again, or trace again.")
+    return TraceError(f"{path} is damaged: {what}", COPY_AGAIN)
 
 
 class RegularStore(LocalStore):
@@ -73,10 +70,11 @@ class RegularStore(LocalStore):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
+        if byte_range is not None:  # only shards are read in parts, and no trace has them
+            raise damaged(self.root, f"a part of {key} is asked for")
         data = self._read(key)
-        if data is None:
-            return None
-        return (prototype or default_buffer_prototype()).buffer.from_bytes(_part(byte_range)(data))
+        buffer = (prototype or default_buffer_prototype()).buffer
+        return None if data is None else buffer.from_bytes(data)
 
     def _read(self, key: str) -> bytes | None:
         path = self.root / key
@@ -116,13 +114,3 @@ class CheckedStore(RegularStore):
         if (len(data), zlib.crc32(data)) != self.files[key]:
             raise damaged(self.root, f"{key} has changed since it was written")
         return data
-
-
-def _part(wanted: ByteRequest | None) -> Callable[[bytes], bytes]:
-    if isinstance(wanted, RangeByteRequest):
-        return lambda data: data[wanted.start : wanted.end]
-    if isinstance(wanted, OffsetByteRequest):
-        return lambda data: data[wanted.offset :]
-    if isinstance(wanted, SuffixByteRequest):
-        return lambda data: data[max(0, len(data) - wanted.suffix) :]
-    return lambda data: data

@@ -11,16 +11,33 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from ..errors import TraceError
 
 _ATTEMPTS = 100
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
 @contextmanager
+def placed(path: Path, require_free: Callable[[], None], remedy: str) -> Iterator[Path]:
+    """Yield an empty directory, and rename it to the path at the end; an error leaves nothing behind.
+
+    What is at the path then is replaced where `require_free` does not object.
+    """
+    try:
+        with beside(path) as partial:
+            yield partial
+            _place(partial, path, require_free)
+        _sweep(path)
+    except OSError as error:
+        raise unwritable(path, error, remedy) from error
+
+
+@contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """An empty directory next to the path, held until the end, and gone then unless it was placed."""
+    """Yield an empty directory next to the path, locked until the end, and remove it unless it was moved."""
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def make() -> Path:
@@ -34,6 +51,10 @@ def beside(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         os.close(handle)
+
+
+def unwritable(path: Path, error: OSError, remedy: str) -> TraceError:
+    return TraceError(f"{path} could not be written: {error.strerror or error}", remedy)
 
 
 def make_locked(make: Callable[[], Path]) -> tuple[Path, int]:
@@ -59,11 +80,8 @@ def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
         os.close(handle)
 
 
-def place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
-    """Rename it into its place; what is there is replaced where `require_free` does not object.
-
-    Asked for each attempt: another writer may have been faster.
-    """
+def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
+    """Rename a directory into its place; ask for each attempt, since another writer may have been faster."""
     old: Path | None = None
     try:
         for _ in range(_ATTEMPTS):
@@ -75,10 +93,8 @@ def place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
                     raise
             require_free()
             old = _neighbour(path, "old")
-            try:
+            with suppress(FileNotFoundError):  # another writer took it away, to replace it too
                 path.rename(old)
-            except FileNotFoundError:  # another writer took it away, to replace it too
-                continue
         raise OSError(errno.EBUSY, "others write there all the time")
     except BaseException:
         if old is not None and old.exists() and not os.path.lexists(path):
@@ -86,7 +102,7 @@ def place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
         raise
 
 
-def sweep(path: Path) -> None:
+def _sweep(path: Path) -> None:
     """Remove what killed writers of this path left beside it, and what was replaced."""
     for leftover in leftovers(path):
         if leftover.name.endswith(".old"):
@@ -96,18 +112,15 @@ def sweep(path: Path) -> None:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Directories beside a path that bear our names for its parts, and hold what a zarr group may."""
-    ours = re.compile(rf"\.{re.escape(path.name)}\.\d+(-[0-9a-f]{{8}})?\.(partial|old)")
-    return [
-        one
-        for one in sorted(path.parent.iterdir())
-        if ours.fullmatch(one.name) and not one.is_symlink() and one.is_dir() and _is_group(one)
-    ]
+    """List directories beside a path that bear Floatscope's names, and hold what a zarr group may."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.\d+(-[0-9a-f]{{8}})?\.(partial|old)")
+    folders = (folder for folder in sorted(path.parent.iterdir()) if pattern.fullmatch(folder.name))
+    return [folder for folder in folders if not folder.is_symlink() and _is_group(folder)]
 
 
 def _is_group(folder: Path) -> bool:
     try:
-        return all(one.name == "zarr.json" or one.is_dir() for one in folder.iterdir())
+        return all(path.name == "zarr.json" or path.is_dir() for path in folder.iterdir())
     except OSError:
         return False
 
@@ -117,14 +130,13 @@ def _neighbour(path: Path, ending: str) -> Path:
 
 
 def _opened(folder: Path) -> int | None:
-    try:
+    with suppress(OSError):  # swept by another process since it was made or listed
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # swept by another between two lines
-        return None
+    return None
 
 
 def _locked(handle: int, folder: Path) -> bool | None:
-    """Whether the directory is ours now; None where the file system has no locks for directories."""
+    """Lock a directory, or tell that another process holds it; None: the file system has no such locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

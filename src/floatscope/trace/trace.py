@@ -352,7 +352,7 @@ class Trace:
                 stacklevel=2,
             )
             return cls(data)
-        return cls(store.load(Path(path), (SCHEMA,), REQUIRED, lazy=lazy))
+        return cls(store.load(Path(path), SCHEMA, REQUIRED, lazy=lazy))
 
     @property
     def interventions(self) -> tuple[str, ...]:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from ..decode.replay import Forwards
 from ..decode.samplers.base import Sampler
 from ..decode.state import State, check_fits, notify_edits
 from ..errors import UsageError
 from ..models import Direction, Model
-from ..sequences.decoding import Decoding
+from ..sequences.decoding import ABSENT, Decoding, change_of
 from ..sequences.prompt import Encoded
 from ..stats.movement import UNTIL
 from ..trace import Trace
@@ -24,11 +25,37 @@ from .recorder import Recorder
 
 
 @dataclass(frozen=True)
-class Read(Sampler):
-    """Not a sampler: it stands where a sampler's description would."""
+class NoSampler(Sampler):
+    """Stand where a sampler's description would, of canvases that no sampler here has filled."""
+
+    description: str = ""
 
     def describe(self) -> str:
-        return f"read({self.length} answer tokens)"
+        return self.description
+
+
+def decoding_of(
+    model: Model,
+    prompt: Encoded,
+    canvas: Int[np.ndarray, "states s"],
+    block: Int[np.ndarray, "t 2"],
+    ended: str,
+    cache: str | None = None,
+) -> Decoding:
+    """Describe canvases that no sampler here has filled as a decoding; nobody's confidence is known."""
+    mask, start = ABSENT if model.mask_id is None else model.mask_id, len(prompt.ids)
+    change = change_of(canvas[:-1], canvas[1:], mask)
+    change[:, :start] = 0
+    return Decoding(
+        prompt=prompt,
+        canvas=canvas,
+        change=change,
+        confidence=np.full(change.shape, np.nan, dtype=np.float32),
+        block=block,
+        ended=ended,
+        text=model.text([i for i in canvas[-1, start:].tolist() if i not in (mask, ABSENT)]),
+        cache=cache,
+    )
 
 
 def reading(
@@ -95,17 +122,18 @@ def _read(
 ) -> Trace:
     """One forward per canvas; `final`: the canvas behind the last. All have the same size."""
     size, start = len(final), len(prompt.ids)
-    recorder = Recorder(model, [prompt], Read(length=size - start, steps=len(canvases)), options)
+    described = f"read({size - start} answer tokens)"
+    sampler = NoSampler(length=size - start, steps=len(canvases), description=described)
+    recorder = Recorder(model, [prompt], sampler, options)
     last = torch.tensor([size - 1], device=model.device)
+    forwards = visible = None
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
         stack.enter_context(recorder)
-        forwards = None
         if (
             model.direction is Direction.BIDIRECTIONAL
-        ):  # as decodings, whose forwards can be recorded
+        ):  # whose forwards can be recorded and replayed
             forwards = stack.enter_context(closing(Forwards(model, recorder)))
-        visible = None
         for step, ids in enumerate(canvases):
             tokens = torch.tensor([list(ids)], device=model.device)
             state = State.of(
@@ -121,17 +149,6 @@ def _read(
                     model.forward(tokens, last, visible)
                 else:
                     forwards.forward(last, state, len(canvases) - step)
-    canvas = np.array([*canvases, final])
-    now, then = canvas[:-1], canvas[1:]
-    change = np.where(now == then, 0, np.where(now == model.mask_id, 1, 2)).astype(np.int8)
-    change[:, :start] = 0
-    decoding = Decoding(
-        prompt=prompt,
-        canvas=canvas,
-        change=change,
-        confidence=np.full(change.shape, np.nan, dtype=np.float32),
-        block=np.array([[size, size]] * len(canvases)),
-        ended="read",
-        text=model.text([i for i in final[start:] if i != model.mask_id]),
-    )
+    block = np.full((len(canvases), 2), size)
+    decoding = decoding_of(model, prompt, np.array([*canvases, final]), block, "read")
     return recorder.traces([decoding])[0]

@@ -14,30 +14,19 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from ..decode.samplers.base import Sampler
 from ..decode.state import State
 from ..errors import CaptureError, UsageError
 from ..models import Direction, Model, seam
-from ..sequences.decoding import ABSENT, Decoding, change_of
+from ..sequences.decoding import ABSENT, Decoding
 from ..sequences.direction import block_start
 from ..sequences.prompt import Encoded
 from ..trace import Trace
+from .finished import NoSampler, decoding_of
 from .options import TraceOptions
 from .recorder import Recorder
 from .step_record import all_layers
 
 _ROOM = 32  # steps at first
-
-
-@dataclass(frozen=True)
-class Watched(Sampler):
-    """Not a sampler: it stands where a sampler's description would."""
-
-    def most_steps(self, blocks: int) -> int:
-        return self.n_steps
-
-    def describe(self) -> str:
-        return "watched"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +66,7 @@ class Generation:
         self.prompt_end = self._prompt_end(canvas[: n // 2] if self.blind else canvas)
         self.prompts = [self._prompt(b) for b in range(n)]
         length = canvas.shape[1] - self.prompt_end
-        sampler = Watched(length, steps=_ROOM)
+        sampler = NoSampler(length, steps=_ROOM, description="watched")
         self.recorder = Recorder(self.model, self.prompts, sampler, self.options)
         self.recorder.capture.foreign = True
         self.recorder.__enter__()
@@ -395,26 +384,14 @@ class Generation:
         for t, ids in enumerate(states):
             canvas[t, : len(ids)] = ids
         block, start = np.array(self.windows) - offset, len(prompt.ids)
-        mask = ABSENT if model.mask_id is None else model.mask_id
-        finished = final is not None and not (canvas[-1] == mask).any()
-        ended = "complete" if finished else "unfinished"
+        masked = canvas[-1] == (ABSENT if model.mask_id is None else model.mask_id)
+        ended = "unfinished" if final is None or masked.any() else "complete"
         if model.mask_id is None and (steps := _steps_to_end(canvas[-1, start:], model.end_ids)):
             canvas, block, ended = canvas[: steps + 1, : start + steps], block[:steps], "eos"
-        change = change_of(canvas[:-1], canvas[1:], mask)
-        change[:, :start] = 0
         cache = None
         if model.is_diffusion and self.cached:
             cache = "approximate" if self.approximate else "exact"
-        return Decoding(
-            prompt=prompt,
-            canvas=canvas,
-            change=change,
-            confidence=np.full(change.shape, np.nan, dtype=np.float32),
-            block=block,
-            ended=ended,
-            text=model.text([i for i in canvas[-1, start:].tolist() if i not in (mask, ABSENT)]),
-            cache=cache,
-        )
+        return decoding_of(model, prompt, canvas, block, ended, cache)
 
 
 def _steps_to_end(answer: Int[np.ndarray, " n"], ends: Sequence[int]) -> int:

@@ -32,8 +32,8 @@ class TraceStep:
         model, size, current = self.model, len(self.ids), None
         if model.block is not None:
             offset = model.grid.offset(model.block, self.prompt_length)
-            edges = (int(edge) for edge in self.trace.data["block"].values[self.number])
-            begin = current_block(*edges, model.block, offset)
+            first, stop = self.trace.data["block"].values[self.number].tolist()
+            begin = current_block(first, stop, model.block, offset)
             current = torch.full((copies,), begin, device=model.device)
         padding = torch.zeros(copies, dtype=torch.long, device=model.device)
         prompts = [self.prompt_length] * copies

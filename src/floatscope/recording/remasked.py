@@ -57,13 +57,14 @@ def _effects(
     step: TraceStep, masked: np.ndarray, places: np.ndarray, batch_size: int
 ) -> Float[np.ndarray, "3 p"]:
     """Compute VALUES for each place."""
-    device = step.model.device
+    device, mask = step.model.device, step.model.mask_id
+    assert mask is not None
     ids, others, every = (torch.from_numpy(a).to(device) for a in (step.ids, masked, places))
     usual = _predictions(step, ids[None], others)[0].softmax(-1)  # (m, v)
     best, effects = usual.argmax(-1), []
     for part in every.split(batch_size):
         changed = ids.repeat(len(part), 1)
-        changed[torch.arange(len(part), device=device), part] = step.model.mask_id
+        changed[torch.arange(len(part), device=device), part] = mask
         logits = _predictions(step, changed, torch.cat([others, part]))
         for i, place in enumerate(part):  # singly: a vocabulary for each masked position
             now = logits[i, : len(others)].softmax(-1)

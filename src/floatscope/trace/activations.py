@@ -16,8 +16,9 @@ import numpy as np
 import xarray as xr
 import zarr
 
+from ..atomic import placed
 from ..errors import TraceError, foreign
-from .placing import placed
+from . import store
 
 MARK = "floatscope_activations"
 SCHEMA = 1
@@ -143,7 +144,7 @@ def writing(
             raise TraceError(f"{path} exists", "Choose another path, or remove it yourself.")
 
     require_new()
-    with placed(path, require_new, "Nothing was left behind.") as partial:
+    with store.writing(path, "Nothing was left behind."), placed(path, require_new) as partial:
         writer = RowWriter(partial, layers, width, stored)
         yield writer
         writer.finish({**attributes, "stored": stored})

@@ -19,11 +19,11 @@ import xarray as xr
 import zarr
 from numpy.dtypes import StringDType
 
+from ..atomic import folder_beside, leftovers, placed, unwritable
 from ..errors import TraceError, foreign
 from ..untrusted import read_object
 from .checked import COPY_AGAIN, CheckedStore, damaged
 from .declared import ROOT
-from .placing import beside, leftovers, placed, unwritable
 from .tokens import shared
 
 _SCHEMA, _FILES, _SEAL = "floatscope_schema", "floatscope_files", "floatscope_seal"
@@ -35,14 +35,24 @@ _CHUNKS_AT_ONCE = 1  # each is in memory three times while it is compressed
 def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
     """Write to a neighbour, then rename: a reader never meets half a store."""
     require_free(path, overwrite)
-    remedy = (
-        f"It needs about {data.nbytes / 1e6:.0f} MB before compression; nothing was left behind."
-    )
-    with placed(path, lambda: require_free(path, overwrite), remedy) as partial:
+    size = f"It needs about {data.nbytes / 1e6:.0f} MB before compression"
+    with (
+        writing(path, f"{size}; nothing was left behind."),
+        placed(path, lambda: require_free(path, overwrite)) as partial,
+    ):
         with zarr.config.set({"async.concurrency": _CHUNKS_AT_ONCE}):
             write_zarr(data, partial, encoding=_encoding(data))
         seal(partial, schema)
     return path
+
+
+@contextmanager
+def writing(path: Path, remedy: str) -> Iterator[None]:
+    """Around what writes a store: an error of the file system is a TraceError."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error, remedy, TraceError) from error
 
 
 def write_zarr(data: xr.Dataset, path: Path, **options: Any) -> None:
@@ -59,10 +69,8 @@ def rehearse(path: Path) -> None:
     """Make and remove what `save` will write beside the path, before the work whose result it saves."""
     new = [folder for folder in path.parents if not folder.exists()]  # the innermost first
     try:
-        with beside(path):
+        with writing(path, "Choose another place."), folder_beside(path):
             pass
-    except OSError as error:
-        raise unwritable(path, error, "Choose another place.") from error
     finally:
         for folder in new:
             with suppress(OSError):

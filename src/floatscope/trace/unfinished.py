@@ -8,8 +8,8 @@ is sealed, it opens as unfinished.
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from xarray.core.indexing import LazilyIndexedArray
 from ..errors import TraceError, foreign
 from . import store
 from .checked import COPY_AGAIN, RegularStore
-from .placing import unwritable
 from .store import PROGRESS, progress
 from .tokens import shared
 
@@ -85,13 +84,9 @@ class Unfinished:
     def _progress(self) -> dict[str, Any]:
         return {**self._about, "room": self.room, "arrays": sorted(self._arrays)}
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            remedy = f"{self.written} steps are there, and Trace.load opens them."
-            raise unwritable(self.path, error, remedy) from error
+    def _writing(self) -> AbstractContextManager[None]:
+        remedy = f"{self.written} steps are there, and Trace.load opens them."
+        return store.writing(self.path, remedy)
 
 
 def load(path: Path, about: Mapping[str, Any], *, lazy: bool = False) -> xr.Dataset:

@@ -16,7 +16,8 @@ ROOT = Path(floatscope.__file__).parent
 # From left to right; a file imports from rooms before its own, and from its own.
 ROOMS = """
     errors untrusted atomic children _lazy registry statistics sequences stats models decode attention
-    interventions trace recording instrument plots measures engine tasks scenes studies report livepage harness cli
+    interventions trace recording instrument plots measures engine tasks scenes studies report livepage
+    harness cli
 """.split()
 # Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
 # one applies chat templates, and a registry has its library offer what it holds.

@@ -20,14 +20,14 @@ from .errors import UsageError
 from .models.select import Choice
 from .models.spec import ModelSpec
 from .recording import pattern as patterns
-from .recording.activations import Positions, Streaming, Wanted
+from .recording.activations import Positions, Streaming
 from .recording.finished import reading, reading_states
 from .recording.options import TraceKeywords, TraceOptions
 from .recording.recorder import Recorder
 from .sequences.decoding import Decoding, Progress
 from .sequences.prompt import Encoded, Prompt, PromptLike, encode
 from .trace import Trace
-from .trace.activations import Activations, writing
+from .trace.activations import Activations
 from .trace.states import choose_states
 
 Many = list[str] | list[Prompt] | list[Encoded] | list[list[int]]
@@ -220,15 +220,12 @@ class Model(models.Model):
         path = Path(out)
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
-            wanted = Wanted.of(self, job.steps, layers, steps, positions, dtype)
-            width, about = self.net.config.hidden_size, wanted.facts(self, job.sampler)
-            with writing(path, wanted.layers, width, wanted.stored, about) as writer:
-                first = 0
+            wanted = (layers, steps, positions, dtype)
+            streaming = Streaming(self, job.sampler, job.steps, *wanted)
+            with streaming.to(path):
                 for batch, tick in job.batches():
-                    with Streaming(self, batch, job.sampler.length, first, wanted, writer) as watch:
-                        decodings = decode(self, batch, job.sampler, watch, tick)
-                    watch.finish(decodings)
-                    first += len(batch)
+                    streaming.start(batch)
+                    streaming.finish(decode(self, batch, job.sampler, streaming, tick))
         return Activations.load(path)
 
     def _answer_ids(self, answer: str) -> list[int]:

@@ -6,7 +6,7 @@ depend on how many prompts there are. Nothing is measured here.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,31 +21,28 @@ from ..models import Model, parts
 from ..models.select import Choice, chosen
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
-from ..trace.activations import COLUMNS, STORED, RowWriter
+from ..trace.activations import COLUMNS, STORED, writing
 
 NAMED = ("prompt", "answer", "masked", "revealed")
 Positions = str | Choice
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which rows of which layers, and as what: checked before anything runs."""
+class Streaming(Watcher):
+    """Write chosen rows of one batch after the other; what cannot be chosen is refused at once.
 
-    layers: tuple[int, ...]
-    steps: frozenset[int]
-    positions: Positions
-    stored: str
+    Decode inside `to`; call `start` before a batch, and `finish` after it.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         model: Model,
+        sampler: AnySampler,
         n_steps: int,
         layers: Choice,
         steps: Choice,
         positions: Positions,
         dtype: str,
-    ) -> "Wanted":
+    ) -> None:
         if dtype == "auto":
             dtype = str(model.dtype).removeprefix("torch.")
             dtype = dtype if dtype in STORED else "float32"
@@ -57,59 +54,48 @@ class Wanted:
             raise UsageError(
                 f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers; all by default."
             )
-        return cls(
-            tuple(chosen(layers, model.n_layers, "layer")),
-            frozenset(chosen(steps, n_steps, "step")),
-            positions,
-            dtype,
-        )
+        self.model, self.sampler, self.positions, self.dtype = model, sampler, positions, dtype
+        self.layers = chosen(layers, model.n_layers, "layer")
+        self.steps = frozenset(chosen(steps, n_steps, "step"))
+        self._lengths = np.zeros(0, int)  # of the prompts of this batch
+        self._first = 0  # the batch's first prompt
+        self._select: Bool[Tensor, "b q"] | None = None
+        self._rows: dict[int, np.ndarray] = {}  # of the forward just run, by layer
 
-    def facts(self, model: Model, sampler: AnySampler) -> dict[str, Any]:
-        """Return where the rows come from: the store's attributes."""
+    @contextmanager
+    def to(self, path: Path) -> Iterator[None]:
+        """Write to a new store; look at the input of the chosen layers."""
+        model = self.model
         names = ("model", "family", "fingerprint", "shift", "mask_id")
-        return {
+        attributes = {
             **{name: model.facts[name] for name in names},
-            "sampler": sampler.describe(),
+            "sampler": self.sampler.describe(),
             "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
             "positions": "all" if self.positions is None else str(self.positions),
         }
+        width = model.net.config.hidden_size
+        with (
+            writing(path, self.layers, width, self.dtype, attributes) as self._writer,
+            ExitStack() as stack,
+        ):
+            for layer in self.layers:
+                block = parts.layers(model.net)[layer]
+                hook = block.register_forward_pre_hook(self._take(layer), with_kwargs=True)
+                stack.callback(hook.remove)
+            yield
 
-
-class Streaming(Watcher):
-    """One batch: use as a context manager around `decode`, then call `finish`."""
-
-    def __init__(
-        self,
-        model: Model,
-        prompts: Sequence[Encoded],
-        length: int,
-        first: int,
-        wanted: Wanted,
-        writer: RowWriter,
-    ) -> None:
-        self.model, self.first, self.wanted, self.writer = model, first, wanted, writer
+    def start(self, prompts: Sequence[Encoded]) -> None:
+        """Begin a batch."""
+        self._first += len(self._lengths)
         self._lengths = np.array([len(prompt.ids) for prompt in prompts])
-        self._chosen: list[list[int]] | None = None  # by prompt, where positions are numbers
-        if wanted.positions is not None and not isinstance(wanted.positions, str):
-            sizes = (self._lengths + length).tolist()
-            self._chosen = [chosen(wanted.positions, size, "position") for size in sizes]
-        self._select: Bool[Tensor, "b q"] | None = None
-        self._rows: dict[int, np.ndarray] = {}  # of the forward just run, by layer
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
-        self._open = ExitStack()
-
-    def __enter__(self) -> "Streaming":
-        for layer in self.wanted.layers:
-            block = parts.layers(self.model.net)[layer]
-            hook = block.register_forward_pre_hook(self._take(layer), with_kwargs=True)
-            self._open.callback(hook.remove)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._open.close()
+        self._chosen: list[list[int]] | None = None  # by prompt, where positions are numbers
+        if self.positions is not None and not isinstance(self.positions, str):
+            sizes = (self._lengths + self.sampler.length).tolist()
+            self._chosen = [chosen(self.positions, size, "position") for size in sizes]
 
     def forward(self, state: State) -> AbstractContextManager[object]:
-        return self._watch(state) if state.step in self.wanted.steps else nullcontext()
+        return self._watch(state) if state.step in self.steps else nullcontext()
 
     @contextmanager
     def _watch(self, state: State) -> Iterator[None]:
@@ -123,13 +109,13 @@ class Streaming(Watcher):
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._select is not None:
                 x = args[0] if args else kwargs["hidden_states"]
-                self._rows[layer] = stored(x[self._select], self.wanted.stored)
+                self._rows[layer] = stored(x[self._select], self.dtype)
 
         return hook
 
     def _selected(self, state: State) -> Bool[Tensor, "b q"]:
         """Choose rows of this forward; padding is never among them."""
-        keys, named = state.canvas.shape[1], self.wanted.positions
+        keys, named = state.canvas.shape[1], self.positions
         real = state.visible.key_is_real[:, :keys]
         answer = torch.arange(keys, device=real.device) >= state.prompt_end
         if self._chosen is not None:
@@ -152,14 +138,14 @@ class Streaming(Watcher):
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         """Hand the rows on: only now is it known which prompts of a cached batch had ended before."""
-        if state.step not in self.wanted.steps:
+        if state.step not in self.steps:
             return
         select = self._selected(state).cpu()
         batch, row = (index.numpy() for index in select.nonzero(as_tuple=True))
         alive = np.ones(len(batch), bool)
         if state.cached:
             alive = revealed.any(1).cpu().numpy()[batch]
-        rows = np.stack([self._rows[layer] for layer in self.wanted.layers], axis=1)[alive]
+        rows = np.stack([self._rows[layer] for layer in self.layers], axis=1)[alive]
         self._rows = {}
         column, prompt = row + state.visible.first_row, np.asarray(state.active)[batch]
         values = {
@@ -171,7 +157,7 @@ class Streaming(Watcher):
         }
         for name, array in values.items():
             self._columns[name].append(array[alive])
-        self.writer.add(rows)
+        self._writer.add(rows)
 
     def finish(self, decodings: Sequence[Decoding]) -> None:
         """Say what the rows of this batch were, and which token stands there in the end."""
@@ -183,7 +169,7 @@ class Streaming(Watcher):
         final = np.empty(len(prompt), np.int64)
         for b, decoding in enumerate(decodings):
             final[prompt == b] = decoding.canvas[-1, position[prompt == b]]
-        self.writer.describe(columns | {"prompt": prompt + self.first, "final_token": final})
+        self._writer.describe(columns | {"prompt": prompt + self._first, "final_token": final})
 
 
 def stored(rows: Tensor, kind: str) -> np.ndarray:

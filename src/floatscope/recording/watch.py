@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 import torch
@@ -103,31 +104,27 @@ def watch(
             "which gives the same to rounding",
             stacklevel=2,
         )
-    return Session(module, model, TraceOptions(**options), prompt, prompt_length, rows)
+    several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
+    prompts: Any = prompt if several else [] if prompt is None else [prompt]
+    encoded = [encode(model, each) for each in prompts]
+    return Session(module, model, TraceOptions(**options), encoded, prompt_length, rows)
 
 
+@dataclass(eq=False, repr=False)
 class Session:
     """A network under watch. Make one with `floatscope.watch`, as a context."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        model: Model,
-        options: TraceOptions,
-        prompt: PromptLike | Sequence[PromptLike] | None,
-        prompt_length: int | None,
-        rows: Rows | None,
-    ) -> None:
-        self.network, self.model, self.options = network, model, options
-        self.generations: list[Generation] = []
-        self._rows, self._prompt_length = rows, prompt_length
-        several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
-        prompts: Any = prompt if several else [] if prompt is None else [prompt]
-        self._prompts = [self.encode(each) for each in prompts]
-        self._open = ExitStack()
-        self._now: Generation | None = None  # while one of its forwards runs
-        self._thread: int | None = None  # in which it is open
-        self._begins = False  # the next forward is the first of a generation
+    network: nn.Module
+    model: Model
+    options: TraceOptions
+    prompts: Sequence[Encoded]
+    prompt_length: int | None
+    rows: Rows | None
+    generations: list[Generation] = field(default_factory=list)
+    _open: ExitStack = field(default_factory=ExitStack)
+    _now: Generation | None = None  # while one of its forwards runs
+    _thread: int | None = None  # in which it is open
+    _begins: bool = False  # the next forward is the first of a generation
 
     def encode(self, prompt: PromptLike) -> Encoded:
         """Encode a prompt as tokens, each with its region; `.ids` is what to give the network."""
@@ -229,9 +226,7 @@ class Session:
             return None
         if known is None or not known.continues(computed):
             self._close_last()
-            known = Generation(
-                self.model, self.options, computed, self._prompts, self._prompt_length
-            )
+            known = Generation(self.model, self.options, computed, self.prompts, self.prompt_length)
             self.generations.append(known)
         known.begin(computed)
         return known
@@ -248,7 +243,7 @@ class Session:
         padding = _padding(given.get("attention_mask"), len(ids), ids.device)
         if padding is None:
             padding = known.padding if known is not None and past else ids.new_zeros(len(ids))
-        chosen = None if self._rows is None else self._rows(given)
+        chosen = None if self.rows is None else self.rows(given)
         if chosen is not None:
             rows, order = chosen if isinstance(chosen, tuple) else (chosen, None)
             canvas, fresh = _of_rows(ids, rows.to(ids.device).bool(), known)

@@ -82,7 +82,11 @@ def assemble(
     for name, scale in (("null", uniform.mass), ("visible", uniform.visible_queries)):
         variables[name] = _of_uniform(scale, model, decoding, kept, layers)
     if decoding.cache not in (None, "exact"):
-        stale = np.stack(recorded.stale[: len(kept)])
+        stale = np.zeros((len(kept), size), bool)
+        for row, known in zip(
+            stale, recorded.stale, strict=False
+        ):  # a canvas may grow, or end early
+            row[: len(known)] = known[:size]
         viewers = (~stale).sum(1, keepdims=True).astype(np.float32)  # all rows that were computed
         variables["stale"] = (("step", "key"), stale)
         variables["visible"] = (("step", "key"), np.broadcast_to(viewers, stale.shape))

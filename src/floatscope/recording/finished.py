@@ -66,7 +66,7 @@ def reading(
     Masks that an early end left over count as masked.
     """
     check_fits(model, len(prompt.ids), len(answer), remedy="Shorten the sequence.")
-    return _read(model, prompt, [[*prompt.ids, *answer]], [*prompt.ids, *answer], options)
+    return _read(model, prompt, np.array([[*prompt.ids, *answer]] * 2), options)
 
 
 def reading_states(
@@ -89,15 +89,12 @@ def reading_states(
             f"{model.name}: rows that are masked at two states do not see the same canvas",
             "States are compared in diffusion models whose rows see every position.",
         )
-    numbers = [int(trace.data["step"].values[step]) for step in steps]
-    canvases = trace.canvas.values[numbers]  # (state, position)
+    canvas = trace.canvas.values[[*trace.data["step"].values[list(steps)], -1]]  # (state, position)
     masked = trace.data["masked"].values[list(steps)]
     last = np.where(masked.any(0), len(steps) - 1 - masked[::-1].argmax(0), -1)
     start = int(trace.info["prompt_length"])
     regions = (*["prompt"] * start, *(f"{UNTIL} {state}" for state in last[start:]))
-    prompt = Encoded(tuple(map(int, canvases[0])), regions, None)
-    final = trace.canvas.values[-1].tolist()
-    return _read(model, prompt, canvases.tolist(), final, options)
+    return _read(model, Encoded(tuple(canvas[0].tolist()), regions), canvas, options)
 
 
 def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -> Trace:
@@ -105,37 +102,35 @@ def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -
 
     The model is a diffusion model whose rows see the whole canvas; the decoding may be another's.
     """
-    start, steps = int(trace.info["prompt_length"]), trace.data["step"].values
-    ids = tuple(map(int, trace.canvas.values[0, :start]))
-    regions = tuple(map(str, trace.data["region"].values[:start]))
-    prompt = Encoded(ids, regions, str(trace.info["gold"]) or None)
-    canvases, final = trace.canvas.values[steps].tolist(), trace.canvas.values[-1].tolist()
-    return _read(model, prompt, canvases, final, options)
+    canvas = trace.canvas.values[[*trace.data["step"].values, -1]]
+    return _read(model, prompt_of(trace), canvas, options)
+
+
+def prompt_of(trace: Trace) -> Encoded:
+    """Return the prompt that was decoded, with its regions."""
+    start = int(trace.info["prompt_length"])
+    ids = trace.canvas.values[-1, :start].tolist()
+    regions = map(str, trace.data["region"].values[:start])
+    return Encoded(tuple(ids), tuple(regions), str(trace.info["gold"]) or None)
 
 
 def _read(
-    model: Model,
-    prompt: Encoded,
-    canvases: Sequence[Sequence[int]],
-    final: Sequence[int],
-    options: TraceOptions | None,
+    model: Model, prompt: Encoded, canvas: Int[np.ndarray, "states s"], options: TraceOptions | None
 ) -> Trace:
-    """One forward per canvas; `final`: the canvas behind the last. All have the same size."""
-    size, start = len(final), len(prompt.ids)
+    """Run a forward over each canvas but the last, which is the result."""
+    (steps, size), start = (len(canvas) - 1, canvas.shape[1]), len(prompt.ids)
     described = f"read({size - start} answer tokens)"
-    sampler = NoSampler(length=size - start, steps=len(canvases), description=described)
+    sampler = NoSampler(length=size - start, steps=steps, description=described)
     recorder = Recorder(model, [prompt], sampler, options)
     last = torch.tensor([size - 1], device=model.device)
     forwards = visible = None
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
         stack.enter_context(recorder)
-        if (
-            model.direction is Direction.BIDIRECTIONAL
-        ):  # whose forwards can be recorded and replayed
+        if model.direction is Direction.BIDIRECTIONAL:  # its forwards can be recorded and replayed
             forwards = stack.enter_context(closing(Forwards(model, recorder)))
-        for step, ids in enumerate(canvases):
-            tokens = torch.tensor([list(ids)], device=model.device)
+        for step in range(steps):
+            tokens = torch.tensor(canvas[None, step], dtype=torch.long, device=model.device)
             state = State.of(
                 *(model, [prompt], tokens, (size, size)),
                 prompt_end=start,
@@ -148,7 +143,6 @@ def _read(
                 if forwards is None:
                     model.forward(tokens, last, visible)
                 else:
-                    forwards.forward(last, state, len(canvases) - step)
-    block = np.full((len(canvases), 2), size)
-    decoding = decoding_of(model, prompt, np.array([*canvases, final]), block, "read")
+                    forwards.forward(last, state, steps - step)
+    decoding = decoding_of(model, prompt, canvas, np.full((steps, 2), size), "read")
     return recorder.traces([decoding])[0]

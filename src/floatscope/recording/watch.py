@@ -117,7 +117,7 @@ class Session:
     network: nn.Module
     model: Model
     options: TraceOptions
-    prompts: Sequence[Encoded]
+    prompts: list[Encoded]
     prompt_length: int | None
     rows: Rows | None
     generations: list[Generation] = field(default_factory=list)
@@ -262,7 +262,7 @@ class Session:
 @contextmanager
 def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[None]:
     """Call `around` in place of a method of this one network."""
-    before, replaced = getattr(net, name), name in vars(net)
+    before, replaced = getattr(net, name), vars(net).get(name)
 
     @functools.wraps(before)
     def method(*args: Any, **kwargs: Any) -> Any:
@@ -272,10 +272,9 @@ def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[
     try:
         yield
     finally:
-        if replaced:
-            setattr(net, name, before)
-        else:
-            delattr(net, name)
+        delattr(net, name)
+        if replaced is not None:
+            setattr(net, name, replaced)
 
 
 def _stored(cache: Any) -> int:

@@ -43,11 +43,6 @@ class Computed:
     fresh: Bool[Tensor, "b k"] | None = None  # of a cache whose entries are replaced; None: all
     order: Int[Tensor, "b k"] | None = None  # the column of each key; None: as on the canvas
 
-    @property
-    def partial(self) -> bool:
-        """Some rows are in a cache."""
-        return self.past > 0 or self.fresh is not None
-
 
 class Generation:
     """Prompts that are decoded together, from the first forward over them on."""
@@ -57,7 +52,7 @@ class Generation:
         model: Model,
         options: TraceOptions,
         computed: Computed,
-        given: Sequence[Encoded],
+        given: list[Encoded],
         prompt_length: int | None,
     ) -> None:
         self.model, self.options, self.given = model, options, given
@@ -70,7 +65,7 @@ class Generation:
         self.blind = self._second_half_is_guidance(canvas)  # and is not asked for
         asked = canvas[: len(canvas) // 2] if self.blind else canvas
         self.prompt_end = self._prompt_end(asked, prompt_length)
-        self.prompts = [self._prompt(b, canvas, b < len(asked)) for b in range(len(canvas))]
+        self.prompts = self._prompts(canvas, len(asked))
         sampler = NoSampler(canvas.shape[1] - self.prompt_end, steps=_ROOM, description="watched")
         self.recorder = Recorder(model, self.prompts, sampler, options)
         self.recorder.steps = range(sys.maxsize)
@@ -118,8 +113,9 @@ class Generation:
     def _prompt_end(self, canvas: Int[Tensor, "b k"], prompt_length: int | None) -> int:
         """Find the column at which the answers begin."""
         if self.given:
-            ends = {self._offsets[b] + len(self._named(b).ids) for b in range(len(canvas))}
-            if len(self.given) not in (1, len(canvas)) or len(ends) > 1:
+            named = self.given * len(canvas) if len(self.given) == 1 else self.given
+            ends = {offset + len(p.ids) for offset, p in zip(self._offsets, named, strict=False)}
+            if len(named) != len(canvas) or len(ends) > 1:
                 raise UsageError(
                     f"{len(self.given)} prompts for a batch of {len(canvas)}, or of other lengths",
                     "Give one prompt for each, padded on the left.",
@@ -140,20 +136,21 @@ class Generation:
         masked = torch.eq(canvas, self.model.mask_id).any(0).nonzero()
         return int(masked[0]) if len(masked) else None
 
-    def _named(self, b: int) -> Encoded:
-        """Return the prompt that the user gave for this place of the batch."""
-        return self.given[b % len(self.given)]
-
-    def _prompt(self, b: int, canvas: Int[Tensor, "b k"], asked: bool) -> Encoded:
-        ids = tuple(canvas[b, self._offsets[b] : self.prompt_end].tolist())
-        if not self.given or not asked:
-            return Encoded(ids, ("prompt",) * len(ids))
-        if self._named(b).ids != ids:
-            raise UsageError(
-                f"prompt {b} has other tokens than those that the network was given",
-                "Build the ids with session.encode(prompt).ids.",
-            )
-        return self._named(b)
+    def _prompts(self, canvas: Int[Tensor, "b k"], asked: int) -> list[Encoded]:
+        """Return the prompts that the user gave, and what stands on the canvas for the others."""
+        prompts = []
+        for b, offset in enumerate(self._offsets):
+            ids = tuple(canvas[b, offset : self.prompt_end].tolist())
+            prompt = Encoded(ids, ("prompt",) * len(ids))
+            if self.given and b < asked:
+                prompt = self.given[b % len(self.given)]
+            if prompt.ids != ids:
+                raise UsageError(
+                    f"prompt {b} has other tokens than those that the network was given",
+                    "Build the ids with session.encode(prompt).ids.",
+                )
+            prompts.append(prompt)
+        return prompts
 
     # From forward to forward
 
@@ -249,17 +246,12 @@ class Generation:
     def _decide(self, canvas: Int[Tensor, "b k"] | None) -> None:
         """Tell the recorder what the last forward revealed, now that the next canvas is known."""
         low, high = self.windows[-1]
-        if low == high:
+        if low == high or canvas is None or canvas.shape[1] < high:
             return
-        shape, mask = (len(self.prompts), high - low), self.model.mask_id
-        revealed = torch.zeros(shape, dtype=torch.bool, device=self.canvas.device)
-        token = torch.zeros_like(revealed, dtype=torch.long)
-        if canvas is not None and canvas.shape[1] >= high:
-            token = canvas[:, low:high]
-            if mask is None:
-                revealed[:] = True
-            else:
-                revealed = (self.canvas[:, low:high] == mask) & (token != mask)
+        token, mask = canvas[:, low:high], self.model.mask_id
+        revealed = torch.ones_like(token, dtype=torch.bool)
+        if mask is not None:
+            revealed = (self.canvas[:, low:high] == mask) & (token != mask)
         with torch.inference_mode():
             self.recorder.committed(self.state, revealed, token)
             self.recorder.take_rows()  # before the loop writes into its cache
@@ -415,10 +407,6 @@ class Generation:
             self._finished = final is not None
             self._decide(torch.cat([final, final]) if self.blind and final is not None else final)
             decodings = [self._decoding(b, final) for b in range(n)]
-            for recorded, decoding in zip(self.recorder.recorded, decodings, strict=False):
-                size = decoding.canvas.shape[1]
-                cut = [old[:size] for old in recorded.stale]  # a text that ended early is shorter
-                recorded.stale = [np.pad(old, (0, size - len(old))) for old in cut]
             self._traces = self.recorder.traces(decodings)
             self.recorder.captured = None
         return self._traces
@@ -452,7 +440,7 @@ class Generation:
         if model.mask_id is None and (steps := _steps_to_end(canvas[-1, start:], model.end_ids)):
             canvas, block, ended = canvas[: steps + 1, : start + steps], block[:steps], "eos"
         cache = None
-        if model.is_diffusion and any(computed.partial for computed in self.forwards):
+        if model.is_diffusion and any(f.past or f.fresh is not None for f in self.forwards):
             cache = "exact" if self._accumulates else "approximate"
         return decoding_of(model, prompt, canvas, block, ended, cache)
 

@@ -41,11 +41,6 @@ class RegularStore(LocalStore):
         except Unreadable as error:
             raise damaged(self.root, error.what) from error
 
-    def with_read_only(self, read_only: bool = False) -> "RegularStore":
-        if not read_only:
-            raise ValueError("a saved trace is read only")
-        return self
-
     async def get(
         self,
         key: str,

@@ -185,9 +185,9 @@ class Generation:
         size = computed.canvas.shape[1]
         most = size + (self.model.mask_id is None)  # with the token that it predicts
         for recorded, offset in zip(self.recorder.recorded, self._offsets, strict=True):
-            own = most - offset
-            if own > recorded.shape.size:
-                recorded.shape = replace(recorded.shape, size=own + own // 2)
+            positions = most - offset
+            if positions > recorded.shape.size:
+                recorded.shape = replace(recorded.shape, size=positions + positions // 2)
         # Cloned: a loop may write into its own.
         computed = replace(computed, canvas=computed.canvas.clone())
         self.state = self._state(computed)

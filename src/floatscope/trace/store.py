@@ -22,8 +22,7 @@ from numpy.dtypes import StringDType
 from ..atomic import folder_beside, leftovers, placed, unwritable
 from ..errors import TraceError, foreign
 from ..untrusted import read_object
-from .checked import COPY_AGAIN, CheckedStore, damaged
-from .declared import ROOT
+from .checked import COPY_AGAIN, ROOT, CheckedStore, damaged
 from .tokens import shared
 
 _SCHEMA, _FILES, _SEAL = "floatscope_schema", "floatscope_files", "floatscope_seal"

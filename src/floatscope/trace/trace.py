@@ -360,7 +360,7 @@ class Trace:
         sizes, prompt = d.sizes, int(info["prompt_length"])
         lines = [
             f"<floatscope.Trace {info['model']} · {info['sampler']}",
-            *(f"  under {one}" for one in self.interventions),
+            *(f"  under {name}" for name in self.interventions),
             f"  {self.n_steps} steps ({sizes['step']} kept) × {sizes['layer']} layers × "
             f"{sizes['head']} heads × {sizes['key']} positions "
             f"({prompt} prompt + {sizes['key'] - prompt} answer), {readable(self.nbytes)}",

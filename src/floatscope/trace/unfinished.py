@@ -134,9 +134,9 @@ def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
 def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:
     """Open the arrays, as far as steps are there; some may have been cut to their final size already."""
     n = len(about["steps"])
-    files = [os.lstat(os.path.join(at, name)) for at, _, names in os.walk(path) for name in names]
+    files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     source = RegularStore(path)
-    source.require_held(about["arrays"], [file.st_size for file in files], steps=n)
+    source.require_held(about["arrays"], [file.lstat().st_size for file in files], steps=n)
     variables = {}
     for name in about["arrays"]:
         array = zarr.open_array(source, path=name, mode="r", zarr_format=3)

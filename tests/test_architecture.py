@@ -15,8 +15,9 @@ from floatscope._lazy import _listed
 ROOT = Path(floatscope.__file__).parent
 # From left to right; a file imports from rooms before its own, and from its own.
 ROOMS = """
-    errors untrusted children _lazy registry statistics sequences stats models decode attention interventions
-    trace recording instrument plots measures engine tasks scenes studies report livepage harness cli
+    errors untrusted atomic children _lazy registry statistics sequences stats models decode attention
+    interventions trace recording instrument plots measures engine tasks scenes studies report livepage
+    harness cli
 """.split()
 # Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
 # one applies chat templates, and a registry has its library offer what it holds.
@@ -89,7 +90,7 @@ def room(module):
 def test_the_front_door_holds_nothing_else():
     top = {path.stem for path in ROOT.glob("*.py")}
     assert top == {
-        *("__init__", "errors", "untrusted", "children"),
+        *("__init__", "errors", "untrusted", "atomic", "children"),
         *("_lazy", "registry", "statistics", "instrument"),
     }
 

@@ -12,8 +12,9 @@ import pytest
 from tiny_models import FAMILIES
 
 import floatscope as fs
+from floatscope import atomic
 from floatscope.decode import SAMPLERS
-from floatscope.engine import Meter, atomic
+from floatscope.engine import Meter
 from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
 from floatscope.studies import STUDIES

@@ -17,14 +17,13 @@ import toy_worker
 from waiting import LIMIT, until
 
 import floatscope as fs
-from floatscope import untrusted
+from floatscope import atomic, untrusted
 from floatscope.engine import (
     Meter,
     Output,
     Plan,
     Run,
     Shard,
-    atomic,
     execute,
     interrupt,
     local,

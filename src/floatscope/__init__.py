@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .measures.result import Result
     from .models.family import Family
     from .plots.picture import heatmap
-    from .recording.exports import to_bertviz, to_circuitsvis
+    from .recording.pattern import to_bertviz, to_circuitsvis
     from .recording.watch import watch
     from .registry import load_plugin, register
     from .sequences.decoding import Decoding

@@ -6,7 +6,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
-import numpy as np
 import torch
 import xarray as xr
 from transformers import PreTrainedModel
@@ -20,14 +19,14 @@ from .errors import UsageError
 from .models.select import Choice
 from .models.spec import ModelSpec
 from .recording import pattern as patterns
-from .recording.activations import Positions, Streaming, Wanted, facts
-from .recording.finished import reading, reading_states
+from .recording.activations import Positions, Streaming
+from .recording.finished import prompt_of, reading, reading_states
 from .recording.options import TraceKeywords, TraceOptions
 from .recording.recorder import Recorder
 from .sequences.decoding import Decoding, Progress
 from .sequences.prompt import Encoded, Prompt, PromptLike, encode
 from .trace import Trace
-from .trace.activations import Activations, writing
+from .trace.activations import Activations
 from .trace.states import choose_states
 
 Many = list[str] | list[Prompt] | list[Encoded] | list[list[int]]
@@ -153,22 +152,13 @@ class Model(models.Model):
         in which nothing changes.
         """
         if isinstance(finished, Trace):
-            ids = finished.canvas.values[-1]
-            regions = [str(r) for r in finished.data["region"].values]
-            gold, start = str(finished.info["gold"]) or None, int(finished.info["prompt_length"])
+            prompt = prompt_of(finished)
+            ids = finished.canvas.values[-1, len(prompt.ids) :].tolist()
         elif isinstance(finished, Decoding):
-            ids, prompt = finished.canvas[-1], finished.prompt
-            start = len(prompt.ids)
-            regions = [*prompt.regions, *["answer"] * (len(ids) - start)]
-            gold = prompt.gold
+            prompt, ids = finished.prompt, finished.answer_ids
         else:
-            encoded = encode(self, finished)
-            more = self._answer_ids(answer)
-            start = len(encoded.ids)
-            ids, gold = np.array([*encoded.ids, *more]), encoded.gold
-            regions = [*encoded.regions, *["answer"] * len(more)]
-        prompt = Encoded(tuple(int(i) for i in ids[:start]), tuple(regions[:start]), gold)
-        return reading(self, prompt, [int(i) for i in ids[start:]], TraceOptions(**options))
+            prompt, ids = encode(self, finished), self._answer_ids(answer)
+        return reading(self, prompt, ids, TraceOptions(**options))
 
     def read_states(self, trace: Trace, **options: Unpack[TraceKeywords]) -> Trace:
         """Read five states of a decoding again, so that they can be compared on the same rows.
@@ -220,15 +210,12 @@ class Model(models.Model):
         path = Path(out)
         with models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
-            wanted = Wanted.of(self, job.steps, layers, steps, positions, dtype)
-            width, about = self.net.config.hidden_size, facts(self, job.sampler, wanted)
-            with writing(path, wanted.layers, width, wanted.stored, about) as writer:
-                first = 0
+            wanted = (layers, steps, positions, dtype)
+            streaming = Streaming(self, job.sampler, job.steps, *wanted)
+            with streaming.to(path):
                 for batch, tick in job.batches():
-                    with Streaming(self, batch, job.sampler.length, first, wanted, writer) as watch:
-                        decodings = decode(self, batch, job.sampler, watch, tick)
-                    watch.finish(decodings)
-                    first += len(batch)
+                    streaming.start(batch)
+                    streaming.finish(decode(self, batch, job.sampler, streaming, tick))
         return Activations.load(path)
 
     def _answer_ids(self, answer: str) -> list[int]:

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import floatscope as fs
-from floatscope import untrusted
+from floatscope import atomic, untrusted
 from floatscope.cli import app
-from floatscope.engine import Output, Run, atomic
+from floatscope.engine import Output, Run
 from floatscope.engine.shards import Shards, encode
 from floatscope.studies.findings import Findings
 from floatscope.studies.request import read_request, request_of

@@ -40,7 +40,7 @@ def compare(
 
     A unit is a run, or a further run in its directory. With fewer than five units nothing is decided.
     """
-    from ..engine import atomic
+    from .. import atomic
     from ..stats.digits import digits
     from ..studies.claim import said
     from ..studies.comparison import LEAST_UNITS, compare

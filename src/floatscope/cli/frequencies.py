@@ -34,8 +34,7 @@ def frequencies(
     """
     import numpy as np
 
-    from .. import instrument
-    from ..engine import atomic
+    from .. import atomic, instrument
     from ..stats.frequencies import corpus_texts, count
 
     if save.suffix != ".npy":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from ..engine import atomic
+from .. import atomic
 from ..engine.plan import fingerprint
 from ..registry import placed
 from .app import err

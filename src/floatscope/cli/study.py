@@ -266,7 +266,7 @@ def _register(request: "Request", path: Path) -> None:
     """Write down what a run would find out, and by which rules; nothing is run."""
     from hashlib import sha256
 
-    from ..engine import atomic
+    from .. import atomic
     from ..studies.registration import registration_of
 
     data = registration_of(request).encode()

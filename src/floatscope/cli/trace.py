@@ -134,7 +134,7 @@ def trace(
     * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
     """
     given = locals()
-    from ..engine.atomic import make_folder
+    from ..atomic import make_folder
     from ..measures.base import keep_for
     from ..models.select import choice_of
     from .early import require_sampler, require_texts, spec_of

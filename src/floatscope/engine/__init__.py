@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from .._lazy import lazily
 
 if TYPE_CHECKING:
-    from . import atomic
     from .directory import Event, Run
     from .driver import Summary, execute
     from .plan import Output, Plan, Shard, Tick, Worker

@@ -18,9 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import untrusted
+from .. import atomic, untrusted
 from ..errors import RunError
-from . import atomic, lock
+from . import lock
 from .plan import SCHEMA, Output, Plan, as_json, differences, is_name
 from .shards import Damaged, Shards
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .. import atomic
 from ..errors import FloatscopeError, RunError, UsageError
-from . import atomic, manifest
+from . import manifest
 from .directory import Event, Run
 from .interrupt import once
 from .jobs import Done, Engine, Failed, Job, Lost, Queue, Report

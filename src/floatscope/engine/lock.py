@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..atomic import unwritable
 from ..errors import RunError
 from ..untrusted import open_to_append, read_object
-from .atomic import unwritable
 
 
 @contextmanager

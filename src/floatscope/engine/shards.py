@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from .. import atomic
 from ..errors import RunError, UsageError
 from ..untrusted import (
     LIMIT,
@@ -31,7 +32,6 @@ from ..untrusted import (
     require_ratio,
     texts,
 )
-from . import atomic
 from .plan import SCHEMA, Output, as_json
 
 SUFFIX = ".shard"

@@ -21,7 +21,7 @@ from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..instrument import Model
 from ..models import parts, seam
-from ..recording.again import visibility_of
+from ..recording.again import TraceStep
 from ..scenes.codec import pack_log
 from ..trace import Trace
 from .asked import Asked
@@ -53,7 +53,7 @@ class Step:
         if self.asked.intervention is None:
             last = torch.tensor([len(self.ids) - 1], device=model.device)
             ids = torch.from_numpy(self.ids)[None].to(model.device)
-            visible = visibility_of(model, self.trace, self.step)
+            visible = TraceStep(model, self.trace, self.step).visibility()
             with seam.alone(model.net), around(None):
                 model.forward(ids, last, visible)
             return

@@ -12,7 +12,7 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from ..trace.placing import make_locked, remove_unlocked
+from ..atomic import make_locked, remove_unlocked
 
 _PREFIX = "floatscope-live-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")

@@ -4,9 +4,9 @@ A watcher takes the rows of one forward to the host and hands them to a writer: 
 depend on how many prompts there are. Nothing is measured here.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,34 +21,32 @@ from ..models import Model, parts
 from ..models.select import Choice, chosen
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
-from ..trace.activations import COLUMNS, STORED, RowWriter
+from ..trace.activations import COLUMNS, STORED, writing
 
 NAMED = ("prompt", "answer", "masked", "revealed")
 Positions = str | Choice
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which rows of which layers, and as what: checked before anything runs."""
+class Streaming(Watcher):
+    """Write chosen rows of one batch after the other; what cannot be chosen is refused at once.
 
-    layers: tuple[int, ...]
-    steps: frozenset[int]
-    positions: Positions
-    stored: str
+    Decode inside `to`; call `start` before a batch, and `finish` after it.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         model: Model,
+        sampler: AnySampler,
         n_steps: int,
         layers: Choice,
         steps: Choice,
         positions: Positions,
         dtype: str,
-    ) -> "Wanted":
-        own = str(model.dtype).removeprefix("torch.")
-        stored = (own if own in STORED else "float32") if dtype == "auto" else dtype
-        if stored not in STORED:
+    ) -> None:
+        if dtype == "auto":
+            dtype = str(model.dtype).removeprefix("torch.")
+            dtype = dtype if dtype in STORED else "float32"
+        if dtype not in STORED:
             raise UsageError(
                 f"activations cannot be kept as {dtype!r}", f"Use auto, {', '.join(STORED)}."
             )
@@ -56,54 +54,52 @@ class Wanted:
             raise UsageError(
                 f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers; all by default."
             )
-        return cls(
-            tuple(chosen(layers, model.n_layers, "layer")),
-            frozenset(chosen(steps, n_steps, "step")),
-            positions,
-            stored,
-        )
-
-
-class Streaming(Watcher):
-    """One batch: use as a context manager around `decode`, then call `finish`."""
-
-    def __init__(
-        self,
-        model: Model,
-        prompts: Sequence[Encoded],
-        length: int,
-        first: int,
-        wanted: Wanted,
-        writer: RowWriter,
-    ) -> None:
-        self.model, self.prompts, self.first = model, prompts, first
-        self.wanted, self.writer = wanted, writer
-        self.chosen: list[Collection[int]] | None = None
-        if wanted.positions is not None and not isinstance(wanted.positions, str):
-            sizes = [len(p.ids) + length for p in prompts]
-            self.chosen = [chosen(wanted.positions, size, "position") for size in sizes]
+        self.model, self.sampler, self.positions, self.dtype = model, sampler, positions, dtype
+        self.layers = chosen(layers, model.n_layers, "layer")
+        self.steps = frozenset(chosen(steps, n_steps, "step"))
+        self._lengths = np.zeros(0, int)  # of the prompts of this batch
+        self._first = 0  # the batch's first prompt
         self._select: Bool[Tensor, "b q"] | None = None
         self._rows: dict[int, np.ndarray] = {}  # of the forward just run, by layer
+
+    @contextmanager
+    def to(self, path: Path) -> Iterator[None]:
+        """Write to a new store; look at the input of the chosen layers."""
+        model = self.model
+        names = ("model", "family", "fingerprint", "shift", "mask_id")
+        attributes = {
+            **{name: model.facts[name] for name in names},
+            "sampler": self.sampler.describe(),
+            "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
+            "positions": "all" if self.positions is None else str(self.positions),
+        }
+        width = model.net.config.hidden_size
+        with (
+            writing(path, self.layers, width, self.dtype, attributes) as self._writer,
+            ExitStack() as stack,
+        ):
+            for layer in self.layers:
+                block = parts.layers(model.net)[layer]
+                hook = block.register_forward_pre_hook(self._take(layer), with_kwargs=True)
+                stack.callback(hook.remove)
+            yield
+
+    def start(self, prompts: Sequence[Encoded]) -> None:
+        """Begin a batch."""
+        self._first += len(self._lengths)
+        self._lengths = np.array([len(prompt.ids) for prompt in prompts])
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
-        self._open = ExitStack()
-
-    def __enter__(self) -> "Streaming":
-        for layer in self.wanted.layers:
-            block = parts.layers(self.model.net)[layer]
-            hook = block.register_forward_pre_hook(self._take(layer), with_kwargs=True)
-            self._open.callback(hook.remove)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._open.close()
+        self._chosen: list[list[int]] | None = None  # by prompt, where positions are numbers
+        if self.positions is not None and not isinstance(self.positions, str):
+            sizes = (self._lengths + self.sampler.length).tolist()
+            self._chosen = [chosen(self.positions, size, "position") for size in sizes]
 
     def forward(self, state: State) -> AbstractContextManager[object]:
-        return self._watch(state) if state.step in self.wanted.steps else nullcontext()
+        return self._watch(state) if state.step in self.steps else nullcontext()
 
     @contextmanager
     def _watch(self, state: State) -> Iterator[None]:
-        self._rows = {}
-        self._select = self._selected(state)
+        self._rows, self._select = {}, self._selected(state)
         try:
             yield
         finally:
@@ -113,84 +109,71 @@ class Streaming(Watcher):
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._select is not None:
                 x = args[0] if args else kwargs["hidden_states"]
-                self._rows[layer] = stored(x[self._select], self.wanted.stored)
+                self._rows[layer] = stored(x[self._select], self.dtype)
 
         return hook
 
     def _selected(self, state: State) -> Bool[Tensor, "b q"]:
-        """Rows of this forward that are wanted; padding never is."""
-        keys = state.canvas.shape[1]
-        column = torch.arange(keys, device=state.canvas.device)
-        real, named = state.visible.key_is_real[:, :keys], self.wanted.positions
-        answer = (column >= state.prompt_end).expand_as(real)
-        if self.chosen is not None:
+        """Choose rows of this forward; padding is never among them."""
+        keys, named = state.canvas.shape[1], self.positions
+        real = state.visible.key_is_real[:, :keys]
+        answer = torch.arange(keys, device=real.device) >= state.prompt_end
+        if self._chosen is not None:
             flags = torch.zeros_like(real)
-            for i, b in enumerate(state.active):
-                padding = state.prompt_end - len(self.prompts[b].ids)
-                at = [padding + p for p in self.chosen[b] if padding + p < keys]
-                flags[i, at] = True
-        elif named == "prompt":
-            flags = ~answer
-        elif named == "answer":
-            flags = answer
-        elif named in ("masked", "revealed"):
-            flags = answer & (state.masked if named == "masked" else ~state.masked)
-        else:
+            for row, b in enumerate(state.active):
+                padding = state.prompt_end - int(self._lengths[b])
+                flags[row, [padding + p for p in self._chosen[b] if padding + p < keys]] = True
+        elif named is None:
             flags = real
+        else:
+            flags = {
+                "prompt": ~answer,
+                "answer": answer,
+                "masked": answer & state.masked,
+                "revealed": answer & ~state.masked,
+            }[str(named)]
         return (flags & real)[:, state.visible.rows]
 
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
-        """Only now is it known which prompts of a cached batch had ended before this forward."""
-        if state.step not in self.wanted.steps:
+        """Hand the rows on: only now is it known which prompts of a cached batch had ended before."""
+        if state.step not in self.steps:
             return
         select = self._selected(state).cpu()
-        which, at = (index.numpy() for index in select.nonzero(as_tuple=True))
-        alive = revealed.any(1).cpu().numpy()[which] if state.cached else np.ones(len(which), bool)
-        rows = np.stack([self._rows[layer] for layer in self.wanted.layers], axis=1)[alive]
+        batch, row = (index.numpy() for index in select.nonzero(as_tuple=True))
+        alive = np.ones(len(batch), bool)
+        if state.cached:
+            alive = revealed.any(1).cpu().numpy()[batch]
+        rows = np.stack([self._rows[layer] for layer in self.layers], axis=1)[alive]
         self._rows = {}
-        column = at + state.visible.first_row
-        active = np.asarray(state.active)[which]
-        padding = state.prompt_end - np.array([len(p.ids) for p in self.prompts])[active]
-        found = {
-            "prompt": active,  # of the batch, until it is finished
-            "step": np.full(len(which), state.step),
-            "position": column - padding,
-            "token": state.canvas.cpu().numpy()[which, column],
-            "masked": state.masked.cpu().numpy()[which, column],
+        column, prompt = row + state.visible.first_row, np.asarray(state.active)[batch]
+        values = {
+            "prompt": prompt,  # of the batch, until it is finished
+            "step": np.full(len(batch), state.step),
+            "position": column - (state.prompt_end - self._lengths[prompt]),
+            "token": state.canvas.cpu().numpy()[batch, column],
+            "masked": state.masked.cpu().numpy()[batch, column],
         }
-        for name, values in found.items():
-            self._columns[name].append(values[alive])
-        self.writer.add(rows)
+        for name, array in values.items():
+            self._columns[name].append(array[alive])
+        self._writer.add(rows)
 
     def finish(self, decodings: Sequence[Decoding]) -> None:
-        """What the rows of this batch were, and what stands there in the end."""
+        """Say what the rows of this batch were, and which token stands there in the end."""
         nothing = np.zeros(0, np.int64)
-        columns = {name: np.concatenate([nothing, *parts]) for name, parts in self._columns.items()}
-        final = np.empty(len(columns["prompt"]), np.int64)
+        columns = {
+            name: np.concatenate([nothing, *arrays]) for name, arrays in self._columns.items()
+        }
+        prompt, position = columns["prompt"], columns["position"]
+        final = np.empty(len(prompt), np.int64)
         for b, decoding in enumerate(decodings):
-            own = columns["prompt"] == b
-            final[own] = decoding.canvas[-1, columns["position"][own]]
-        prompt = columns["prompt"] + self.first
-        self.writer.describe(columns | {"prompt": prompt, "final_token": final})
-
-
-def facts(model: Model, sampler: AnySampler, wanted: Wanted) -> dict[str, Any]:
-    """Where the rows come from: the store's attributes."""
-    return {
-        **{
-            name: model.facts[name]
-            for name in ("model", "family", "fingerprint", "shift", "mask_id")
-        },
-        "sampler": sampler.describe(),
-        "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
-        "positions": "all" if wanted.positions is None else str(wanted.positions),
-    }
+            final[prompt == b] = decoding.canvas[-1, position[prompt == b]]
+        self._writer.describe(columns | {"prompt": prompt + self._first, "final_token": final})
 
 
 def stored(rows: Tensor, kind: str) -> np.ndarray:
-    """As the store keeps them; what float16 cannot hold is an error, not infinity."""
+    """Convert rows to the store's dtype; what float16 cannot hold is an error, not infinity."""
     narrow = rows.to(getattr(torch, kind))
     if kind == "float16" and not bool((narrow.isfinite() | ~rows.isfinite()).all()):
         raise CaptureError(
@@ -199,5 +182,4 @@ def stored(rows: Tensor, kind: str) -> np.ndarray:
         )
     if kind == "bfloat16":
         return narrow.view(torch.int16).cpu().numpy().view(np.uint16)
-    array: np.ndarray = narrow.cpu().numpy()
-    return array
+    return np.asarray(narrow.cpu().numpy())

@@ -1,4 +1,4 @@
-"""A step of a trace, about to be computed again: its canvas, and whether this model would give the same.
+"""A step of a trace, about to be computed again by the model that was traced.
 
 Another model's weights, or an intervention then or now, would give something else than what the trace holds,
 and are refused.
@@ -14,30 +14,34 @@ from ..sequences.direction import current_block
 from ..trace import Trace
 
 
-def canvas_of(model: Model, trace: Trace, step: int) -> np.ndarray:
-    """The tokens that step's forward was given, once it is sure that this model gave it."""
-    require_same(model, trace)
-    step = chosen(step, trace.n_steps, "step")[0]
-    canvas = trace.canvas.values[step]
-    return np.asarray(canvas[canvas >= 0], np.int64)
+class TraceStep:
+    """A step of a trace: its number, the tokens that its forward was given, and which of them are masked."""
+
+    def __init__(self, model: Model, trace: Trace, step: int) -> None:
+        _require_same(model, trace)
+        self.model, self.trace = model, trace
+        self.number = chosen(step, trace.n_steps, "step")[0]
+        self.prompt_length = int(trace.info["prompt_length"])
+        canvas = trace.canvas.values[self.number]
+        self.ids = np.asarray(canvas[canvas >= 0], np.int64)
+        self.masked = self.ids == (-2 if model.mask_id is None else model.mask_id)
+        self.masked[: self.prompt_length] = False
+
+    def visibility(self, copies: int = 1) -> Visibility:
+        """Return who saw whom, for so many canvases of this step's size."""
+        model, size, current = self.model, len(self.ids), None
+        if model.block is not None:
+            offset = model.grid.offset(model.block, self.prompt_length)
+            first, stop = self.trace.data["block"].values[self.number].tolist()
+            begin = current_block(first, stop, model.block, offset)
+            current = torch.full((copies,), begin, device=model.device)
+        padding = torch.zeros(copies, dtype=torch.long, device=model.device)
+        prompts = [self.prompt_length] * copies
+        return model.visibility(size, size, padding, prompts=prompts, current=current)
 
 
-def visibility_of(model: Model, trace: Trace, step: int, copies: int = 1) -> Visibility:
-    """Who saw whom at that step, for so many canvases of its size."""
-    size = len(canvas_of(model, trace, step))
-    prompt = int(trace.info["prompt_length"])
-    current = None
-    if model.block is not None:
-        at = chosen(step, trace.n_steps, "step")[0]
-        first, stop = (int(edge) for edge in trace.data["block"].values[at])
-        begin = current_block(first, stop, model.block, model.grid.offset(model.block, prompt))
-        current = torch.full((copies,), begin, device=model.device)
-    padding = torch.zeros(copies, dtype=torch.long, device=model.device)
-    return model.visibility(size, size, padding, prompts=[prompt] * copies, current=current)
-
-
-def require_same(model: Model, trace: Trace) -> None:
-    """The trace is of these weights, and no intervention was or is in force."""
+def _require_same(model: Model, trace: Trace) -> None:
+    """Refuse a trace of other weights or under an intervention, and a model under one."""
     if trace.info.get("fingerprint") != model.fingerprint:
         raise UsageError(
             f"expected a trace of {model.name} ({model.fingerprint}), got one of "

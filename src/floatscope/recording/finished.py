@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from ..decode.replay import Forwards
 from ..decode.samplers.base import Sampler
 from ..decode.state import State, check_fits, notify_edits
 from ..errors import UsageError
 from ..models import Direction, Model
-from ..sequences.decoding import Decoding
+from ..sequences.decoding import ABSENT, Decoding, change_of
 from ..sequences.prompt import Encoded
 from ..stats.movement import UNTIL
 from ..trace import Trace
@@ -24,11 +25,37 @@ from .recorder import Recorder
 
 
 @dataclass(frozen=True)
-class Read(Sampler):
-    """Not a sampler: it stands where a sampler's description would."""
+class NoSampler(Sampler):
+    """Stand where a sampler's description would, of canvases that no sampler here has filled."""
+
+    description: str = ""
 
     def describe(self) -> str:
-        return f"read({self.length} answer tokens)"
+        return self.description
+
+
+def decoding_of(
+    model: Model,
+    prompt: Encoded,
+    canvas: Int[np.ndarray, "states s"],
+    block: Int[np.ndarray, "t 2"],
+    ended: str,
+    cache: str | None = None,
+) -> Decoding:
+    """Describe canvases that no sampler here has filled as a decoding; nobody's confidence is known."""
+    mask, start = ABSENT if model.mask_id is None else model.mask_id, len(prompt.ids)
+    change = change_of(canvas[:-1], canvas[1:], mask)
+    change[:, :start] = 0
+    return Decoding(
+        prompt=prompt,
+        canvas=canvas,
+        change=change,
+        confidence=np.full(change.shape, np.nan, dtype=np.float32),
+        block=block,
+        ended=ended,
+        text=model.text([i for i in canvas[-1, start:].tolist() if i not in (mask, ABSENT)]),
+        cache=cache,
+    )
 
 
 def reading(
@@ -39,7 +66,7 @@ def reading(
     Masks that an early end left over count as masked.
     """
     check_fits(model, len(prompt.ids), len(answer), remedy="Shorten the sequence.")
-    return _read(model, prompt, [[*prompt.ids, *answer]], [*prompt.ids, *answer], options)
+    return _read(model, prompt, np.array([[*prompt.ids, *answer]] * 2), options)
 
 
 def reading_states(
@@ -62,15 +89,12 @@ def reading_states(
             f"{model.name}: rows that are masked at two states do not see the same canvas",
             "States are compared in diffusion models whose rows see every position.",
         )
-    numbers = [int(trace.data["step"].values[step]) for step in steps]
-    canvases = trace.canvas.values[numbers]  # (state, position)
+    canvas = trace.canvas.values[[*trace.data["step"].values[list(steps)], -1]]  # (state, position)
     masked = trace.data["masked"].values[list(steps)]
     last = np.where(masked.any(0), len(steps) - 1 - masked[::-1].argmax(0), -1)
     start = int(trace.info["prompt_length"])
     regions = (*["prompt"] * start, *(f"{UNTIL} {state}" for state in last[start:]))
-    prompt = Encoded(tuple(map(int, canvases[0])), regions, None)
-    final = trace.canvas.values[-1].tolist()
-    return _read(model, prompt, canvases.tolist(), final, options)
+    return _read(model, Encoded(tuple(canvas[0].tolist()), regions), canvas, options)
 
 
 def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -> Trace:
@@ -78,36 +102,35 @@ def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -
 
     The model is a diffusion model whose rows see the whole canvas; the decoding may be another's.
     """
-    start, steps = int(trace.info["prompt_length"]), trace.data["step"].values
-    ids = tuple(map(int, trace.canvas.values[0, :start]))
-    regions = tuple(map(str, trace.data["region"].values[:start]))
-    prompt = Encoded(ids, regions, str(trace.info["gold"]) or None)
-    canvases, final = trace.canvas.values[steps].tolist(), trace.canvas.values[-1].tolist()
-    return _read(model, prompt, canvases, final, options)
+    canvas = trace.canvas.values[[*trace.data["step"].values, -1]]
+    return _read(model, prompt_of(trace), canvas, options)
+
+
+def prompt_of(trace: Trace) -> Encoded:
+    """Return the prompt that was decoded, with its regions."""
+    start = int(trace.info["prompt_length"])
+    ids = trace.canvas.values[-1, :start].tolist()
+    regions = map(str, trace.data["region"].values[:start])
+    return Encoded(tuple(ids), tuple(regions), str(trace.info["gold"]) or None)
 
 
 def _read(
-    model: Model,
-    prompt: Encoded,
-    canvases: Sequence[Sequence[int]],
-    final: Sequence[int],
-    options: TraceOptions | None,
+    model: Model, prompt: Encoded, canvas: Int[np.ndarray, "states s"], options: TraceOptions | None
 ) -> Trace:
-    """One forward per canvas; `final`: the canvas behind the last. All have the same size."""
-    size, start = len(final), len(prompt.ids)
-    recorder = Recorder(model, [prompt], Read(length=size - start, steps=len(canvases)), options)
+    """Run a forward over each canvas but the last, which is the result."""
+    (steps, size), start = (len(canvas) - 1, canvas.shape[1]), len(prompt.ids)
+    described = f"read({size - start} answer tokens)"
+    sampler = NoSampler(length=size - start, steps=steps, description=described)
+    recorder = Recorder(model, [prompt], sampler, options)
     last = torch.tensor([size - 1], device=model.device)
+    forwards = visible = None
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
         stack.enter_context(recorder)
-        forwards = None
-        if (
-            model.direction is Direction.BIDIRECTIONAL
-        ):  # as decodings, whose forwards can be recorded
+        if model.direction is Direction.BIDIRECTIONAL:  # its forwards can be recorded and replayed
             forwards = stack.enter_context(closing(Forwards(model, recorder)))
-        visible = None
-        for step, ids in enumerate(canvases):
-            tokens = torch.tensor([list(ids)], device=model.device)
+        for step in range(steps):
+            tokens = torch.tensor(canvas[None, step], dtype=torch.long, device=model.device)
             state = State.of(
                 *(model, [prompt], tokens, (size, size)),
                 prompt_end=start,
@@ -120,18 +143,6 @@ def _read(
                 if forwards is None:
                     model.forward(tokens, last, visible)
                 else:
-                    forwards.forward(last, state, len(canvases) - step)
-    canvas = np.array([*canvases, final])
-    now, then = canvas[:-1], canvas[1:]
-    change = np.where(now == then, 0, np.where(now == model.mask_id, 1, 2)).astype(np.int8)
-    change[:, :start] = 0
-    decoding = Decoding(
-        prompt=prompt,
-        canvas=canvas,
-        change=change,
-        confidence=np.full(change.shape, np.nan, dtype=np.float32),
-        block=np.array([[size, size]] * len(canvases)),
-        ended="read",
-        text=model.text([i for i in final[start:] if i != model.mask_id]),
-    )
+                    forwards.forward(last, state, steps - step)
+    decoding = decoding_of(model, prompt, canvas, np.full((steps, 2), size), "read")
     return recorder.traces([decoding])[0]

@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -125,9 +124,6 @@ class Labelling:
         width = max(len(p.ids) for p in self.prompts)
         region = torch.full((len(self.prompts), width), -1)
         for b, prompt in enumerate(self.prompts):
-            at = {name: i for i, name in enumerate(self.names[b]) if i >= 2}
-            numbers = np.fromiter(
-                map(at.__getitem__, prompt.regions), np.int64, len(prompt.regions)
-            )
-            region[b, width - len(prompt.ids) :] = torch.from_numpy(numbers)
+            number = {name: i for i, name in enumerate(self.names[b]) if i >= 2}
+            region[b, width - len(prompt.ids) :] = torch.tensor([number[r] for r in prompt.regions])
         return region.to(self.model.device)

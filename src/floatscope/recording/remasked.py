@@ -4,9 +4,6 @@ For each revealed position, and for as many tokens of the prompt as a control, o
 canvas with that one position masked. Nothing is decoded: it says what one token holds up at one step.
 """
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 import torch
 import xarray as xr
@@ -14,10 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..errors import UsageError
-from ..models import Model, Visibility
+from ..models import Model
 from ..models.select import Choice, chosen
 from ..trace import Trace
-from .again import canvas_of, require_same, visibility_of
+from .again import TraceStep
 
 VALUES = ("moved", "flipped", "returned")
 
@@ -35,63 +32,55 @@ def remasked(
         raise UsageError(
             f"{model.name} has no mask token", "Give a diffusion model and its traces."
         )
-    require_same(model, trace)
-    at = chosen(steps, trace.n_steps, "step")
-    start, size = int(trace.info["prompt_length"]), trace.data.sizes["key"]
-    found = {name: np.full((len(at), size), np.nan) for name in VALUES}
-    for i, step in enumerate(at):
-        canvas = canvas_of(model, trace, step)
-        masked = np.flatnonzero(canvas == model.mask_id)
-        masked = masked[masked >= start]
-        revealed = np.setdiff1d(np.arange(start, len(canvas)), masked)
-        if not len(masked) or not len(revealed):
-            continue
-        dealt = np.random.default_rng((seed, step)).permutation(start)[: len(revealed)]
-        places = np.concatenate([revealed, np.sort(dealt)])
-        visible = partial(visibility_of, model, trace, step)
-        effects = _effects(model, canvas, masked, places, batch_size, visible)
-        for name, values in zip(VALUES, effects, strict=True):
-            found[name][i, places] = values
-    coords = {"step": at, "key": np.arange(size), "region": ("key", trace.data["region"].values)}
-    return xr.Dataset({name: (("step", "key"), v) for name, v in found.items()}, coords)
+    numbers = chosen(steps, trace.n_steps, "step")
+    size = trace.data.sizes["key"]
+    values = np.full((len(VALUES), len(numbers), size), np.nan)
+    for row, number in enumerate(numbers):
+        step = TraceStep(model, trace, number)
+        masked, revealed = np.flatnonzero(step.masked), np.flatnonzero(~step.masked)
+        revealed = revealed[revealed >= step.prompt_length]
+        if len(masked) and len(revealed):
+            order = np.random.default_rng((seed, number)).permutation(step.prompt_length)
+            places = np.concatenate([revealed, np.sort(order[: len(revealed)])])
+            values[:, row, places] = _effects(step, masked, places, batch_size)
+    coords = {
+        "step": numbers,
+        "key": np.arange(size),
+        "region": ("key", trace.data["region"].values),
+    }
+    arrays = zip(VALUES, values, strict=True)
+    return xr.Dataset({name: (("step", "key"), array) for name, array in arrays}, coords)
 
 
 @torch.inference_mode()
 def _effects(
-    model: Model,
-    canvas: np.ndarray,
-    masked: np.ndarray,
-    places: np.ndarray,
-    batch_size: int,
-    visible: Callable[[int], Visibility],
-) -> tuple[list[float], list[float], list[float]]:
-    """For each place: moved, flipped, returned."""
-    device, mask = model.device, model.mask_id
+    step: TraceStep, masked: np.ndarray, places: np.ndarray, batch_size: int
+) -> Float[np.ndarray, "3 p"]:
+    """Compute VALUES for each place."""
+    device, mask = step.model.device, step.model.mask_id
     assert mask is not None
-    ids = torch.from_numpy(canvas).to(device)
-    others = torch.from_numpy(masked).to(device)
-    usual = _predictions(model, ids[None], others, visible)[0].softmax(-1)  # (m, v)
-    best = usual.argmax(-1)
-    effects: tuple[list[float], list[float], list[float]] = ([], [], [])
-    for part in torch.from_numpy(places).to(device).split(batch_size):
+    ids, others, every = (torch.from_numpy(a).to(device) for a in (step.ids, masked, places))
+    usual = _predictions(step, ids[None], others)[0].softmax(-1)  # (m, v)
+    best, effects = usual.argmax(-1), []
+    for part in every.split(batch_size):
         changed = ids.repeat(len(part), 1)
         changed[torch.arange(len(part), device=device), part] = mask
-        logits = _predictions(model, changed, torch.cat([others, part]), visible)
-        for i, place in enumerate(part):  # one at a time: a vocabulary for each masked position
+        logits = _predictions(step, changed, torch.cat([others, part]))
+        for i, place in enumerate(part):  # singly: a vocabulary for each masked position
             now = logits[i, : len(others)].softmax(-1)
-            effects[0].append(float((now - usual).abs().sum(-1).mean() / 2))
-            effects[1].append(float((now.argmax(-1) != best).float().mean()))
-            effects[2].append(float(logits[i, len(others) + i].argmax() == ids[place]))
-    return effects
+            moved = (now - usual).abs().sum(-1).mean() / 2
+            flipped = (now.argmax(-1) != best).float().mean()
+            returned = logits[i, len(others) + i].argmax() == ids[place]
+            effects.append((float(moved), float(flipped), float(returned)))
+    return np.array(effects).T
 
 
 def _predictions(
-    model: Model,
-    ids: Int[Tensor, "b s"],
-    positions: Int[Tensor, " p"],
-    visible: Callable[[int], Visibility],
+    step: TraceStep, ids: Int[Tensor, "b s"], positions: Int[Tensor, " p"]
 ) -> Float[Tensor, "b p v"]:
-    """Logits of the rows that predict these positions; the mask is never a prediction."""
-    logits = model.forward(ids, (positions - model.shift).clamp(min=0), visible(len(ids))).float()
+    """Compute logits of the rows that predict these positions; the mask is never a prediction."""
+    model = step.model
+    rows = (positions - model.shift).clamp(min=0)
+    logits = model.forward(ids, rows, step.visibility(len(ids))).float()
     logits[..., model.mask_id] = -torch.inf
     return logits

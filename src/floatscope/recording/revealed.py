@@ -6,6 +6,7 @@ prompt's are one array of each kind, in the order in which they were revealed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -52,28 +53,18 @@ class RevealedRows:
         if padding.any():  # keys are counted from the prompt's first
             before = sent(torch.from_numpy(padding[order]), key.device)[:, None, None, None]
             key = torch.where(key >= 0, key - before, key)
-        parts: list[list[Part]] = [[], [], []]
-        for b in np.unique(whose):
-            first, stop = np.searchsorted(whose[order], [b, b + 1])
-            own = self._parts(int(b), slice(first, stop), key, flow)
-            for some, part in zip(parts, own, strict=True):
-                some.append(part)
-        for tensor, some in zip((key, weight, flow), parts, strict=True):
-            self.outbox.post_parts(tensor, some)
-
-    def _parts(self, b: int, mine: slice, key: Tensor, flow: Tensor) -> list[Part]:
-        recorded = self.recorded[b]
-        n, heads = mine.stop - mine.start, key.shape[1:3]
-        regions = list(recorded.shape.regions)
-        arrays = {
-            "row_key": np.empty((n, *heads, key.shape[3]), np.int32),
-            "row_weight": np.empty((n, *heads, key.shape[3]), self.dtype),
-            "row_flow": np.empty((n, *heads, len(regions)), self.dtype),
-        }
-        for name, array in arrays.items():
-            recorded.event_arrays.setdefault(name, []).append(array)
-        own = [lambda every: every[mine]] * 2 + [lambda every: every[mine][..., regions]]
-        return list(zip(own, arrays.values(), strict=True))
+        kept = (("row_key", key, np.dtype(np.int32)), ("row_weight", weight, self.dtype))
+        for name, tensor, dtype in (*kept, ("row_flow", flow, self.dtype)):
+            parts: list[Part] = []
+            for b in np.unique(whose):
+                first, stop = np.searchsorted(whose[order], [b, b + 1])
+                regions = list(self.recorded[b].shape.regions)
+                last = regions if name == "row_flow" else slice(None)
+                width = len(regions) if name == "row_flow" else tensor.shape[3]
+                array = np.empty((stop - first, *tensor.shape[1:3], width), dtype)
+                self.recorded[b].event_arrays.setdefault(name, []).append(array)
+                parts.append((itemgetter((slice(first, stop), ..., last)), array))
+            self.outbox.post_parts(tensor, parts)
 
 
 def _together(parts: list[Tensor], order: np.ndarray) -> Tensor:

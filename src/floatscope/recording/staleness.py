@@ -27,7 +27,7 @@ LAYERED = ("attention", "key", "value")
 
 
 class _Layers:
-    """Of one forward: what its rows gave each key, and the keys and values they saw, by layer."""
+    """By layer of one forward: what its rows gave each key, and the keys and values they saw."""
 
     def __init__(self, visible: Visibility, rows: Bool[Tensor, "1 q"]) -> None:
         self.visible, real = visible, visible.key_is_real
@@ -45,13 +45,14 @@ class _Layers:
 
 
 class _Comparing(Watcher):
-    """One prompt: beside every step that used old keys, the same step without."""
+    """Run, beside every step of one prompt that used old keys, the same step without."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.old = self.rows = self.keys = 0
         self.cached: _Layers | None = None
-        self.layered: dict[str, list[Tensor]] = {name: [] for name in LAYERED}
+        nothing = torch.full((model.n_layers,), torch.nan)
+        self.layered = {name: [nothing] for name in LAYERED}
         self.flipped: list[float] = []
 
     @contextmanager
@@ -81,18 +82,19 @@ class _Comparing(Watcher):
         if bool(revealed.any()):
             other = logits.argmax(-1)[revealed] != token[revealed]
             self.flipped.append(float(other.float().mean()))
-        pairs = list(zip(self.cached.mass, anew.mass, strict=True))
-        moved = [(a - b).abs().sum(-1).mean() / 2 for a, b in pairs]
-        self.layered["attention"].append(torch.stack(moved).cpu())
-        old = ~state.fresh[0]
-        for i, name in enumerate(("key", "value")):
-            both = zip(self.cached.kv, anew.kv, strict=True)
-            drift = [turned(a[i], b[i])[0, old].mean() for a, b in both]
-            self.layered[name].append(torch.stack(drift).cpu())
+        old, pairs = ~state.fresh[0], list(zip(self.cached.kv, anew.kv, strict=True))
+        masses = zip(self.cached.mass, anew.mass, strict=True)
+        differences = {
+            "attention": [(a - b).abs().sum(-1).mean() / 2 for a, b in masses],
+            "key": [turned(a, b)[0, old].mean() for (a, _), (b, _) in pairs],
+            "value": [turned(a, b)[0, old].mean() for (_, a), (_, b) in pairs],
+        }
+        for name, by_layer in differences.items():
+            self.layered[name].append(torch.stack(by_layer).cpu())
 
 
 def compared(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.Dataset:
-    """One example of `staleness`."""
+    """Decode one example of `staleness`."""
     if cache.partition(":")[0] not in APPROXIMATE:
         raise UsageError(
             f"cache = {cache!r} is exact", f"Nothing is old in it: use {', '.join(APPROXIMATE)}."
@@ -103,10 +105,9 @@ def compared(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.
         plain = decode(model, [prompt], sampler)[0]
     start = len(prompt.ids)
     same = (fast.canvas[-1, start:] == plain.canvas[-1, start:]).mean()
-    nothing = [torch.full((model.n_layers,), torch.nan)]
     values = {
-        name: ("layer", torch.stack(some or nothing).nanmean(0).double().numpy())
-        for name, some in watch.layered.items()
+        name: ("layer", torch.stack(by_step).nanmean(0).double().numpy())
+        for name, by_step in watch.layered.items()
     }
     scalars = {
         "flipped": float(np.mean(watch.flipped or [np.nan])),

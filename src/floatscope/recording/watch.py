@@ -10,27 +10,25 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from ..errors import CaptureError, UsageError
+from ..errors import UsageError
 from ..models import Model, seam
 from ..models.foreign import SdpaCalls, StandIn, watched_model
 from ..models.stated import Stated
 from ..sequences.prompt import Encoded, PromptLike, encode
 from ..trace import Trace
 from .options import TraceKeywords, TraceOptions
-from .watched import Computed, Generation
+from .watched import Computed, Generation, mask_of
 
 # What is known of a network of which only calls of SDPA are seen: q and k.
 _OF_QK = ("mass", "groups", "entropy", "flow", "rollout", "qk", "rows")
-_BY_ROW = {"residual_norm", "massive", "experts", "lens"}  # hooks see the rows that are forwarded
-_CHANGES = ("softcap", "s_aux", "position_bias")  # of scores, as transformers names them
 
 Rows = Callable[[dict[str, Any]], Tensor | tuple[Tensor, Tensor] | None]
 
@@ -77,25 +75,23 @@ def watch(
         raise UsageError(
             "watch takes no steps", "Choose them in the trace: trace.data.isel(step=…)."
         )
-    if isinstance(network, Model):
-        model, said = network, (name, family, direction, block, grid, shift, mask_id, tokenizer)
-        if any(one is not None for one in said):
-            raise UsageError(
-                "the facts of a loaded Model are settled", "Give them to floatscope.load instead."
-            )
+    stated = Stated(name, family, direction, block, shift, mask_id, None, grid)
+    if not isinstance(network, Model):
+        module, model = network, watched_model(network, tokenizer, stated)
+    elif stated == Stated() and tokenizer is None:
+        module, model = network.net, network
     else:
-        asked = Stated(name, family, direction, block, shift, mask_id, None, grid)
-        model = watched_model(network, tokenizer, asked)
+        raise UsageError(
+            "the facts of a loaded Model are settled", "Give them to floatscope.load instead."
+        )
     if isinstance(model.net, StandIn):
-        named = options.get("keep") is not None
-        keep = TraceOptions(**options).kept if named else frozenset(_OF_QK)
-        if unknown := sorted(keep - set(_OF_QK)):
+        if options.get("keep") is None:
+            options["keep"] = _OF_QK
+        if unknown := sorted(TraceOptions(**options).kept - set(_OF_QK)):
             raise UsageError(
                 f"{unknown[0]!r} of a network that does not use transformers' attention interface",
                 f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}.",
             )
-        options["keep"] = keep
-    module = network.net if isinstance(network, Model) else network
     if model.edits:
         raise UsageError(
             "interventions are in force, which follow the steps of a decoding of Floatscope's own",
@@ -108,49 +104,43 @@ def watch(
             "which gives the same to rounding",
             stacklevel=2,
         )
-    return Session(module, model, TraceOptions(**options), prompt, prompt_length, rows)
+    several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
+    prompts: Any = prompt if several else [] if prompt is None else [prompt]
+    encoded = [encode(model, each) for each in prompts]
+    return Session(module, model, TraceOptions(**options), encoded, prompt_length, rows)
 
 
+@dataclass(eq=False, repr=False)
 class Session:
     """A network under watch. Make one with `floatscope.watch`, as a context."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        model: Model,
-        options: TraceOptions,
-        prompt: PromptLike | Sequence[PromptLike] | None,
-        prompt_length: int | None,
-        rows: Rows | None,
-    ) -> None:
-        self.network, self.model, self.options = network, model, options
-        self.generations: list[Generation] = []
-        self._rows, self._prompt_length = rows, prompt_length
-        several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
-        listed: Any = prompt if several else [] if prompt is None else [prompt]
-        self._prompts = [self.encode(one) for one in listed]
-        self._open = ExitStack()
-        self._now: Generation | None = None  # while one of its forwards runs
-        self._thread: int | None = None  # in which it is open
-        self._begins = False  # the next forward is the first of a generation
-        self._compared: set[int | None] = set()  # of that forward: the reaches whose masks were
+    network: nn.Module
+    model: Model
+    options: TraceOptions
+    prompts: list[Encoded]
+    prompt_length: int | None
+    rows: Rows | None
+    generations: list[Generation] = field(default_factory=list)
+    _open: ExitStack = field(default_factory=ExitStack)
+    _now: Generation | None = None  # while one of its forwards runs
+    _thread: int | None = None  # in which it is open
+    _begins: bool = False  # the next forward is the first of a generation
 
     def encode(self, prompt: PromptLike) -> Encoded:
         """Encode a prompt as tokens, each with its region; `.ids` is what to give the network."""
         return encode(self.model, prompt)
 
     def __enter__(self) -> "Session":
-        net = self.network
         if self._thread is not None:
             raise UsageError("this session is open already", "Make another: fs.watch(network).")
         with ExitStack() as stack:
-            stack.enter_context(seam.alone(net))
+            stack.enter_context(seam.alone(self.network))
             stack.enter_context(seam.attached(self.model.net, self._attend))
-            stack.enter_context(_wrapped(net, "forward", self._forward))
-            if hasattr(net, "generate"):
-                stack.enter_context(_wrapped(net, "generate", self._generate))
+            stack.enter_context(_wrapped(self.network, "forward", self._forward))
+            if hasattr(self.network, "generate"):
+                stack.enter_context(_wrapped(self.network, "generate", self._generate))
             self._open = stack.pop_all()
-        self._open.callback(self._leave)
+        self._open.callback(self._close_last)
         self._thread = threading.get_ident()
         return self
 
@@ -180,9 +170,8 @@ class Session:
         traces = self.generations[generation or 0].traces(result)
         return traces if len(traces) > 1 else traces[0]
 
-    # Around a forward
-
     def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a forward of the network as a step; a forward that fails is no step and ends its generation."""
         if threading.get_ident() != self._thread:  # which would wait for the session's for ever
             raise UsageError(
                 "a watched network ran in another thread than its session",
@@ -190,29 +179,19 @@ class Session:
             )
         if self._now is not None:  # of a network inside itself
             return forward(*args, **kwargs)
-        names = list(inspect.signature(forward).parameters)
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.network.parameters()):
             raise UsageError(
                 "a watched forward that keeps gradients", "Run the loop inside torch.no_grad()."
             )
+        given = dict(zip(inspect.signature(forward).parameters, args, strict=False)) | kwargs
         with torch.inference_mode():
-            self._now = self._begin(given)
-        if self._now is None:
+            now = self._now = self._begin(given)
+        if now is None:
             return forward(*args, **kwargs)
-        self._compared.clear()
-        with ExitStack() as stack:
-            stack.enter_context(self._step(self._now))
-            if isinstance(self.model.net, StandIn):
-                stack.enter_context(SdpaCalls(self.model.net))
-            return forward(*args, **kwargs)
-
-    @contextmanager
-    def _step(self, now: Generation) -> Iterator[None]:
-        """Record one forward; one that fails is no step."""
+        net = self.model.net
         try:
-            with now.forward():
-                yield
+            with now.forward(), SdpaCalls(net) if isinstance(net, StandIn) else nullcontext():
+                return forward(*args, **kwargs)
         except BaseException:
             self.generations.remove(now)
             now.close()
@@ -229,8 +208,10 @@ class Session:
             self.generations[-1].result = ids
         return output
 
-    def _leave(self) -> None:
-        """End the generation before."""
+    def _attend(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        return proceed(call) if self._now is None else self._now.attend(call, proceed)
+
+    def _close_last(self) -> None:
         if self.generations:
             self.generations[-1].close()
 
@@ -244,10 +225,8 @@ class Session:
         if known is not None and known.is_guidance(computed):
             return None
         if known is None or not known.continues(computed):
-            self._leave()
-            known = Generation(
-                self.model, self.options, computed, self._prompts, self._prompt_length
-            )
+            self._close_last()
+            known = Generation(self.model, self.options, computed, self.prompts, self.prompt_length)
             self.generations.append(known)
         known.begin(computed)
         return known
@@ -264,11 +243,12 @@ class Session:
         padding = _padding(given.get("attention_mask"), len(ids), ids.device)
         if padding is None:
             padding = known.padding if known is not None and past else ids.new_zeros(len(ids))
-        chosen = None if self._rows is None else self._rows(given)
+        chosen = None if self.rows is None else self.rows(given)
         if chosen is not None:
-            chosen, order = chosen if isinstance(chosen, tuple) else (chosen, None)
-            computed = _chosen(ids, chosen.to(ids.device).bool(), padding, known)
-            return replace(computed, order=None if order is None else order.to(ids.device))
+            rows, order = chosen if isinstance(chosen, tuple) else (chosen, None)
+            canvas, fresh = _of_rows(ids, rows.to(ids.device).bool(), known)
+            order = None if order is None else order.to(ids.device)
+            return Computed(canvas, padding, fresh=fresh, order=order)
         if not past:
             return Computed(ids, padding)
         if known is None or len(known.canvas) != len(ids) or known.canvas.shape[1] < past:
@@ -276,44 +256,13 @@ class Session:
                 f"{past} positions in the cache were not watched",
                 "Open the session before the prompt is read; one generation at a time.",
             )
-        return _cached(ids, padding, past, given.get("position_ids"), known)
-
-    # Around a layer's attention
-
-    def _attend(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
-        """Refuse attention that the step does not describe; let it be recorded."""
-        now = self._now
-        if now is None:
-            return proceed(call)
-        if other := [name for name in _CHANGES if call.extra.get(name) is not None]:
-            raise CaptureError(
-                f"the network changes its scores: {', '.join(other)}",
-                "Only attention that is a softmax of scaled products can be watched.",
-            )
-        if call.mask is not None and call.mask.dtype != torch.bool:
-            call = replace(call, mask=_booleans(call.mask))
-        now.check_keys(call)
-        reach = self.model.reaches[call.layer]
-        if reach not in self._compared:
-            _require_seen(call, now, reach)
-            self._compared.add(reach)
-        in_order = now.computed.order is None
-        if in_order and now.state.visible.queries == call.query.shape[2]:
-            return proceed(call)
-        if found := sorted(_BY_ROW & self.options.kept):
-            raise UsageError(
-                f"{found[0]!r} of forwards whose rows do not follow one another",
-                f"Leave {', '.join(found)} out of keep.",
-            )
-        output = seam.stock(call)
-        proceed(now.in_place(call))
-        return output
+        return _cached(ids, padding, past, given.get("position_ids"), known.canvas[:, :past])
 
 
 @contextmanager
 def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[None]:
     """Call `around` in place of a method of this one network."""
-    before, own = getattr(net, name), name in vars(net)
+    before, replaced = getattr(net, name), vars(net).get(name)
 
     @functools.wraps(before)
     def method(*args: Any, **kwargs: Any) -> Any:
@@ -323,10 +272,9 @@ def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[
     try:
         yield
     finally:
-        if own:
-            setattr(net, name, before)
-        else:
-            delattr(net, name)
+        delattr(net, name)
+        if replaced is not None:
+            setattr(net, name, replaced)
 
 
 def _stored(cache: Any) -> int:
@@ -336,32 +284,27 @@ def _stored(cache: Any) -> int:
             "a cache of fixed size cannot be watched", "Use cache_implementation='dynamic'."
         )
     layers = getattr(cache, "layers", cache)
-    if isinstance(layers, list | tuple) and layers:
-        first = layers[0]
-        keys = first[0] if isinstance(first, list | tuple) else getattr(first, "keys", None)
-        stored = int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
-        if getattr(first, "is_sliding", False) and first.get_seq_length() > stored:
-            raise UsageError(
-                f"a cache with a sliding window has kept {stored} of {first.get_seq_length()} positions",
-                "Watch texts that fit the window.",
-            )
-        return stored
-    return 0
+    if not isinstance(layers, list | tuple) or not layers:
+        return 0
+    first = layers[0]
+    keys = first[0] if isinstance(first, list | tuple) else getattr(first, "keys", None)
+    stored = int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
+    if getattr(first, "is_sliding", False) and first.get_seq_length() > stored:
+        raise UsageError(
+            f"a cache with a sliding window has kept {stored} of {first.get_seq_length()} positions",
+            "Watch texts that fit the window.",
+        )
+    return stored
 
 
 def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | None:
     """Count the left-padded positions of each prompt; return None if the mask does not show them."""
-    if not isinstance(mask, Tensor):
+    if not isinstance(mask, Tensor) or mask.ndim not in (2, 4):
         return None
-    if mask.ndim == 2:
-        seen = mask.bool()
-    elif mask.ndim == 4:
-        seen = _booleans(mask)[:, 0, -1] if mask.dtype != torch.bool else mask[:, 0, -1]
-    else:
-        return None
-    seen = seen.to(device).expand(b, -1)
-    padding = (seen.cumsum(1) == 0).sum(1)
-    if bool((seen.sum(1) + padding != seen.shape[1]).any()):
+    visible = mask.bool() if mask.ndim == 2 else mask_of(mask)[:, 0, -1]
+    visible = visible.to(device).expand(b, -1)
+    padding = (visible.cumsum(1) == 0).sum(1)
+    if bool((visible.sum(1) + padding != visible.shape[1]).any()):
         raise UsageError(
             "an attention mask with zeros behind or between tokens",
             "Pad on the left: tokenizer.padding_side = 'left'; of a pipeline in blocks, let prompt and "
@@ -370,40 +313,24 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
     return padding
 
 
-def _booleans(mask: Tensor) -> Bool[Tensor, "..."]:
-    """Turn a mask of numbers that are added to scores into booleans."""
-    seen = mask == 0
-    if bool((mask[~seen] > -1e4).any()):
-        raise CaptureError(
-            "the network adds other numbers than 0 and −inf to its scores",
-            "Only attention that is a softmax of scaled products can be watched.",
-        )
-    return seen
-
-
-def _chosen(
-    ids: Int[Tensor, "b s"],
-    rows: Bool[Tensor, "#b k"],
-    padding: Int[Tensor, " b"],
-    known: Generation | None,
-) -> Computed:
-    """Take the columns of a forward from what `rows` says."""
+def _of_rows(
+    ids: Int[Tensor, "b s"], rows: Bool[Tensor, "#b k"], known: Generation | None
+) -> tuple[Int[Tensor, "b k"], Bool[Tensor, "b k"] | None]:
+    """Return the canvas whose chosen rows a forward computes, and the rows; None: all."""
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
     if bool((counts != counts[0]).any()):
         raise UsageError(
             "rows chooses more columns of one prompt than of another", "Watch one prompt."
         )
-    canvas = ids
     if ids.shape[1] != rows.shape[1]:
         if known is None or known.canvas.shape != rows.shape or ids.shape[1] != int(counts[0]):
             raise UsageError(
                 f"rows chooses {int(counts[0])} of {rows.shape[1]} columns for {ids.shape[1]} ids",
                 "Return a boolean for each column of the canvas.",
             )
-        canvas = known.canvas.clone()
-        canvas[rows] = ids.flatten()
-    return Computed(canvas, padding, fresh=None if bool(rows.all()) else rows)
+        ids = known.canvas.masked_scatter(rows, ids)
+    return ids, None if bool(rows.all()) else rows
 
 
 def _cached(
@@ -411,47 +338,18 @@ def _cached(
     padding: Int[Tensor, " b"],
     past: int,
     positions: Any,
-    known: Generation,
+    before: Int[Tensor, "b past"],
 ) -> Computed:
     """Find the columns of a forward with a cache: behind those that it holds, or among them."""
     q = ids.shape[1]
     if isinstance(positions, Tensor):
-        at = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)
-        if bool((at < past).all()):  # they replace what is there
-            fresh = torch.zeros_like(known.canvas[:, :past], dtype=torch.bool).scatter_(1, at, True)
-            canvas = known.canvas[:, :past].scatter(1, at, ids)
-            return Computed(canvas, padding, fresh=fresh)
-        if not torch.equal(at, torch.arange(past, past + q, device=at.device).expand_as(at)):
+        columns = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)
+        if bool((columns < past).all()):  # they replace what is there
+            fresh = torch.zeros_like(before, dtype=torch.bool).scatter_(1, columns, True)
+            return Computed(before.scatter(1, columns, ids), padding, fresh=fresh)
+        if bool((columns != torch.arange(past, past + q, device=ids.device)).any()):
             raise UsageError(
-                f"rows at positions {int(at.min())} to {int(at.max())} with {past} in the cache",
+                f"rows at positions {int(columns.min())} to {int(columns.max())} with {past} in the cache",
                 "Say which columns are computed: watch(..., rows=…).",
             )
-    canvas = torch.cat([known.canvas[:, :past], ids], dim=1)
-    return Computed(canvas, padding, past)
-
-
-def _require_seen(call: seam.Call, now: Generation, reach: int | None) -> None:
-    """Refuse a mask that is not the one of the network's direction and padding."""
-    visible = now.state.visible.within(reach)
-    plain = call.mask is None and reach is None and not visible.padded
-    same = call.causal == visible.is_causal or call.query.shape[2] == 1
-    if plain and same and not visible.direction.in_blocks:
-        return
-    rows = visible.row_is_real
-    expected, found = visible.matrix, seam.allowed(call)
-    if now.computed.fresh is not None and visible.queries != call.query.shape[2]:
-        fresh = now.computed.fresh[:, visible.rows]
-        shape = (*call.query.shape[:1], call.query.shape[2], -1)
-        expected, rows = expected[fresh].view(shape), rows[fresh].view(shape[:2])
-    differ = (found != expected[:, None]) & rows[:, None, :, None]
-    if bool(differ.any()):
-        model = now.model
-        where = differ.nonzero()[0].tolist()
-        sees = "does not see" if bool(expected[where[0], where[2], where[3]]) else "sees"
-        size = f" in blocks of {model.block}" if model.block else ""
-        raise CaptureError(
-            f"{model.name} should be {model.direction}{size}, but row {where[2]} of a forward {sees} "
-            f"column {where[3]}",
-            "Say what it is: watch(..., direction=…, block=…, grid=…), and prompt_length= where blocks "
-            "begin with the answer.",
-        )
+    return Computed(torch.cat([before, ids], dim=1), padding, past)

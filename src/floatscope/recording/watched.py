@@ -1,12 +1,13 @@
 """One generation of a watched network: its canvases, the recorder of its forwards, and its traces.
 
-How many forwards will come, and how long the canvas will be, is not known beforehand: `_make_room` lets the
-recorder grow. What a forward revealed, and whether a cache keeps its rows, shows in the next forward.
+How many forwards will come, and how long the canvas will be, is not known beforehand: the recorder grows.
+What a forward revealed, and whether a cache keeps its rows, shows in the next forward.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,30 +15,22 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from ..decode.samplers.base import Sampler
 from ..decode.state import State
 from ..errors import CaptureError, UsageError
 from ..models import Direction, Model, seam
-from ..sequences.decoding import ABSENT, Decoding, change_of
+from ..sequences.decoding import ABSENT, Decoding
 from ..sequences.direction import block_start
 from ..sequences.prompt import Encoded
 from ..trace import Trace
+from .finished import NoSampler, decoding_of
 from .options import TraceOptions
 from .recorder import Recorder
 from .step_record import all_layers
 
 _ROOM = 32  # steps at first
-
-
-@dataclass(frozen=True)
-class Watched(Sampler):
-    """Not a sampler: it stands where a sampler's description would."""
-
-    def most_steps(self, blocks: int) -> int:
-        return self.n_steps
-
-    def describe(self) -> str:
-        return "watched"
+_BY_ROW = {"residual_norm", "massive", "experts", "lens"}  # hooks see the rows that are forwarded
+_CHANGES = ("softcap", "s_aux", "position_bias")  # of scores, as transformers names them
+_ONLY_SOFTMAX = "Only attention that is a softmax of scaled products can be watched."
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,42 +44,46 @@ class Computed:
     order: Int[Tensor, "b k"] | None = None  # the column of each key; None: as on the canvas
 
 
-@dataclass(eq=False)
 class Generation:
     """Prompts that are decoded together, from the first forward over them on."""
 
-    model: Model
-    options: TraceOptions
-    computed: Computed  # by the last forward
-    given: Sequence[Encoded] = ()
-    prompt_length: int | None = None
-    result: Tensor | None = None  # the ids that the loop returned
-    canvases: list[Tensor] = field(default_factory=list)
-    windows: list[tuple[int, int]] = field(default_factory=list)
-    cached: bool = False  # some forward left rows out
-    approximate: bool = False  # and what it used instead was old
-    state: State = field(init=False)  # of the last forward, as is what follows
-    rows: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        canvas, padding = self.computed.canvas, self.computed.padding
-        self.padding = padding
-        self._offsets: list[int] = padding.tolist()
-        n = len(canvas)
+    def __init__(
+        self,
+        model: Model,
+        options: TraceOptions,
+        computed: Computed,
+        given: list[Encoded],
+        prompt_length: int | None,
+    ) -> None:
+        self.model, self.options, self.given = model, options, given
+        self.forwards: list[Computed] = []
+        self.windows: list[tuple[int, int]] = []  # of each forward
+        self.result: Tensor | None = None  # the ids that the loop returned
+        self.padding = computed.padding
+        self._offsets: list[int] = computed.padding.tolist()
+        canvas = computed.canvas
         self.blind = self._second_half_is_guidance(canvas)  # and is not asked for
-        self.prompt_end = self._prompt_end(canvas[: n // 2] if self.blind else canvas)
-        self.prompts = [self._prompt(b) for b in range(n)]
-        length = canvas.shape[1] - self.prompt_end
-        sampler = Watched(length, steps=_ROOM)
-        self.recorder = Recorder(self.model, self.prompts, sampler, self.options)
+        asked = canvas[: len(canvas) // 2] if self.blind else canvas
+        self.prompt_end = self._prompt_end(asked, prompt_length)
+        self.prompts = self._prompts(canvas, len(asked))
+        sampler = NoSampler(canvas.shape[1] - self.prompt_end, steps=_ROOM, description="watched")
+        self.recorder = Recorder(model, self.prompts, sampler, options)
+        self.recorder.steps = range(sys.maxsize)
         self.recorder.capture.foreign = True
         self.recorder.__enter__()
         self.closed = False
+        self.state: State  # of the last forward, as is what follows
+        self._rows = 0  # of each prompt
+        self._compared: set[int | None] = set()  # reaches whose masks were compared
         self._traces: list[Trace] = []
-        self._finished = False  # they know what the last forward revealed
+        self._finished = False  # the traces know what the last forward revealed
         self._undo: dict[str, Tensor] = {}  # sums before the last forward
         self._tail: Tensor | None = None  # the last layer's key of the last column in the cache
         self._next_tail: Tensor | None = None
+
+    @property
+    def computed(self) -> Computed:
+        return self.forwards[-1]
 
     @property
     def canvas(self) -> Int[Tensor, "b k"]:
@@ -113,43 +110,47 @@ class Generation:
         first = canvas.gather(1, self.padding[: len(canvas), None])
         return bool(torch.eq(first, token).all())
 
-    def _prompt_end(self, canvas: Int[Tensor, "b k"]) -> int:
+    def _prompt_end(self, canvas: Int[Tensor, "b k"], prompt_length: int | None) -> int:
         """Find the column at which the answers begin."""
         if self.given:
-            ends = {self._offsets[b] + len(self._named(b).ids) for b in range(len(canvas))}
-            if len(self.given) not in (1, len(canvas)) or len(ends) > 1:
+            named = self.given * len(canvas) if len(self.given) == 1 else self.given
+            ends = {offset + len(p.ids) for offset, p in zip(self._offsets, named, strict=False)}
+            if len(named) != len(canvas) or len(ends) > 1:
                 raise UsageError(
                     f"{len(self.given)} prompts for a batch of {len(canvas)}, or of other lengths",
                     "Give one prompt for each, padded on the left.",
                 )
             return ends.pop()
-        if self.prompt_length is not None:
-            return self.prompt_length
-        if self.model.mask_id is None:
-            return canvas.shape[1]
-        masked = torch.eq(canvas, self.model.mask_id).any(0).nonzero()
-        end = int(masked[0]) if len(masked) else canvas.shape[1]
-        if not end:
+        if prompt_length is not None:
+            return prompt_length
+        end = self._first_mask(canvas)
+        if end == 0:
             raise UsageError(
                 "the first column of the first canvas is masked", "Say prompt_length=, at least 1."
             )
-        return end
+        return canvas.shape[1] if end is None else end
 
-    def _named(self, b: int) -> Encoded:
-        """Return the prompt that the user gave for this place of the batch."""
-        return self.given[b % len(self.given)]
+    def _first_mask(self, canvas: Int[Tensor, "b k"]) -> int | None:
+        if self.model.mask_id is None:
+            return None
+        masked = torch.eq(canvas, self.model.mask_id).any(0).nonzero()
+        return int(masked[0]) if len(masked) else None
 
-    def _prompt(self, b: int) -> Encoded:
-        ids = tuple(self.canvas[b, self._offsets[b] : self.prompt_end].tolist())
-        if not self.given or (self.blind and b >= len(self.canvas) // 2):
-            return Encoded(ids, ("prompt",) * len(ids))
-        prompt = self._named(b)
-        if prompt.ids != ids:
-            raise UsageError(
-                f"prompt {b} has other tokens than those that the network was given",
-                "Build the ids with session.encode(prompt).ids.",
-            )
-        return prompt
+    def _prompts(self, canvas: Int[Tensor, "b k"], asked: int) -> list[Encoded]:
+        """Return the prompts that the user gave, and what stands on the canvas for the others."""
+        prompts = []
+        for b, offset in enumerate(self._offsets):
+            ids = tuple(canvas[b, offset : self.prompt_end].tolist())
+            prompt = Encoded(ids, ("prompt",) * len(ids))
+            if self.given and b < asked:
+                prompt = self.given[b % len(self.given)]
+            if prompt.ids != ids:
+                raise UsageError(
+                    f"prompt {b} has other tokens than those that the network was given",
+                    "Build the ids with session.encode(prompt).ids.",
+                )
+            prompts.append(prompt)
+        return prompts
 
     # From forward to forward
 
@@ -168,40 +169,39 @@ class Generation:
         new, old = computed.canvas, self.canvas
         if len(new) != len(old) or not torch.equal(computed.padding, self.padding):
             return False
-        if self.model.mask_id is None:
-            return new.shape[1] > old.shape[1] and torch.equal(new[:, : old.shape[1]], old)
-        end = self.prompt_end
-        if new.shape[1] < old.shape[1] or not torch.equal(new[:, :end], old[:, :end]):
+        causal, size = self.model.mask_id is None, old.shape[1]
+        if new.shape[1] < size + causal:
             return False
-        again = torch.equal(new, self.canvases[0]) and not torch.equal(new, old)
-        return not again
+        end = size if causal else self.prompt_end
+        same_prompt = torch.equal(new[:, :end], old[:, :end])
+        restarted = torch.equal(new, self.forwards[0].canvas) and not torch.equal(new, old)
+        return same_prompt and not restarted
 
     def begin(self, computed: Computed) -> None:
         """Note what the last forward revealed, and describe the next one."""
-        if self.canvases:
+        if self.forwards:
             self._decide(computed.canvas)
             self._settle(computed)
-        size, step = computed.canvas.shape[1], len(self.canvases)
+        size = computed.canvas.shape[1]
         most = size + (self.model.mask_id is None)  # with the token that it predicts
-        _make_room(self.recorder, step + 1, [most - offset for offset in self._offsets])
+        for recorded, offset in zip(self.recorder.recorded, self._offsets, strict=True):
+            positions = most - offset
+            if positions > recorded.shape.size:
+                recorded.shape = replace(recorded.shape, size=positions + positions // 2)
         # Cloned: a loop may write into its own.
-        self.computed = replace(computed, canvas=computed.canvas.clone())
-        self.cached |= computed.past > 0 or computed.fresh is not None
-        self.state = self._state(self.computed, step)
-        self.rows = self.state.visible.queries  # of each prompt
-        if computed.fresh is not None:
-            self.rows = int(computed.fresh[0].sum())
-        self.canvases.append(self.computed.canvas)
+        computed = replace(computed, canvas=computed.canvas.clone())
+        self.state = self._state(computed)
+        self.forwards.append(computed)
+        fresh = computed.fresh
+        self._rows = self.state.visible.queries if fresh is None else int(fresh[0].sum())
+        self._compared.clear()
         self.windows.append(self.state.window)
 
-    def _state(self, computed: Computed, step: int) -> State:
-        model, canvas, end = self.model, computed.canvas, self.prompt_end
-        size, past = canvas.shape[1], computed.past
-        more: dict[str, Any] = {}
-        first, stop = past, size
-        if model.block is not None:
-            more["ends"] = [size] * len(canvas)
-        fresh = computed.fresh
+    def _state(self, computed: Computed) -> State:
+        model, end = self.model, self.prompt_end
+        canvas, past, fresh = computed.canvas, computed.past, computed.fresh
+        size, first, stop = canvas.shape[1], computed.past, canvas.shape[1]
+        new = rows = predicting = None
         if past and not self._accumulates:
             fresh = torch.zeros_like(canvas, dtype=torch.bool)
             fresh[:, past:] = True
@@ -212,54 +212,46 @@ class Generation:
                     "Watch it without that cache.",
                 )
             columns = fresh.any(0).nonzero()
-            first, stop = int(columns[0]), int(columns[-1]) + 1
-            more |= {"rows": (first, stop), "fresh": fresh}
-            self.approximate = True
+            first, stop = rows = int(columns[0]), int(columns[-1]) + 1
         elif past or model.mask_id is None:
-            more["new"] = size - past
+            new = size - past
         if model.mask_id is None:
             window = (size, size + 1)
         else:
             low = min(max(end, first + model.shift, self._block_start(canvas)), size)
             window = (low, max(low, min(stop + model.shift, size)))
-        predicting = None
         if window[0] == window[1]:  # nothing is decided
             predicting = (stop - first - 1, stop - first)
         return State.of(
             *(model, self.prompts, canvas, window),
             prompt_end=end,
-            step=step,
+            step=len(self.forwards),
+            new=new,
             predicting=predicting,
-            **more,
+            ends=None if model.block is None else [size] * len(canvas),
+            rows=rows,
+            fresh=fresh,
         )
 
     def _block_start(self, canvas: Int[Tensor, "b k"]) -> int:
         """Find the column at which the block with the first mask begins; 0 for a model without blocks."""
-        model, end = self.model, self.prompt_end
-        if model.block is None or model.mask_id is None:
+        model = self.model
+        masked = self._first_mask(canvas[:, self.prompt_end :])
+        if model.block is None or masked is None:
             return 0
-        masked = (canvas[:, end:] == model.mask_id).any(0).nonzero()
-        if not len(masked):
-            return 0
-        padding, prompt = self._offsets[0], len(self.prompts[0].ids)
-        first, offset = prompt + int(masked[0]), model.grid.offset(model.block, prompt)
-        return padding + block_start(first, model.block, offset)
+        prompt = len(self.prompts[0].ids)
+        offset = model.grid.offset(model.block, prompt)
+        return self._offsets[0] + block_start(prompt + masked, model.block, offset)
 
     def _decide(self, canvas: Int[Tensor, "b k"] | None) -> None:
         """Tell the recorder what the last forward revealed, now that the next canvas is known."""
         low, high = self.windows[-1]
-        if low == high:
+        if low == high or canvas is None or canvas.shape[1] < high:
             return
-        n = len(self.prompts)
-        revealed = torch.zeros(n, high - low, dtype=torch.bool, device=self.canvas.device)
-        token = torch.zeros_like(revealed, dtype=torch.long)
-        if canvas is not None and canvas.shape[1] >= high:
-            token = canvas[:, low:high]
-            if self.model.mask_id is None:
-                revealed[:] = True
-            else:
-                was = self.canvas[:, low:high] == self.model.mask_id
-                revealed = was & (token != self.model.mask_id)
+        token, mask = canvas[:, low:high], self.model.mask_id
+        revealed = torch.ones_like(token, dtype=torch.bool)
+        if mask is not None:
+            revealed = (self.canvas[:, low:high] == mask) & (token != mask)
         with torch.inference_mode():
             self.recorder.committed(self.state, revealed, token)
             self.recorder.take_rows()  # before the loop writes into its cache
@@ -289,6 +281,8 @@ class Generation:
         rollout.kept = {layer: (who, rows[:, : computed.past]) for layer, (who, rows) in kept}
         self._undo = dict(running.total)
 
+    # During a forward
+
     @contextmanager
     def forward(self) -> Iterator[None]:
         """Record one forward, which runs in the modes in which it was called."""
@@ -301,37 +295,88 @@ class Generation:
         ):
             yield
 
-    def check_keys(self, call: seam.Call) -> None:
-        """Refuse a forward with other rows and keys than its ids and cache told."""
-        found, keys = (call.query.shape[2], call.key.shape[2]), self.state.visible.keys
-        if found != (self.rows, keys):
+    def attend(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+        """Refuse attention that the step does not describe; let it be recorded."""
+        if changes := [name for name in _CHANGES if call.extra.get(name) is not None]:
             raise CaptureError(
-                f"attention of {found[0]} rows over {found[1]} keys, where ids and cache tell of "
-                f"{self.rows} over {keys}",
+                f"the network changes its scores: {', '.join(changes)}", _ONLY_SOFTMAX
+            )
+        if call.mask is not None:
+            call = replace(call, mask=mask_of(call.mask))
+        self._check_keys(call)
+        self._check_mask(call)
+        if self.computed.order is None and self.state.visible.queries == call.query.shape[2]:
+            return proceed(call)
+        if by_row := sorted(_BY_ROW & self.options.kept):
+            raise UsageError(
+                f"{by_row[0]!r} of forwards whose rows do not follow one another",
+                f"Leave {', '.join(by_row)} out of keep.",
+            )
+        output = seam.stock(call)
+        proceed(self._in_place(call))
+        return output
+
+    def _check_keys(self, call: seam.Call) -> None:
+        """Refuse a forward with other rows and keys than its ids and cache told."""
+        rows, keys = call.query.shape[2], call.key.shape[2]
+        if (rows, keys) != (self._rows, self.state.visible.keys):
+            raise CaptureError(
+                f"attention of {rows} rows over {keys} keys, where ids and cache tell of "
+                f"{self._rows} over {self.state.visible.keys}",
                 "Say which columns the network computes: watch(..., rows=…).",
             )
         if not self.state.cached or call.layer != self.model.n_layers - 1:
             return
         past = self.computed.past
-        known = self._tail if past else None
-        if known is not None and not torch.equal(call.key[:, :, past - 1], known):
+        if (
+            past
+            and self._tail is not None
+            and not torch.equal(call.key[:, :, past - 1], self._tail)
+        ):
             raise CaptureError(
                 "the cache is not the one that the last forward left",
                 "Watch without beam search (num_beams=1), and one generation at a time.",
             )
         self._next_tail = call.key[:, :, -1].clone()
 
-    def in_place(self, call: seam.Call) -> seam.Call:
+    def _check_mask(self, call: seam.Call) -> None:
+        """Refuse a mask that is not the one of the network's direction and padding; once for each reach."""
+        model, reach = self.model, self.model.reaches[call.layer]
+        if reach in self._compared:
+            return
+        self._compared.add(reach)
+        visible = self.state.visible.within(reach)
+        plain = call.mask is None and reach is None and not visible.padded
+        same = call.causal == visible.is_causal or call.query.shape[2] == 1
+        if plain and same and not visible.direction.in_blocks:
+            return
+        expected, rows = visible.matrix, visible.row_is_real
+        if self.computed.fresh is not None and visible.queries != call.query.shape[2]:
+            fresh = self.computed.fresh[:, visible.rows]
+            expected, rows = (t[fresh].unflatten(0, (len(t), -1)) for t in (expected, rows))
+        differ = (seam.allowed(call) != expected[:, None]) & rows[:, None, :, None]
+        if bool(differ.any()):
+            b, _, row, column = differ.nonzero()[0].tolist()
+            sees = "does not see" if bool(expected[b, row, column]) else "sees"
+            size = f" in blocks of {model.block}" if model.block else ""
+            raise CaptureError(
+                f"{model.name} should be {model.direction}{size}, but row {row} of a forward {sees} "
+                f"column {column}",
+                "Say what it is: watch(..., direction=…, block=…, grid=…), and prompt_length= where blocks "
+                "begin with the answer.",
+            )
+
+    def _in_place(self, call: seam.Call) -> seam.Call:
         """Put a call's keys in the order of the canvas, and rows that do not count between its rows."""
         visible, fresh, order = self.state.visible, self.computed.fresh, self.computed.order
         if order is not None:
-            at = order.argsort(1)[:, None, :, None]
-            key, value = (t.gather(2, at.expand_as(t)) for t in (call.key, call.value))
+            place = order.argsort(1)[:, None, :, None]
+            key, value = (t.gather(2, place.expand_as(t)) for t in (call.key, call.value))
             call = replace(call, key=key, value=value)
         if fresh is not None and visible.queries != call.query.shape[2]:
-            some = fresh[:, visible.rows]  # (b, q)
-            query = call.query.new_zeros(*some.shape, *call.query.shape[1::2])  # (b, q, h, d)
-            query[some] = call.query.transpose(1, 2).flatten(0, 1)
+            counts = fresh[:, visible.rows]  # (b, q)
+            query = call.query.new_zeros(*counts.shape, *call.query.shape[1::2])  # (b, q, h, d)
+            query[counts] = call.query.transpose(1, 2).flatten(0, 1)
             call = replace(call, query=query.transpose(1, 2))
         return replace(call, mask=None if call.mask is None else visible.mask)
 
@@ -362,10 +407,6 @@ class Generation:
             self._finished = final is not None
             self._decide(torch.cat([final, final]) if self.blind and final is not None else final)
             decodings = [self._decoding(b, final) for b in range(n)]
-            for recorded, one in zip(self.recorder.recorded, decodings, strict=False):
-                size = one.canvas.shape[1]
-                cut = [old[:size] for old in recorded.stale]  # a text that ended early is shorter
-                recorded.stale = [np.pad(old, (0, size - len(old))) for old in cut]
             self._traces = self.recorder.traces(decodings)
             self.recorder.captured = None
         return self._traces
@@ -374,60 +415,51 @@ class Generation:
         """Check the ids that a loop returned, and cut them to what the last forward could reveal."""
         if final is None:
             return None
-        last, end = self.canvas[:n], self.prompt_end
+        last, causal = self.canvas[:n], self.model.mask_id is None
         final = torch.as_tensor(final).to(last.device)
         final = final[None] if final.ndim == 1 else final
-        width = last.shape[1] + (self.model.mask_id is None)
-        same = last.shape[1] if self.model.mask_id is None else end
+        same = last.shape[1] if causal else self.prompt_end
         fits = final.ndim == 2 and len(final) == n and final.shape[1] >= last.shape[1]
         if not fits or not torch.equal(final[:, :same], last[:, :same]):
             raise UsageError(
                 f"result {tuple(final.shape)} does not continue the canvas {tuple(last.shape)}",
                 "Give the ids that this generation's loop returned, with its prompt.",
             )
-        return final[:, :width]
+        return final[:, : last.shape[1] + causal]
 
     def _decoding(self, b: int, final: Int[Tensor, "n s"] | None) -> Decoding:
         model, offset, prompt = self.model, self._offsets[b], self.prompts[b]
-        states = [one[b, offset:].tolist() for one in self.canvases]
+        states = [computed.canvas[b, offset:].tolist() for computed in self.forwards]
         states.append(states[-1] if final is None else final[b, offset:].tolist())
         canvas = np.full((len(states), max(map(len, states))), ABSENT, dtype=np.int64)
         for t, ids in enumerate(states):
             canvas[t, : len(ids)] = ids
         block, start = np.array(self.windows) - offset, len(prompt.ids)
-        mask = ABSENT if model.mask_id is None else model.mask_id
-        finished = final is not None and not (canvas[-1] == mask).any()
-        ended = "complete" if finished else "unfinished"
+        masked = canvas[-1] == (ABSENT if model.mask_id is None else model.mask_id)
+        ended = "unfinished" if final is None or masked.any() else "complete"
         if model.mask_id is None and (steps := _steps_to_end(canvas[-1, start:], model.end_ids)):
             canvas, block, ended = canvas[: steps + 1, : start + steps], block[:steps], "eos"
-        change = change_of(canvas[:-1], canvas[1:], mask)
-        change[:, :start] = 0
         cache = None
-        if model.is_diffusion and self.cached:
-            cache = "approximate" if self.approximate else "exact"
-        return Decoding(
-            prompt=prompt,
-            canvas=canvas,
-            change=change,
-            confidence=np.full(change.shape, np.nan, dtype=np.float32),
-            block=block,
-            ended=ended,
-            text=model.text([i for i in canvas[-1, start:].tolist() if i not in (mask, ABSENT)]),
-            cache=cache,
+        if model.is_diffusion and any(f.past or f.fresh is not None for f in self.forwards):
+            cache = "exact" if self._accumulates else "approximate"
+        return decoding_of(model, prompt, canvas, block, ended, cache)
+
+
+def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
+    """Return a mask as booleans, also where it has numbers that are added to scores."""
+    if mask.dtype == torch.bool:
+        return mask
+    visible = mask == 0
+    if bool((mask[~visible] > -1e4).any()):
+        raise CaptureError(
+            "the network adds other numbers than 0 and −inf to its scores", _ONLY_SOFTMAX
         )
+    return visible
 
 
 def _steps_to_end(answer: Int[np.ndarray, " n"], ends: Sequence[int]) -> int:
     """Count the steps to an end token behind which there is nothing but padding; 0: there is none."""
-    found = np.flatnonzero(np.isin(answer, ends))
-    if not len(found) or len(set(answer[found[0] + 1 :].tolist())) > 1:
+    places = np.flatnonzero(np.isin(answer, ends))
+    if not len(places) or len(set(answer[places[0] + 1 :].tolist())) > 1:
         return 0
-    return int(found[0]) + 1
-
-
-def _make_room(recorder: Recorder, steps: int, sizes: Sequence[int]) -> None:
-    """Let the recorder keep so many steps, and each prompt so many positions, or more where it grows."""
-    recorder.steps = range(steps)
-    for recorded, size in zip(recorder.recorded, sizes, strict=True):
-        if size > recorded.shape.size:
-            recorded.shape = replace(recorded.shape, size=size + size // 2)
+    return int(places[0]) + 1

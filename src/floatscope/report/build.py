@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..engine import Run, atomic
+from .. import atomic
+from ..engine import Run
 from ..plots import Figure, asked, save, style
 from ..scenes.parts import Scene
 from ..studies.draw import Picture

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..engine import atomic
+from .. import atomic
 from ..errors import RunError
 from ..measures.latex import tex
 from ..studies.findings import Findings

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..engine import atomic
+from .. import atomic
 from .findings import Findings
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..engine import atomic
+from .. import atomic
 from ..errors import UsageError
 from ..untrusted import encodable
 from .answers import Answers

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import atomic
 from ..decode import AnySampler
-from ..engine import Output, Plan, Run, atomic
+from ..engine import Output, Plan, Run
 from ..engine.plan import as_json, differences, fingerprint
 from ..engine.shards import Damaged, encode
 from ..errors import RunError, UsageError

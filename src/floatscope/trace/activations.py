@@ -16,8 +16,9 @@ import numpy as np
 import xarray as xr
 import zarr
 
-from ..errors import TraceError
-from .placing import beside, place, sweep
+from ..atomic import placed
+from ..errors import TraceError, foreign
+from . import store
 
 MARK = "floatscope_activations"
 SCHEMA = 1
@@ -37,17 +38,15 @@ class Activations:
     @classmethod
     def load(cls, path: str | Path) -> "Activations":
         """Open a store; only what is asked for is read."""
-        where = Path(path)
-        if not where.exists():
-            raise TraceError(f"no activations at {where}", "Check the path.")
-        try:
-            data = xr.open_zarr(where, zarr_format=3, consolidated=False, chunks=None)
-            known = data.attrs.get(MARK) == SCHEMA and data.attrs["stored"] in STORED
-        except Exception as error:  # zarr's own for what is no store are of many kinds
-            raise _foreign(where) from error
-        if not known:
-            raise _foreign(where)
-        return cls(data.set_coords(list(COLUMNS)))
+        what = f"{path} holds no activations that Floatscope wrote"
+        remedy = "Give a directory written by Model.activations."
+        if not Path(path).exists():
+            raise TraceError(f"no activations at {path}", "Check the path.")
+        with foreign(TraceError, what, remedy):
+            data = xr.open_zarr(Path(path), zarr_format=3, consolidated=False, chunks=None)
+            if data.attrs.get(MARK) != SCHEMA or data.attrs["stored"] not in STORED:
+                raise TraceError(what, remedy)
+            return cls(data.set_coords(list(COLUMNS)))
 
     @property
     def info(self) -> Mapping[str, Any]:
@@ -58,12 +57,15 @@ class Activations:
         return int(self.data.sizes["row"])
 
     def of(self, layer: int, rows: slice = slice(None)) -> xr.DataArray:
-        """(row, channel) of one layer's input, with each row's prompt, step, position and tokens."""
-        kept = [int(one) for one in self.data["layer"].values]
+        """Return (row, channel) of one layer's input, with each row's prompt, step, position and tokens."""
+        kept = self.data["layer"].values.tolist()
         if layer not in kept:
             raise TraceError(f"no layer {layer} in these activations", f"There are: {kept}.")
         part = self.data["activation"].isel(layer=kept.index(layer), row=rows).load()
-        return part.copy(data=_wide(part.values)) if self.info["stored"] == "bfloat16" else part
+        if self.info["stored"] != "bfloat16":
+            return part
+        bits = part.values.astype(np.uint32) << 16  # bfloat16 is the first half of a float32
+        return part.copy(data=bits.view(np.float32))
 
     def batches(self, layer: int, size: int = 4096) -> Iterator[xr.DataArray]:
         """All rows of a layer, in order, `size` at a time."""
@@ -71,7 +73,7 @@ class Activations:
             yield self.of(layer, slice(start, start + size))
 
     def __repr__(self) -> str:
-        sizes, layers = self.data.sizes, [int(one) for one in self.data["layer"].values]
+        sizes, layers = self.data.sizes, self.data["layer"].values.tolist()
         return (
             f"<floatscope.Activations {self.info['model']} · {self.info['sampler']}: "
             f"{sizes['row']} rows × layers {layers} × {sizes['channel']} channels, "
@@ -80,7 +82,7 @@ class Activations:
 
 
 class RowWriter:
-    """Appends rows to a new store. `held` is how many bytes of activations are in memory."""
+    """Append rows to a new store, whole chunks at a time."""
 
     def __init__(self, folder: Path, layers: Sequence[int], width: int, stored: str) -> None:
         kind = np.dtype(STORED[stored])
@@ -106,10 +108,11 @@ class RowWriter:
 
     @property
     def held(self) -> int:
+        """Bytes of activations in memory."""
         return sum(part.nbytes for part in self._waiting)
 
     def add(self, rows: np.ndarray) -> None:
-        """(n, layer, channel). Whole chunks go to disk, the rest waits for more."""
+        """Add (n, layer, channel); rows that do not fill a chunk wait for more."""
         self._waiting.append(rows)
         count = sum(map(len, self._waiting))
         if count >= self._chunk:
@@ -119,7 +122,7 @@ class RowWriter:
             self._waiting = [every[whole:].copy()]
 
     def describe(self, columns: Mapping[str, np.ndarray]) -> None:
-        """What a number of rows are, once it is known; in the order in which they were added."""
+        """Say what a number of rows are, in the order in which they were added."""
         for name, array in self._columns.items():
             array.append(np.asarray(columns[name], np.int32))
 
@@ -134,33 +137,14 @@ class RowWriter:
 def writing(
     path: Path, layers: Sequence[int], width: int, stored: str, attributes: Mapping[str, Any]
 ) -> Iterator[RowWriter]:
-    """A new store, in its place once all of it is written; nothing is left of one that is not."""
-    require_new(path)
-    try:
-        with beside(path) as partial:
-            writer = RowWriter(partial, layers, width, stored)
-            yield writer
-            writer.finish({**attributes, "stored": stored})
-            place(partial, path, lambda: require_new(path))
-        sweep(path)
-    except OSError as error:
-        raise TraceError(
-            f"{path} could not be written: {error.strerror or error}", "Nothing was left behind."
-        ) from error
+    """Yield the writer of a new store, which is in its place once all of it is written."""
 
+    def require_new() -> None:
+        if os.path.lexists(path):
+            raise TraceError(f"{path} exists", "Choose another path, or remove it yourself.")
 
-def require_new(path: Path) -> None:
-    if os.path.lexists(path):
-        raise TraceError(f"{path} exists", "Choose another path, or remove it yourself.")
-
-
-def _wide(bits: np.ndarray) -> np.ndarray:
-    """bfloat16 is the first half of a float32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def _foreign(path: Path) -> TraceError:
-    return TraceError(
-        f"{path} holds no activations that Floatscope wrote",
-        "Give a directory written by Model.activations.",
-    )
+    require_new()
+    with store.writing(path, "Nothing was left behind."), placed(path, require_new) as partial:
+        writer = RowWriter(partial, layers, width, stored)
+        yield writer
+        writer.finish({**attributes, "stored": stored})

@@ -1,30 +1,48 @@
 """Zarr stores of regular files alone, and one that checks each against its recorded checksum, at every read.
 
 A trace that was opened lazily is read long after it was opened. Zarr itself would take a missing file
-for zeros, and numbers that were flipped for numbers.
+for zeros, and numbers that were flipped for numbers. A store of a few kilobytes could so declare more steps
+than a machine can look at, or a compressed part unpack to more than its memory: what the arrays declare is
+held against the files that are there, before any array is read.
 """
 
 import asyncio
+import math
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from zarr.abc.store import (
-    ByteRequest,
-    OffsetByteRequest,
-    RangeByteRequest,
-    SuffixByteRequest,
-)
+from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
 from ..errors import TraceError
-from ..untrusted import FREE, LIMIT, Unreadable, read_bytes
-from .declared import ROOT, require_held, require_unpacked
+from ..untrusted import (
+    FREE,
+    LIMIT,
+    RATIO,
+    Unreadable,
+    parse_object,
+    read_bytes,
+    require_fields,
+    require_ratio,
+)
+
+COPY_AGAIN = "Copy it again, or trace again."
+ROOT = "zarr.json"  # zarr 3's own name for the metadata of a group or an array
+_CODECS = {"bytes", "vlen-utf8", "zstd"}  # what Floatscope writes
+_TEXT = 64  # bytes of a Python string, about
+_BYTES = {"bool": 1, "string": _TEXT} | {
+    f"{kind}{8 * size}": size for kind in ("int", "uint", "float") for size in (1, 2, 4, 8)
+}
+_PARTS, _PARTS_PER_FILE = 10_000, 100  # parts that may be declared without a file for each
+_ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 def damaged(path: Path, what: str) -> TraceError:
-    return TraceError(f"{path} is damaged: {what}", "Copy it again, or trace again.")
+    return TraceError(f"{path} is damaged: {what}", COPY_AGAIN)
 
 
 class RegularStore(LocalStore):
@@ -32,22 +50,30 @@ class RegularStore(LocalStore):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, read_only=True)
-        self.most = FREE  # bytes of a file, packed or not
+        self._most = FREE  # bytes of a file, packed or not
 
     def require_held(
         self, arrays: Iterable[str], sizes: Sequence[int], *, steps: int | None = None
     ) -> None:
-        """Refuse a store whose arrays declare more than files of these sizes hold (`declared`)."""
-        described = {name: self._read(f"{name}/{ROOT}") or b"{}" for name in arrays}
-        try:
-            self.most = require_held(described, sizes, steps=steps)
-        except Unreadable as error:
-            raise damaged(self.root, error.what) from error
+        """Refuse a store whose arrays declare more than files of these sizes can hold.
 
-    def with_read_only(self, read_only: bool = False) -> "RegularStore":
-        if not read_only:
-            raise ValueError("a saved trace is read only")
-        return self
+        `steps`: of an unfinished trace, whose arrays have room for more, how many are there.
+        """
+        stored = sum(sizes)
+        total = parts = 0
+        for name in arrays:
+            described = f"{name}/{ROOT}"
+            with self._naming(described):
+                metadata = parse_object(self._read(described) or b"{}")
+                shape, chunks, item = _form(metadata, steps)
+                require_ratio(math.prod(chunks) * item, stored)
+            total += math.prod(shape) * item
+            parts += math.prod(-(-n // size) for n, size in zip(shape, chunks, strict=True))
+        with self._naming("it"):
+            if parts > _PARTS + _PARTS_PER_FILE * len(sizes):
+                raise Unreadable(f"declares arrays of {parts:,} parts in {len(sizes):,} files")
+            require_ratio(total, stored)
+        self._most = FREE + RATIO * stored
 
     async def get(
         self,
@@ -73,22 +99,30 @@ class RegularStore(LocalStore):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
+        if byte_range is not None:  # only shards are read in parts, and no trace has them
+            raise damaged(self.root, f"a part of {key} is asked for")
         data = self._read(key)
-        if data is None:
-            return None
-        return (prototype or default_buffer_prototype()).buffer.from_bytes(_part(byte_range)(data))
+        buffer = (prototype or default_buffer_prototype()).buffer
+        return None if data is None else buffer.from_bytes(data)
 
     def _read(self, key: str) -> bytes | None:
         path = self.root / key
         if not path.exists() or path.is_dir():
             return None  # an array's part that holds nothing is not written
+        with self._naming(key):
+            if path.name == ROOT:
+                return read_bytes(path, LIMIT)
+            data = read_bytes(path, self._most)
+            _require_unpacked(data, self._most)
+            return data
+
+    @contextmanager
+    def _naming(self, what: str) -> Iterator[None]:
+        """Say what it is that cannot be read."""
         try:
-            data = read_bytes(path, LIMIT if path.name == ROOT else self.most)
-            if path.name != ROOT:
-                require_unpacked(data, self.most)
+            yield
         except (FileNotFoundError, Unreadable) as error:
-            raise damaged(self.root, f"{key} {error}") from error
-        return data
+            raise damaged(self.root, f"{what} {error}") from error
 
 
 class CheckedStore(RegularStore):
@@ -99,7 +133,7 @@ class CheckedStore(RegularStore):
         self.files = files
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """What was written there: a file that someone added, such as .DS_Store, is not of the trace."""
+        """List what was written there: a file that someone added, such as .DS_Store, is not of the trace."""
         inside = f"{prefix.rstrip('/')}/" if prefix else ""
         names = (name[len(inside) :] for name in (ROOT, *self.files) if name.startswith(inside))
         for name in dict.fromkeys(name.split("/")[0] for name in names):
@@ -118,11 +152,38 @@ class CheckedStore(RegularStore):
         return data
 
 
-def _part(wanted: ByteRequest | None) -> Callable[[bytes], bytes]:
-    if isinstance(wanted, RangeByteRequest):
-        return lambda data: data[wanted.start : wanted.end]
-    if isinstance(wanted, OffsetByteRequest):
-        return lambda data: data[wanted.offset :]
-    if isinstance(wanted, SuffixByteRequest):
-        return lambda data: data[max(0, len(data) - wanted.suffix) :]
-    return lambda data: data
+def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[int], int]:
+    """Return an array's shape, the shape of a part, and the bytes of a value."""
+    grid = "chunk_grid.configuration.chunk_shape"
+    require_fields(metadata, {"shape": list, grid: list, "data_type": str, "codecs": list})
+    shape, chunks = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
+    numbers = all(type(n) is int and n >= 0 for n in (*shape, *chunks))
+    if not numbers or len(shape) != len(chunks) or 0 in chunks:
+        raise Unreadable(f"has shape {shape!r:.80} in parts of {chunks!r:.80}")
+    codecs = [c.get("name") if isinstance(c, dict) else c for c in metadata["codecs"]]
+    for codec in (
+        *(c for c in codecs if c not in _CODECS),
+        *metadata.get("storage_transformers", ()),
+    ):
+        raise Unreadable(f"names the codec {codec!r:.80}: expected {', '.join(sorted(_CODECS))}")
+    if metadata["data_type"] not in _BYTES:
+        raise Unreadable(f"has data_type {metadata['data_type']!r:.80}")
+    if steps is not None and shape:
+        shape = [min(shape[0], steps), *shape[1:]]
+    return shape, chunks, _BYTES[metadata["data_type"]]
+
+
+def _require_unpacked(data: bytes, most: int) -> None:
+    """Refuse a zstd frame that unpacks to more than `most` bytes, or does not say to how many."""
+    if not data.startswith(_ZSTD):
+        return
+    flags = data[4] if len(data) > 4 else 0
+    single, size_flag = flags >> 5 & 1, flags >> 6
+    length = (single, 2, 4, 8)[size_flag]
+    start = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
+    field = data[start : start + length]
+    size = int.from_bytes(field, "little") + (256 if length == 2 else 0)
+    if not length or len(field) < length:
+        raise Unreadable("does not say to how many bytes it unpacks")
+    if size > most:
+        raise Unreadable(f"unpacks to {size / 1e6:,.0f} MB")

@@ -9,7 +9,7 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ import xarray as xr
 import zarr
 from numpy.dtypes import StringDType
 
-from ..errors import TraceError
+from ..atomic import folder_beside, leftovers, placed, unwritable
+from ..errors import TraceError, foreign
 from ..untrusted import read_object
-from .checked import CheckedStore, RegularStore, damaged
-from .declared import ROOT
-from .placing import beside, leftovers, place, sweep
+from .checked import COPY_AGAIN, ROOT, CheckedStore, damaged
 from .tokens import shared
 
 _SCHEMA, _FILES, _SEAL = "floatscope_schema", "floatscope_files", "floatscope_seal"
+PROGRESS = "floatscope_unfinished"  # of a store that is not sealed yet
 _CHUNK_BYTES = 8 << 20
 _CHUNKS_AT_ONCE = 1  # each is in memory three times while it is compressed
 
@@ -34,37 +34,42 @@ _CHUNKS_AT_ONCE = 1  # each is in memory three times while it is compressed
 def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
     """Write to a neighbour, then rename: a reader never meets half a store."""
     require_free(path, overwrite)
+    size = f"It needs about {data.nbytes / 1e6:.0f} MB before compression"
+    with (
+        writing(path, f"{size}; nothing was left behind."),
+        placed(path, lambda: require_free(path, overwrite)) as partial,
+    ):
+        with zarr.config.set({"async.concurrency": _CHUNKS_AT_ONCE}):
+            write_zarr(data, partial, encoding=_encoding(data))
+        seal(partial, schema)
+    return path
+
+
+@contextmanager
+def writing(path: Path, remedy: str) -> Iterator[None]:
+    """Around what writes a store: an error of the file system is a TraceError."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error, remedy, TraceError) from error
+
+
+def write_zarr(data: xr.Dataset, path: Path, **options: Any) -> None:
+    """Write a dataset; fixed-width text has no zarr 3 specification and becomes text of any width."""
     text = {
-        name: array.astype(StringDType())  # fixed-width text has no zarr 3 specification
+        name: array.astype(StringDType())
         for name, array in data.variables.items()
         if array.dtype.kind in "OU"
     }
-    plain = data.assign_coords(text)
-    try:
-        with beside(path) as partial:
-            with zarr.config.set({"async.concurrency": _CHUNKS_AT_ONCE}):
-                plain.to_zarr(partial, zarr_format=3, consolidated=False, encoding=_encoding(data))
-            seal(partial, schema)
-            place(partial, path, lambda: require_free(path, overwrite))
-        sweep(path)
-    except OSError as error:
-        raise TraceError(
-            f"{path} could not be written: {error.strerror or error}",
-            f"It needs about {data.nbytes / 1e6:.0f} MB before compression; nothing was left behind.",
-        ) from error
-    return path
+    data.assign_coords(text).to_zarr(path, zarr_format=3, consolidated=False, **options)
 
 
 def rehearse(path: Path) -> None:
     """Make and remove what `save` will write beside the path, before the work whose result it saves."""
     new = [folder for folder in path.parents if not folder.exists()]  # the innermost first
     try:
-        with beside(path):
+        with writing(path, "Choose another place."), folder_beside(path):
             pass
-    except OSError as error:
-        raise TraceError(
-            f"{path} could not be written: {error.strerror or error}", "Choose another place."
-        ) from error
     finally:
         for folder in new:
             with suppress(OSError):
@@ -72,10 +77,10 @@ def rehearse(path: Path) -> None:
 
 
 def require_free(path: Path, overwrite: bool) -> None:
-    """Nothing is there, or a trace that may be replaced: nothing else is ever overwritten."""
+    """Refuse a path where something is, unless it is a trace that may be replaced."""
     if os.path.lexists(path) and not overwrite:
         raise TraceError(f"{path} exists", "Choose another path, or pass overwrite=True.")
-    for _ in range(3):  # another writer may be replacing it while we look
+    for _ in range(3):  # another writer may be replacing it at the same time
         if not os.path.lexists(path) or (is_trace(path) and not path.is_symlink()):
             return
     what = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
@@ -86,20 +91,28 @@ def require_free(path: Path, overwrite: bool) -> None:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a directory carries our mark."""
+    """Tell whether a directory carries the mark of a saved trace."""
+    return _SCHEMA in _attributes(path)
+
+
+def progress(path: Path) -> dict[str, Any] | None:
+    """Return what an unfinished store says of itself; None where there is none."""
+    attributes = _attributes(path)
+    said = None if _SEAL in attributes else attributes.get(PROGRESS)
+    return said if isinstance(said, dict) else None
+
+
+def _attributes(path: Path) -> dict[str, Any]:
+    """Return the root's attributes; none where they cannot be read, which `load` then says."""
     try:
-        return _SCHEMA in read_object(path / ROOT)["attributes"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def is_sealed(attributes: Mapping[str, Any]) -> bool:
-    """What was to be written is there."""
-    return _SEAL in attributes
+        attributes = read_object(path / ROOT)["attributes"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def write_root(store: Path, metadata: Mapping[str, Any]) -> None:
-    """The root's metadata: whole, or as before."""
+    """Replace the root's metadata in one step."""
     new = store / f"{ROOT}.new"
     new.write_text(json.dumps(metadata), encoding="utf-8")
     os.replace(new, store / ROOT)
@@ -112,7 +125,7 @@ def seal(store: Path, schema: int, *, without: str = "") -> None:
     """
     root = store / ROOT
     metadata = json.loads(root.read_text(encoding="utf-8"))
-    metadata["attributes"].pop("floatscope_unfinished", None)
+    metadata["attributes"].pop(PROGRESS, None)
     metadata["attributes"][_SCHEMA] = schema
     metadata["attributes"][_FILES] = {
         str(file.relative_to(store)): [file.stat().st_size, zlib.crc32(file.read_bytes())]
@@ -124,32 +137,23 @@ def seal(store: Path, schema: int, *, without: str = "") -> None:
 
 
 def _checksum(metadata: dict[str, Any]) -> int:
-    """Of all that the root says, but for the checksum itself."""
+    """Compute the checksum of all that the root says, but for the checksum itself."""
     attributes = {k: v for k, v in metadata["attributes"].items() if k != _SEAL}
     return zlib.crc32(json.dumps({**metadata, "attributes": attributes}, sort_keys=True).encode())
 
 
 def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Chunks along the first dimension (steps, mostly), so that a viewer reads a step at a time."""
+    """Choose chunks along the first dimension (steps, mostly), so that a viewer reads a step at a time."""
     encoding = {}
     for name, array in data.data_vars.items():
-        if array.size:
-            first = (
-                max(1, _CHUNK_BYTES * array.shape[0] // max(array.nbytes, 1)) if array.ndim else 0
-            )
-            chunks = (min(first, array.shape[0]), *array.shape[1:]) if array.ndim else ()
-            encoding[str(name)] = {"chunks": chunks}
+        if array.size and array.ndim:
+            first = max(1, _CHUNK_BYTES * array.shape[0] // array.nbytes)
+            encoding[str(name)] = {"chunks": (min(first, array.shape[0]), *array.shape[1:])}
     return encoding
 
 
-def load(
-    path: Path,
-    schemas: Sequence[int],
-    required: Mapping[str, type] | None = None,
-    *,
-    lazy: bool = False,
-) -> xr.Dataset:
-    """Open a store after checking that it is ours, of one of these schemas, and complete.
+def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -> xr.Dataset:
+    """Open a store after checking that it is a complete trace of this schema.
 
     `required` are attributes and their types. Arrays are checked when they are read: now, or where
     `lazy`, when they are needed.
@@ -161,20 +165,18 @@ def load(
         attributes = metadata["attributes"]
         written = attributes[_SCHEMA]
         files = {name: (int(size), int(crc)) for name, (size, crc) in attributes[_FILES].items()}
-        seal = attributes.get(_SEAL)  # stores of before it have none
-        whole = seal is None or seal == _checksum(metadata)
+        whole = attributes.get(_SEAL) == _checksum(metadata)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise TraceError(
             f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds",
             "Give a directory written by Trace.save; if it was, save it again.",
         ) from error
-    if written not in schemas:
-        known = " or ".join(map(str, schemas))
+    if written != schema:
         raise TraceError(
-            f"{path} has trace schema {written}; this version of Floatscope reads schema {known}",
+            f"{path} has trace schema {written}; this version of Floatscope reads schema {schema}",
             "Read it with the version that wrote it, or trace again.",
         )
-    for name, kind in (required or {}).items():
+    for name, kind in required.items():
         if not isinstance(attributes.get(name), kind):
             raise damaged(path, f"{ROOT} does not say its {name}")
     if not whole:
@@ -185,13 +187,10 @@ def load(
             raise damaged(path, f"{name} is missing or cut short")
     arrays = [parts[0] for name in files if (parts := name.split("/"))[1:] == [ROOT]]
     source = CheckedStore(path, files)
-    try:
+    with foreign(TraceError, f"{path} is damaged: its arrays cannot be opened", COPY_AGAIN):
         source.require_held(arrays, [size for size, _ in files.values()])
-        return _read(source, lazy)
-    except TraceError:
-        raise
-    except Exception as error:  # zarr's own for damaged metadata are of many kinds
-        raise damaged(path, f"its arrays cannot be opened ({type(error).__name__})") from error
+        data = _read(source)
+        return data if lazy else data.load()
 
 
 @contextmanager
@@ -218,23 +217,15 @@ def unzipped(path: Path) -> Iterator[Path]:
         raise TraceError(f"{path} cannot be unpacked: {error}", remedy) from error
 
 
-def opened(store: RegularStore, without: Sequence[str] = ()) -> xr.Dataset:
-    """The arrays, on disk until they are asked for."""
-    return xr.open_zarr(
-        store, zarr_format=3, consolidated=False, chunks=None, drop_variables=list(without)
-    )
-
-
-def _read(store: CheckedStore, lazy: bool) -> xr.Dataset:
-    data = opened(store)
+def _read(store: CheckedStore) -> xr.Dataset:
+    """Open the arrays; text comes back as zarr's string type, and becomes numpy's own."""
+    data = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
     for name in (_SCHEMA, _FILES, _SEAL):
         data.attrs.pop(name, None)
-    # Text comes back as zarr's string type; plain numpy text compares and slices everywhere.
     text = {
         name: _text(array) for name, array in data.variables.items() if array.dtype.kind in "OT"
     }
-    data = data.assign_coords(text)
-    return data if lazy else data.load()
+    return data.assign_coords(text)
 
 
 def _text(array: xr.Variable) -> xr.Variable:
@@ -245,7 +236,7 @@ def _text(array: xr.Variable) -> xr.Variable:
 
 
 def _missing(path: Path) -> TraceError:
-    old = [one for one in leftovers(path) if is_trace(one)] if path.parent.is_dir() else []
+    old = list(filter(is_trace, leftovers(path))) if path.parent.is_dir() else []
     if old:
         return TraceError(
             f"no trace at {path}; a save of it was ended before it was done, and left {old[-1].name}",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, cast, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -46,6 +46,15 @@ class _Kept:
 
     def __get__(self, trace: "Trace | None", owner: type) -> xr.DataArray:
         return self if trace is None else trace._need(self.name)  # type: ignore[return-value]
+
+
+class FigureSize(TypedDict, total=False):
+    """Whose axes a figure is drawn into, its inches, and the points of its letters."""
+
+    ax: "Axes | None"
+    width: float | None
+    height: float | None
+    font_size: float | None
 
 
 @runtime_checkable
@@ -89,19 +98,11 @@ class Trace:
         )
         return " ".join("".join(str(t) for t, region in parts if region != "template").split())
 
-    @property
-    def canvas(self) -> xr.DataArray:
-        """Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 = not there yet."""
-        return self.data["canvas"]
-
-    @property
-    def change(self) -> xr.DataArray:
-        """What each step did to each position: 0 nothing, 1 reveal, 2 remask, 3 edit."""
-        return self.data["change"]
-
-    @property
-    def confidence(self) -> xr.DataArray:
-        return self.data["confidence"]
+    canvas = _Kept(
+        "Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 = not there yet."
+    )
+    change = _Kept("What each step did to each position: 0 nothing, 1 reveal, 2 remask, 3 edit.")
+    confidence = _Kept("The probability of what each step proposed; NaN where nothing was.")
 
     @property
     def n_steps(self) -> int:
@@ -160,11 +161,10 @@ class Trace:
         visible = self._need("visible").variable
         return _read_only(_over(_total(self._column_means), visible, "received"))
 
-    @property
-    def null(self) -> xr.DataArray:
-        """What uniform attention over the visible keys would give as `mass`: (step, key), or where some
-        layers see a window (step, layer, key)."""
-        return self._need("null")
+    null = _Kept(
+        "What uniform attention over the visible keys would give as `mass`: (step, key), or where some "
+        "layers see a window (step, layer, key)."
+    )
 
     @property
     def lift(self) -> xr.DataArray:
@@ -279,10 +279,7 @@ class Trace:
         region: str | Sequence[str] | None = None,
         lift: bool = False,
         tokens: bool | None = None,
-        ax: "Axes | None" = None,
-        width: float | None = None,
-        height: float | None = None,
-        font_size: float | None = None,
+        **size: Unpack[FigureSize],
     ) -> "Axes":
         """Where attention went, over any two of step, layer, head, position and region.
 
@@ -301,7 +298,6 @@ class Trace:
             font_size: points; by default rcParams["font.size"] if you set it, else 8.
         """
         chosen = {"layer": layer, "head": head, "step": step, "region": region}
-        size = {"ax": ax, "width": width, "height": height, "font_size": font_size}
         # Figures stand to the right of traces: looked up by name when one is drawn.
         draw = import_module("floatscope.plots.heatmap").draw
         return cast("Axes", draw(self, rows, columns, lift=lift, tokens=tokens, **chosen, **size))
@@ -314,17 +310,13 @@ class Trace:
         *,
         model: Patterns,
         tokens: bool | None = None,
-        ax: "Axes | None" = None,
-        width: float | None = None,
-        height: float | None = None,
-        font_size: float | None = None,
+        **size: Unpack[FigureSize],
     ) -> "Axes":
         """The whole pattern of a head at a step, queries by keys, computed again by `model`.
 
         The trace holds none of it: `model` is the one that was traced. Without a layer or a head, the
         mean over them. The other options are `heatmap`'s.
         """
-        size = {"ax": ax, "width": width, "height": height, "font_size": font_size}
         pattern = model.pattern(self, step=step, layer=layer, head=head)
         draw = import_module("floatscope.plots.pattern").draw_pattern
         return cast("Axes", draw(pattern, tokens=tokens, **size))
@@ -352,7 +344,7 @@ class Trace:
                 stacklevel=2,
             )
             return cls(data)
-        return cls(store.load(Path(path), (SCHEMA,), REQUIRED, lazy=lazy))
+        return cls(store.load(Path(path), SCHEMA, REQUIRED, lazy=lazy))
 
     @property
     def interventions(self) -> tuple[str, ...]:
@@ -368,7 +360,7 @@ class Trace:
         sizes, prompt = d.sizes, int(info["prompt_length"])
         lines = [
             f"<floatscope.Trace {info['model']} · {info['sampler']}",
-            *(f"  under {one}" for one in self.interventions),
+            *(f"  under {name}" for name in self.interventions),
             f"  {self.n_steps} steps ({sizes['step']} kept) × {sizes['layer']} layers × "
             f"{sizes['head']} heads × {sizes['key']} positions "
             f"({prompt} prompt + {sizes['key'] - prompt} answer), {readable(self.nbytes)}",

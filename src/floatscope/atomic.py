@@ -1,0 +1,223 @@
+"""Files and directories that are whole or absent: written beside their place, then renamed into it.
+
+A name that ends in `.partial` is never read. A directory is locked while it is written, by a lock of the
+kernel's that dies with its holder: so what a killed writer left behind can be told from what another one is
+writing, and is swept by the next. Files are swept by whoever holds the lock of their run.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from .errors import FloatscopeError, RunError
+
+_PARTIAL = ".partial"
+_ATTEMPTS = 100
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+
+
+def unwritable(
+    path: Path,
+    error: OSError,
+    remedy: str = "Nothing half-written counts and what was finished is kept: make room or mend the path, "
+    "then run it again with --resume.",
+    kind: type[FloatscopeError] = RunError,
+) -> FloatscopeError:
+    return kind(f"{path} could not be written: {error.strerror or error}", remedy)
+
+
+# Files
+
+
+def write(path: Path, data: bytes) -> None:
+    """Put the bytes at the path, or nothing, or leave what was there."""
+    with _beside(path, data) as partial:
+        os.replace(partial, path)
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)  # until the folder is synced too, a power cut may undo the rename
+        finally:
+            os.close(handle)
+
+
+def rehearse(path: Path) -> None:
+    """Write and remove what `write` will need, before the work whose result it is to write."""
+    make_folder(path.parent)
+    with _beside(path, b"\n"):
+        pass
+
+
+@contextmanager
+def _beside(path: Path, data: bytes) -> Iterator[Path]:
+    """Write the bytes under a name that is never read, and remove them afterwards."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
+    try:
+        partial.unlink(missing_ok=True)
+        with partial.open("xb") as file:  # a link that lies there under this name is not followed
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield partial
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        with suppress(OSError):  # a name too long for a file is too long to be removed
+            partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    # A lone surrogate has no UTF-8; its backslash spelling is also JSON's.
+    write(path, text.encode("utf-8", "backslashreplace"))
+
+
+def sweep(folder: Path, name: str = "*") -> list[str]:
+    """Remove what a killed run left half-written of a file, or of all; return the names."""
+    stale = sorted(path for path in folder.glob(f".{name}.*{_PARTIAL}") if path.is_file())
+    for path in stale:
+        path.unlink(missing_ok=True)
+    return [path.name for path in stale]
+
+
+def is_partial(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(_PARTIAL)
+
+
+# Directories
+
+
+def make_folder(path: Path) -> Path:
+    """Make a directory and those above it, or say why not."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error, "Choose another place.") from error
+    return path
+
+
+@contextmanager
+def placed(path: Path, require_free: Callable[[], None]) -> Iterator[Path]:
+    """Yield an empty directory, and rename it to the path at the end; an error leaves nothing behind.
+
+    What is at the path then is replaced where `require_free` does not object.
+    """
+    with folder_beside(path) as partial:
+        yield partial
+        _place(partial, path, require_free)
+    for leftover in leftovers(path):
+        if leftover.name.endswith(_PARTIAL):
+            remove_unlocked(leftover, lambda handle: True)
+        else:
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextmanager
+def folder_beside(path: Path) -> Iterator[Path]:
+    """Yield an empty directory next to the path, locked until the end, and remove it unless it was moved."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def make() -> Path:
+        partial = _neighbour(path, _PARTIAL)
+        partial.mkdir()
+        return partial
+
+    partial, handle = make_locked(make)
+    try:
+        yield partial
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        os.close(handle)
+
+
+def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
+    """Rename a directory into its place; ask for each attempt, since another writer may have been faster."""
+    old: Path | None = None
+    try:
+        for _ in range(_ATTEMPTS):
+            try:
+                partial.rename(path)  # refuses a directory that holds something
+                return
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
+            require_free()
+            old = _neighbour(path, ".old")
+            with suppress(FileNotFoundError):  # another writer took it away, to replace it too
+                path.rename(old)
+        raise OSError(errno.EBUSY, "others write there all the time")
+    except BaseException:
+        if old is not None and old.exists() and not os.path.lexists(path):
+            old.rename(path)
+        raise
+
+
+def leftovers(path: Path) -> list[Path]:
+    """List directories beside a path that bear Floatscope's names, and hold what a zarr group may."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.\d+(-[0-9a-f]{{8}})?\.(partial|old)")
+    folders = (folder for folder in sorted(path.parent.iterdir()) if pattern.fullmatch(folder.name))
+    return [folder for folder in folders if not folder.is_symlink() and _is_group(folder)]
+
+
+def _is_group(folder: Path) -> bool:
+    try:
+        return all(path.name == "zarr.json" or path.is_dir() for path in folder.iterdir())
+    except OSError:
+        return False
+
+
+def _neighbour(path: Path, ending: str) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{ending}")
+
+
+# Locks of directories
+
+
+def make_locked(make: Callable[[], Path]) -> tuple[Path, int]:
+    """Make a directory and lock it; the lock lasts until the handle is closed or the process ends."""
+    for _ in range(_ATTEMPTS):
+        folder = make()
+        handle = _opened(folder)
+        if handle is not None and _locked(handle, folder) is not False:
+            return folder, handle
+        if handle is not None:  # a sweep took it before it was locked
+            os.close(handle)
+    raise OSError(errno.EBUSY, f"no directory in {folder.parent} can be locked")
+
+
+def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
+    """Remove a directory whose owner has ended, if its open handle passes; links are not followed."""
+    if (handle := _opened(folder)) is None:
+        return
+    try:
+        if may_remove(handle) and _locked(handle, folder):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+def _opened(folder: Path) -> int | None:
+    with suppress(OSError):  # swept by another process since it was made or listed
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    return None
+
+
+def _locked(handle: int, folder: Path) -> bool | None:
+    """Lock a directory, or tell that another process holds it; None: the file system has no such locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(folder))
+    except FileNotFoundError:
+        return False

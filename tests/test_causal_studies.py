@@ -352,15 +352,15 @@ def test_a_control_is_asked_about_tokens_of_its_own_decoding(planted, data, tmp_
     request = request_of(fields)
     worker = ShardWorker(request, KeptModels(tmp_path))
     spec = next(s.spec for s in plan(request).shards if s.spec.get("controls"))
-    stored, (seed,) = worker(spec, lambda done, total: None).arrays, spec["controls"]
+    stored, (seed,) = worker(spec, lambda done, total: None).data, spec["controls"]
     control = worker.model({"model": spec["model"], "control": seed})
     prompt = worker._prompt(spec["domain"], 0, control)[1]
     with worker._untrained(spec["model"], seed, True):
         own = Foresight().compute(control.trace(prompt, worker.sampler(control), keep=("lens",)))
     for name in ("guess", "final", "ahead"):
-        found = stored[f"0/control-{seed}/foresight/variables/{name}"]
+        found = stored[f"0/control-{seed}/foresight"][name]
         np.testing.assert_array_equal(found, own[name].values)
-    trained = stored["0/foresight/variables/final"]
+    trained = stored["0/foresight"]["final"]
     assert (trained != own["final"].values).any()  # the trained network reveals other tokens
 
 

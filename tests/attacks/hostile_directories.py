@@ -251,20 +251,27 @@ def _shard(draw, folder):
         part = header["meta"] if draw.random() < 0.8 else header
         said = _changed(draw, *checkpoints._place(draw, part))
     elif what == "array" and frames:
-        name = draw.choice(sorted(frames))
-        header["arrays"][name], frames[name] = _array(draw, header["arrays"][name], frames[name])
-        said = f"{name} is {header['arrays'][name]!r:.70}"
+        name, variable = draw.choice(sorted(frames))
+        entry = header["data"][name]["variables"][variable]
+        entry["array"], frames[name, variable] = _array(
+            draw, entry["array"], frames[name, variable]
+        )
+        part = draw.choice([None, None, "dims", "attrs", "coordinate"])
+        if part:
+            entry[part] = draw.choice([["x", "x"], "xy", 1, None, {"x": 1}, [[1]], True])
+        said = f"{name}, {variable} is {entry!r:.90}"
     elif what == "bomb":
         said, size = "a bomb", draw.choice([60, 900]) << 20
-        name = draw.choice([None, *frames, "more"])
-        if name is None:
+        place = draw.choice([None, *frames, ("more", "x")])
+        if place is None:
             declared = size
         else:
-            frames[name] = zstd(bytes(size))
-            header["arrays"][name] = ["|u1", [size], len(frames[name])]
+            frames[place] = zstd(bytes(size))
+            declare(header, *place, ["|u1", [size], len(frames[place])])
     else:
         said = "100,000 entries"
-        header["arrays"] |= {f"{i}": ["<f4", [0], 0] for i in range(100_000)}
+        for i in range(100_000):
+            declare(header, f"{i}", "x", ["<f4", [0], 0])
     file.write_bytes(put_together(header, frames, declared))
     return f"{file.name}: {said}"
 
@@ -273,14 +280,22 @@ def zstd(data):
     return pyarrow.compress(data, "zstd", asbytes=True)
 
 
+def declare(header, name, variable, array):
+    """Say in a header what the array of a dataset's variable is."""
+    data = header["data"].setdefault(name, {"attrs": {}, "variables": {}})
+    about = {"dims": ["x"], "attrs": {}, "coordinate": False}
+    data["variables"][variable] = about | data["variables"].get(variable, {}) | {"array": array}
+
+
 def taken_apart(data):
-    """The header of a shard's file, and the frames of its arrays."""
+    """The header of a shard's file, and the frames of its arrays by dataset and variable."""
     _, length, size = struct.unpack("<8sQQ", data[:24])
     header = json.loads(pyarrow.decompress(data[24 : 24 + length], size, "zstd", asbytes=True))
     at, frames = 24 + length, {}
-    for name, (_, _, length) in header["arrays"].items():
-        frames[name] = data[at : at + length]
-        at += length
+    for name, described in header["data"].items():
+        for variable, about in described["variables"].items():
+            frames[name, variable] = data[at : at + about["array"][2]]
+            at += about["array"][2]
     return header, frames
 
 
@@ -364,9 +379,11 @@ def digest_of(file):
 
 
 def zeros(n):
+    """A dataset with one variable, y."""
     import numpy as np
+    import xarray as xr
 
-    return np.zeros(n)
+    return xr.Dataset({"y": ("n", np.zeros(n))})
 
 
 def _written(draw, folder):

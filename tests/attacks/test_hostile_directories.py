@@ -132,28 +132,29 @@ def test_a_device_or_fifo_in_a_run_is_refused(run, name, to):
 
 @pytest.fixture
 def changed(tmp_path):
-    """Read a shard of one array, x, of which the header or a frame was changed."""
+    """Read a shard of one dataset, x, with one variable, y, of which the header or a frame was changed."""
 
     def read(change):
         shards = Shards(tmp_path)
-        shards.write("a", encode("a", "key", Output({"x": hostile_directories.zeros(4)}, {})))
+        shards.write("a", encode("a", "key", Output({"x": hostile_directories.zeros(4)})))
         header, frames = hostile_directories.taken_apart(shards.path("a").read_bytes())
         declared = change(header, frames)
         shards.path("a").write_bytes(hostile_directories.put_together(header, frames, declared))
         info = hostile_directories.digest_of(shards.path("a"))
         return shards.read("a", digest=info["sha256"])
 
-    assert read(lambda header, frames: None).arrays["x"].tolist() == [0.0] * 4
+    assert read(lambda header, frames: None).data["x"]["y"].values.tolist() == [0.0] * 4
     return read
 
 
-@pytest.mark.parametrize("name", ["x", "more"])
-def test_a_shard_that_unpacks_to_far_more_than_its_size_is_refused(changed, monkeypatch, name):
+@pytest.mark.parametrize("place", [("x", "y"), ("x", "more"), ("more", "x")])
+def test_a_shard_that_unpacks_to_far_more_than_its_size_is_refused(changed, monkeypatch, place):
     monkeypatch.setattr(untrusted, "FREE", 1 << 20)  # a bomb of gigabytes would take long to pack
 
     def bomb(header, frames):
-        frames[name] = hostile_directories.zstd(bytes(8 << 20))
-        header["arrays"][name] = ["|u1", [8 << 20], len(frames[name])]
+        frames[place] = hostile_directories.zstd(bytes(8 << 20))
+        array = ["|u1", [8 << 20], len(frames[place])]
+        hostile_directories.declare(header, *place, array)
 
     with pytest.raises(fs.RunError, match="declares arrays of 8.* MB in files of 0.00"):
         changed(bomb)
@@ -179,7 +180,7 @@ def test_an_array_of_another_size_than_its_bytes_is_refused_before_it_is_made(
     changed, kind, shape, why
 ):
     def other(header, frames):
-        header["arrays"]["x"][:2] = kind, shape
+        header["data"]["x"]["variables"]["y"]["array"][:2] = kind, shape
 
     with pytest.raises(fs.RunError, match=why):
         changed(other)
@@ -188,7 +189,23 @@ def test_an_array_of_another_size_than_its_bytes_is_refused_before_it_is_made(
 @pytest.mark.parametrize("length", [-1, 0, 10**15, "9", None])
 def test_a_frame_of_another_length_than_declared_is_refused(changed, length):
     def other(header, frames):
-        header["arrays"]["x"][2] = length
+        header["data"]["x"]["variables"]["y"]["array"][2] = length
+
+    with pytest.raises(fs.RunError, match="cannot be read"):
+        changed(other)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("dims", value) for value in ([], ["n", "n"], "nn", [["n"]], None, 1)),
+        *(("attrs", value) for value in ([1], "text", 1)),
+        *(("coordinate", value) for value in ([], "no", None)),
+    ],
+)
+def test_a_variable_that_is_described_wrongly_is_refused(changed, field, value):
+    def other(header, frames):
+        header["data"]["x"]["variables"]["y"][field] = value
 
     with pytest.raises(fs.RunError, match="cannot be read"):
         changed(other)

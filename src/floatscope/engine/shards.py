@@ -1,7 +1,8 @@
-"""Shards on disk: `<id>.shard`, arrays and a JSON header, and `<id>.json`, written after it.
+"""Shards on disk: `<id>.shard`, datasets and a JSON header, and `<id>.json`, written after it.
 
-A shard's file is a few bytes that say how long its header is, the header, and the bytes of every array in the
-order of their names: each a zstd frame. The header has the type, the shape and the length of each.
+A shard's file is a few bytes that say how long its header is, the header, and the bytes of every variable of
+every dataset in the order of their names: each a zstd frame. The header describes the datasets, with type,
+shape and length of each variable.
 A shard counts as done only if its sidecar is there, says what the file's header says, carries the
 key of this plan, and the file has the checksum in it. The same output gives the same bytes: names
 are sorted, arrays are C-ordered and little-endian, compression is always the same.
@@ -14,11 +15,13 @@ import json
 import math
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import xarray as xr
 
 from ..errors import RunError, UsageError
 from ..untrusted import (
@@ -39,6 +42,8 @@ _MAGIC = b"FSSHARD\x01"
 _START = struct.Struct("<8sQQ")  # magic, bytes of the header's frame, bytes of the header itself
 _LEVEL = 1  # measured floats hardly gain from a higher level
 _ZSTD = pa.Codec("zstd", compression_level=_LEVEL)
+_DATASET: dict[str, type] = {"attrs": dict, "variables": dict}
+_VARIABLE: dict[str, type] = {"array": list, "attrs": dict, "coordinate": bool, "dims": list}
 _LARGEST = 4 << 30  # bytes of a shard's file, which is made in memory
 # What reading a file that may be anything can raise; OSError: a frame that is damaged, or of another size.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error)
@@ -49,47 +54,62 @@ class Damaged(Exception):
 
 
 def encode(shard: str, key: str, output: Output) -> bytes:
-    """The bytes of a shard's file."""
-    arrays = {name: _plain(shard, name, output.arrays[name]) for name in sorted(output.arrays)}
+    """Encode the bytes of a shard's file."""
     meta = as_json(output.meta, f"the meta of shard {shard}")
     if not isinstance(meta.get("left_out", []), list):
         raise UsageError(f"meta['left_out'] of shard {shard} is not a list", "List what and why.")
-    frames = {
-        name: _ZSTD.compress(array.reshape(-1).view(np.uint8), asbytes=True)
-        for name, array in arrays.items()
-    }
+    frames: list[bytes] = []
+    described = {n: _describe(shard, n, output.data[n], frames) for n in sorted(output.data)}
     header = {
         "schema": SCHEMA,
         "shard": shard,
         "key": key,
         "compression": f"zstd {_LEVEL}",
-        "arrays": {
-            name: [array.dtype.str, list(array.shape), len(frames[name])]
-            for name, array in arrays.items()
-        },
+        "data": as_json(described, f"the attributes of datasets in shard {shard}"),
         "meta": meta,
     }
     if output.sources:
         header["sources"] = as_json(output.sources, f"the sources of shard {shard}")
     text = json.dumps(header, sort_keys=True, allow_nan=False).encode("ascii")
     head = _ZSTD.compress(text, asbytes=True)
-    return b"".join([_START.pack(_MAGIC, len(head), len(text)), head, *frames.values()])
+    return b"".join([_START.pack(_MAGIC, len(head), len(text)), head, *frames])
 
 
-def _plain(shard: str, name: str, value: np.ndarray) -> np.ndarray:
-    array = np.asarray(value)
+def _describe(shard: str, name: str, data: xr.Dataset, frames: list[bytes]) -> dict[str, Any]:
+    """Describe a dataset for the header, and add the frames of its variables to `frames`."""
+    variables = {}
+    for variable in sorted(data.variables, key=str):
+        labelled = data.variables[variable]
+        array = _plain(shard, f"{name}/{variable}", labelled.values)
+        frames.append(_ZSTD.compress(array.reshape(-1).view(np.uint8), asbytes=True))
+        variables[str(variable)] = {
+            "array": [array.dtype.str, list(array.shape), len(frames[-1])],
+            "attrs": _numbers(labelled.attrs),
+            "coordinate": variable in data.coords,
+            "dims": list(map(str, labelled.dims)),
+        }
+    return {"attrs": _numbers(data.attrs), "variables": variables}
+
+
+def _numbers(attrs: dict[Any, Any]) -> dict[str, Any]:
+    """Replace numpy's numbers among attributes by Python's."""
+    return {str(k): v.item() if isinstance(v, np.generic) else v for k, v in attrs.items()}
+
+
+def _plain(shard: str, name: str, array: np.ndarray) -> np.ndarray:
+    """Bring an array into the form that is stored: texts of fixed width, little-endian, C-ordered."""
+    if array.dtype == object and all(isinstance(text, str) for text in array.flat):
+        array = array.astype(str)
     if array.dtype.hasobject or array.dtype.kind == "T":
         raise UsageError(
             f"array {name!r} of shard {shard} holds Python objects",
             "Give numbers, booleans or fixed-width text.",
         )
-    if not name or "\0" in name:
-        raise UsageError(f"shard {shard} has an array called {name!r}", "Give it a name.")
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
-    """Read a shard's header, and where its arrays begin."""
+    """Read a shard's header, and the offset of its first frame."""
     file.seek(0)
     magic, length, size = _START.unpack(file.read(_START.size))
     if magic != _MAGIC:
@@ -97,22 +117,26 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
     if max(length, size) > LIMIT:
         raise Unreadable(f"holds a header of more than {LIMIT >> 20} MB")
     header = parse_object(_ZSTD.decompress(file.read(length), size, asbytes=True))
-    require_fields(header, {"schema": int, "shard": str, "key": str, "arrays": dict, "meta": dict})
+    require_fields(header, {"schema": int, "shard": str, "key": str, "data": dict, "meta": dict})
     texts(header, "sources")
     return header, _START.size + length
 
 
 def _places(
     file: io.BufferedIOBase, header: dict[str, Any], start: int
-) -> dict[str, tuple[np.dtype, list[int], int, int]]:
-    """Type, shape, offset and length of every array, unless they are more than the file can honestly hold."""
+) -> dict[tuple[str, str], tuple[np.dtype, list[int], int, int]]:
+    """Locate the array of every variable: type, shape, offset and length.
+
+    Refuse what the file cannot honestly hold.
+    """
     places, declared = {}, 0
-    for name, (kind, shape, length) in header["arrays"].items():
+    for name, variable, about in _variables(header["data"]):
+        kind, shape, length = about["array"]
         dtype = np.dtype(kind)
         plain = dtype.str == kind and dtype.kind not in "OV" and dtype.itemsize
         if not plain or any(type(n) is not int or n < 0 for n in (*shape, length)):
             raise Unreadable(f"holds an array of shape {shape!r:.80} and {kind!r:.80}")
-        places[name] = dtype, shape, start, length
+        places[name, variable] = dtype, shape, start, length
         start += length
         declared += math.prod(shape) * dtype.itemsize
     size = file.seek(0, io.SEEK_END)
@@ -120,6 +144,15 @@ def _places(
     if start != size:
         raise Unreadable(f"declares {start} bytes and has {size}")
     return places
+
+
+def _variables(data: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield every dataset's name with the name and the description of each of its variables."""
+    for name, described in data.items():
+        require_fields(described, _DATASET)
+        for variable, about in described["variables"].items():
+            require_fields(about, _VARIABLE)
+            yield name, variable, about
 
 
 def sources_of(data: bytes) -> dict[str, str]:
@@ -149,6 +182,7 @@ class Shards:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._verified: dict[str, tuple[str, tuple[int, ...]]] = {}  # digest and file state
+        self._labelled: dict[tuple[str, ...], xr.Dataset] = {}  # by variables, the last one read
 
     def path(self, shard: str) -> Path:
         return self.folder / f"{shard}{SUFFIX}"
@@ -219,7 +253,7 @@ class Shards:
     def read(
         self, shard: str, names: tuple[str, ...] | None = None, digest: str | None = None
     ) -> Output:
-        """Read a shard's arrays (all, or these) and meta.
+        """Read a shard's datasets (all, or these) and meta.
 
         The file must have the sha256 `digest`; without one, that of its sidecar.
         """
@@ -228,18 +262,40 @@ class Shards:
             with opened(self.path(shard)) as file:
                 self._require_digest(shard, file, digest)
                 header, start = _header(file)
-                places, arrays = _places(file, header, start), {}
-                for name in places if names is None else names:
-                    dtype, shape, at, length = places[name]
-                    file.seek(at)
-                    content = _ZSTD.decompress(file.read(length), math.prod(shape) * dtype.itemsize)
-                    arrays[name] = np.frombuffer(content, dtype).reshape(shape)
-        except (Damaged, *_UNREADABLE) as error:
+                places, data = _places(file, header, start), {}
+                for name in header["data"] if names is None else names:
+                    described, arrays = header["data"][name], {}
+                    for variable in described["variables"]:
+                        dtype, shape, offset, length = places[name, variable]
+                        file.seek(offset)
+                        size = math.prod(shape) * dtype.itemsize
+                        content = _ZSTD.decompress(file.read(length), size)
+                        arrays[variable] = np.frombuffer(content, dtype).reshape(shape)
+                    data[name] = self._dataset(described, arrays)
+        except Exception as error:  # xarray and pandas promise no classes of exceptions
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",
                 "Run it again with --resume: damaged shards are redone.",
             ) from error
-        return Output(arrays, header["meta"], header.get("sources", {}))
+        return Output(data, header["meta"], header.get("sources", {}))
+
+    def _dataset(self, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.Dataset:
+        """Build a dataset; a copy of the last one with its coordinates takes a third of the time."""
+        names = tuple(arrays)
+        last = self._labelled.get(names)
+        if last is not None and _is_like(last, described, arrays):
+            data = last.copy(data={name: arrays[str(name)] for name in last.data_vars})
+            data.attrs = described["attrs"]
+            return data
+        variables: dict[str, Any] = {}
+        coordinates: dict[str, Any] = {}
+        for name, about in described["variables"].items():
+            part = coordinates if about["coordinate"] else variables
+            part[name] = about["dims"], arrays[name], about["attrs"]
+        data = xr.Dataset(variables, coordinates, described["attrs"])
+        if coordinates:
+            self._labelled[names] = data
+        return data
 
     def _require_digest(self, shard: str, file: io.BufferedIOBase, digest: str) -> None:
         """Hash the open file, unless it was hashed before and has not changed since."""
@@ -253,3 +309,18 @@ class Shards:
         if _digest(file) != digest:
             raise Damaged("its file has changed since it was written")
         self._verified[shard] = seen
+
+
+def _is_like(last: xr.Dataset, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
+    """Whether a dataset has these dimensions, sizes, attributes and coordinates; values may differ."""
+    for name, about in described["variables"].items():
+        known, array = last.variables[name], arrays[name]
+        if list(known.dims) != about["dims"] or known.shape != array.shape:
+            return False
+        if known.attrs != about["attrs"] or (name in last.coords) != about["coordinate"]:
+            return False
+        if about["coordinate"] and not (
+            known.dtype == array.dtype and np.array_equal(known.values, array)
+        ):
+            return False
+    return True

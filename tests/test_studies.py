@@ -358,14 +358,15 @@ def test_references_are_those_of_what_was_run(page):
 
 
 def test_figures_of_answers_fit_a_column_of_a_paper(finished):
-    from floatscope.report.build import figures_of
+    from floatscope.report.build import pictures_of
 
-    drawn = [f for f in figures_of(finished) if f[0].startswith(("knowledge", "decoding"))]
+    answers = ("knowledge", "decoding")
+    drawn = [picture for picture in pictures_of(finished) if picture.name.startswith(answers)]
     assert len(drawn) >= 3
-    for name, _, _, draw in drawn:
+    for picture in drawn:
         with asked(width=3.3, font_size=8):
-            figure = draw()
-        assert figure.get_figwidth() == 3.3 and not texts_outside(figure), name
+            figure = picture.draw()
+        assert figure.get_figwidth() == 3.3 and not texts_outside(figure), picture.name
 
 
 def test_hostile_text_of_a_data_file_stays_text_on_the_page(page, browser):

@@ -4,13 +4,14 @@ It reads what a run left behind; it needs no model and never imports torch.
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engine import Run, atomic
-from ..plots import Figure, asked, save, style
+from ..plots import asked, save, style
 from ..scenes.parts import Scene
 from ..studies.draw import Picture
 from ..studies.findings import Findings
@@ -54,25 +55,21 @@ def save_figures(
 ) -> list[Path]:
     """Every figure once, in every kind of file; `width` inches wide, letters of so many points."""
     written = []
-    for name, _, _, draw in figures_of(findings):
+    for picture in pictures_of(findings):
         with asked(width=width, font_size=font_size):
-            figure = draw()
+            figure = picture.draw()
         try:
-            written += [save(figure, folder / f"{name}.{ending}", dpi=_DPI) for ending in endings]
+            for ending in endings:
+                written.append(save(figure, folder / f"{picture.name}.{ending}", dpi=_DPI))
         except OSError as error:
             raise atomic.unwritable(folder, error) from error
     return written
 
 
-def figures_of(findings: Findings) -> list[tuple[str, str, str, Callable[[], Figure]]]:
-    """Name of its file, title, words, and how to draw it, for every figure of every study."""
+def pictures_of(findings: Findings) -> list[Picture]:
+    """List every figure of every study, by the name of its file."""
     return [
-        (
-            f"{section_name(study, part, '-')}-{picture.name}",
-            picture.title,
-            picture.alt,
-            picture.draw,
-        )
+        replace(picture, name=f"{section_name(study, part, '-')}-{picture.name}")
         for part, study in sections_of(findings)
         for picture in study.figures(part)
     ]
@@ -84,8 +81,9 @@ def source_of(directory: Path) -> "str | Path | Source":
         return directory
     with understood(directory):
         findings = Findings(directory)
-        every = [(part, one) for part in (*findings.also, findings) for one in part.shown()]
-    shown = {f"r{i}": one for i, one in enumerate(every)}
+        parts = (*findings.also, findings)
+        examples = [(part, example) for part in parts for example in part.shown()]
+    shown = {f"r{i}": example for i, example in enumerate(examples)}
 
     def read(scene_id: str, *, arrays: bool = True) -> Scene:
         part, (_, _, shard, index) = shown[scene_id]

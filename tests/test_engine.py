@@ -377,7 +377,7 @@ def test_plans_that_cannot_be_are_refused():
     with pytest.raises(fs.UsageError, match="Python objects"):
         encode("a", "k", Output({"x": xr.Dataset({"x": ("n", np.array([None]))})}))
     with pytest.raises(
-        fs.UsageError, match="the attributes of datasets in shard a cannot be written"
+        fs.UsageError, match="the attributes of dataset .x. in shard a cannot be"
     ):
         encode("a", "k", Output({"x": xr.Dataset(attrs={"y": float("nan")})}))
 

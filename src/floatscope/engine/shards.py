@@ -1,8 +1,8 @@
 """Shards on disk: `<id>.shard`, datasets and a JSON header, and `<id>.json`, written after it.
 
-A shard's file is a few bytes that say how long its header is, the header, and the bytes of every variable of
-every dataset in the order of their names: each a zstd frame. The header describes the datasets, with type,
-shape and length of each variable.
+A shard's file is a few bytes that say how long its header is, the header, and the datasets in the order of
+their names: each a zstd frame. The header has the length of each frame, and of what it unpacks to: a
+description of the variables, and their arrays one after the other.
 A shard counts as done only if its sidecar is there, says what the file's header says, carries the
 key of this plan, and the file has the checksum in it. The same output gives the same bytes: names
 are sorted, arrays are C-ordered and little-endian, compression is always the same.
@@ -15,7 +15,6 @@ import json
 import math
 import os
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +39,16 @@ from .plan import SCHEMA, Output, as_json
 SUFFIX = ".shard"
 _MAGIC = b"FSSHARD\x01"
 _START = struct.Struct("<8sQQ")  # magic, bytes of the header's frame, bytes of the header itself
+_DESCRIPTION = struct.Struct("<Q")  # bytes of a dataset's description
 _LEVEL = 1  # measured floats hardly gain from a higher level
 _ZSTD = pa.Codec("zstd", compression_level=_LEVEL)
-_DATASET: dict[str, type] = {"attrs": dict, "variables": dict}
-_VARIABLE: dict[str, type] = {"array": list, "attrs": dict, "coordinate": bool, "dims": list}
+_VARIABLE: dict[str, type] = {
+    "attrs": dict,
+    "coordinate": bool,
+    "dims": list,
+    "dtype": str,
+    "shape": list,
+}
 _LARGEST = 4 << 30  # bytes of a shard's file, which is made in memory
 # What reading a file that may be anything can raise; OSError: a frame that is damaged, or of another size.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error)
@@ -58,37 +63,65 @@ def encode(shard: str, key: str, output: Output) -> bytes:
     meta = as_json(output.meta, f"the meta of shard {shard}")
     if not isinstance(meta.get("left_out", []), list):
         raise UsageError(f"meta['left_out'] of shard {shard} is not a list", "List what and why.")
-    frames: list[bytes] = []
-    described = {n: _describe(shard, n, output.data[n], frames) for n in sorted(output.data)}
+    packed = {name: _pack(shard, name, output.data[name]) for name in sorted(output.data)}
+    frames = {name: _ZSTD.compress(content, asbytes=True) for name, content in packed.items()}
     header = {
         "schema": SCHEMA,
         "shard": shard,
         "key": key,
         "compression": f"zstd {_LEVEL}",
-        "data": as_json(described, f"the attributes of datasets in shard {shard}"),
+        "data": {name: [len(frames[name]), len(packed[name])] for name in frames},
         "meta": meta,
     }
     if output.sources:
         header["sources"] = as_json(output.sources, f"the sources of shard {shard}")
     text = json.dumps(header, sort_keys=True, allow_nan=False).encode("ascii")
     head = _ZSTD.compress(text, asbytes=True)
-    return b"".join([_START.pack(_MAGIC, len(head), len(text)), head, *frames])
+    return b"".join([_START.pack(_MAGIC, len(head), len(text)), head, *frames.values()])
 
 
-def _describe(shard: str, name: str, data: xr.Dataset, frames: list[bytes]) -> dict[str, Any]:
-    """Describe a dataset for the header, and add the frames of its variables to `frames`."""
-    variables = {}
+def _pack(shard: str, name: str, data: xr.Dataset) -> bytes:
+    """Write a dataset as bytes: its description, and its arrays in the order of their names."""
+    arrays, variables = [], {}
     for variable in sorted(data.variables, key=str):
         labelled = data.variables[variable]
         array = _plain(shard, f"{name}/{variable}", labelled.values)
-        frames.append(_ZSTD.compress(array.reshape(-1).view(np.uint8), asbytes=True))
+        arrays.append(array.tobytes())
         variables[str(variable)] = {
-            "array": [array.dtype.str, list(array.shape), len(frames[-1])],
             "attrs": _numbers(labelled.attrs),
             "coordinate": variable in data.coords,
             "dims": list(map(str, labelled.dims)),
+            "dtype": array.dtype.str,
+            "shape": list(array.shape),
         }
-    return {"attrs": _numbers(data.attrs), "variables": variables}
+    described = {"attrs": _numbers(data.attrs), "variables": variables}
+    described = as_json(described, f"the attributes of dataset {name!r} in shard {shard}")
+    text = json.dumps(described, sort_keys=True).encode("ascii")
+    return b"".join([_DESCRIPTION.pack(len(text)), text, *arrays])
+
+
+def _unpack(content: pa.Buffer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read a dataset's description and arrays."""
+    (length,) = _DESCRIPTION.unpack_from(content)
+    start = _DESCRIPTION.size + length
+    if max(length, start) > min(LIMIT, content.size):
+        raise Unreadable(f"describes a dataset in {length} bytes of {content.size}")
+    described = parse_object(content[_DESCRIPTION.size : start].to_pybytes())
+    require_fields(described, {"attrs": dict, "variables": dict})
+    arrays = {}
+    for name, about in described["variables"].items():
+        require_fields(about, _VARIABLE)
+        kind, shape = about["dtype"], about["shape"]
+        dtype = np.dtype(kind)
+        plain = dtype.str == kind and dtype.kind not in "OV" and dtype.itemsize
+        if not plain or any(type(n) is not int or n < 0 for n in shape):
+            raise Unreadable(f"holds an array of shape {shape!r:.80} and {kind!r:.80}")
+        array = np.frombuffer(content, dtype, math.prod(shape), start)
+        arrays[name] = array.reshape(shape).copy()
+        start += array.nbytes
+    if start != content.size:
+        raise Unreadable(f"describes {start} bytes of a dataset that has {content.size}")
+    return described, arrays
 
 
 def _numbers(attrs: dict[Any, Any]) -> dict[str, Any]:
@@ -124,35 +157,23 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
 
 def _places(
     file: io.BufferedIOBase, header: dict[str, Any], start: int
-) -> dict[tuple[str, str], tuple[np.dtype, list[int], int, int]]:
-    """Locate the array of every variable: type, shape, offset and length.
+) -> dict[str, tuple[int, int, int]]:
+    """Locate every dataset: offset and length of its frame, and what it unpacks to.
 
-    Refuse what the file cannot honestly hold.
+    Refuse more than the file can honestly hold.
     """
-    places, declared = {}, 0
-    for name, variable, about in _variables(header["data"]):
-        kind, shape, length = about["array"]
-        dtype = np.dtype(kind)
-        plain = dtype.str == kind and dtype.kind not in "OV" and dtype.itemsize
-        if not plain or any(type(n) is not int or n < 0 for n in (*shape, length)):
-            raise Unreadable(f"holds an array of shape {shape!r:.80} and {kind!r:.80}")
-        places[name, variable] = dtype, shape, start, length
+    places, unpacked = {}, 0
+    for name, (length, size) in header["data"].items():
+        if any(type(n) is not int or n < 0 for n in (length, size)):
+            raise Unreadable(f"holds a dataset of {length!r:.80} and {size!r:.80} bytes")
+        places[name] = start, length, size
         start += length
-        declared += math.prod(shape) * dtype.itemsize
-    size = file.seek(0, io.SEEK_END)
-    require_ratio(declared, size)
-    if start != size:
-        raise Unreadable(f"declares {start} bytes and has {size}")
+        unpacked += size
+    whole = file.seek(0, io.SEEK_END)
+    require_ratio(unpacked, whole)
+    if start != whole:
+        raise Unreadable(f"declares {start} bytes and has {whole}")
     return places
-
-
-def _variables(data: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield every dataset's name with the name and the description of each of its variables."""
-    for name, described in data.items():
-        require_fields(described, _DATASET)
-        for variable, about in described["variables"].items():
-            require_fields(about, _VARIABLE)
-            yield name, variable, about
 
 
 def sources_of(data: bytes) -> dict[str, str]:
@@ -263,15 +284,11 @@ class Shards:
                 self._require_digest(shard, file, digest)
                 header, start = _header(file)
                 places, data = _places(file, header, start), {}
-                for name in header["data"] if names is None else names:
-                    described, arrays = header["data"][name], {}
-                    for variable in described["variables"]:
-                        dtype, shape, offset, length = places[name, variable]
-                        file.seek(offset)
-                        size = math.prod(shape) * dtype.itemsize
-                        content = _ZSTD.decompress(file.read(length), size)
-                        arrays[variable] = np.frombuffer(content, dtype).reshape(shape)
-                    data[name] = self._dataset(described, arrays)
+                for name in places if names is None else names:
+                    offset, length, size = places[name]
+                    file.seek(offset)
+                    content = _ZSTD.decompress(file.read(length), size)
+                    data[name] = self._dataset(*_unpack(content))
         except Exception as error:  # xarray and pandas promise no classes of exceptions
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",

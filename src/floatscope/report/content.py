@@ -58,15 +58,18 @@ def previews(study: Study, findings: Findings) -> Iterator[dict[str, Any]]:
     A column comes with whether it holds numbers: these are set right.
     """
     request = findings.request
+    settings = {setting.name for setting in study.settings(request)}
     names = [*study.makes, *study.measures(request), *study.experiments(request)]
-    settings = {setting.name for setting in study.settings(request)} & set(settings_of(request))
-    names += [ANSWERS] * bool(study.settings(request)) + [ORDER] * (study.name == "decoding")
+    if settings:
+        names.append(ANSWERS)
+    if study.name == "decoding":
+        names.append(ORDER)
     for name in names:
         if name not in findings.tables:
             continue
         frame = findings.tables[name]
         if name == ANSWERS:
-            frame = frame[frame["setting"].isin(settings)]
+            frame = frame[frame["setting"].isin(settings & set(settings_of(request)))]
         wide = range(min(_WIDE, frame.shape[1]))
         columns = [numbers.column(list(frame.iloc[:_LINES, i])) for i in wide]
         yield {

@@ -1,6 +1,6 @@
 """What a study's shard stores, from real shards of the embedded pair, and what it would at another size.
 
-Arrays are made longer as `scale_parts.templates` does it; `check` compares that with a model of another
+Datasets are made longer as `scale_parts.templates` does it; `check` compares that with a model of another
 shape, really run.
 
     python bench/shard_bytes.py            # bytes a question of LLaDA-8B's shape, and the check
@@ -16,8 +16,8 @@ from typing import Any
 from scale_parts.templates import (
     KINDS,
     enlarged,
-    example_arrays,
     llada,
+    measured,
     shape_of,
     write_templates,
 )
@@ -29,8 +29,9 @@ from floatscope.engine.shards import Shards, encode
 def raw_bytes(output: Output, index: int, sizes: dict[str, int]) -> int:
     """Bytes of an example's measures, with dimensions of these sizes."""
     return sum(
-        math.prod(shape_of(dims, array.shape, sizes)) * array.itemsize
-        for dims, array in example_arrays(output, index).values()
+        math.prod(shape_of(array, sizes)) * array.dtype.itemsize
+        for data in measured(output, index).values()
+        for array in data.variables.values()
     )
 
 
@@ -51,9 +52,9 @@ def check(folder: Path) -> dict[str, int]:
     real = worker(spec, lambda done, of: None)
     pair = Shards(folder).read("trace-mdm")
     sizes = {
-        dim: size
-        for dims, array in example_arrays(real, 0).values()
-        for dim, size in zip(dims, array.shape, strict=True)
+        str(dim): size
+        for data in measured(real, 0).values()
+        for dim, size in data.sizes.items()
         if dim in llada()
     }
     return {"foretold": raw_bytes(pair, 0, sizes), "stored": raw_bytes(real, 0, {})}
@@ -65,16 +66,13 @@ def table(folder: Path, sizes: dict[str, int]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind in KINDS:
         output = shards.read(f"trace-{kind}")
-        small = {
-            f"1/{name}": enlarged(dims, name.rpartition("/")[2], array, sizes)
-            for name, (dims, array) in example_arrays(output, 1).items()
-        }
-        one = [e for e in output.meta["examples"] if e["index"] == 1]
-        file = len(encode("x", "", Output(small, {**output.meta, "examples": one})))
+        small = {f"1/{name}": enlarged(data, sizes) for name, data in measured(output, 1).items()}
+        examples = [e for e in output.meta["examples"] if e["index"] == 1]
+        file = len(encode("x", "", Output(small, {**output.meta, "examples": examples})))
         found[kind] = {
             "measures_raw": raw_bytes(output, 0, sizes),
             "measures_file": file,
-            "arrays": len(small),
+            "arrays": sum(len(data.variables) for data in small.values()),
             "answer_file": shards.path(f"ask-{kind}").stat().st_size / 4,
             "answer_file_sampled": shards.path(f"sampled-{kind}").stat().st_size / 4,
         }

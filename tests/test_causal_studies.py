@@ -1,6 +1,7 @@
 """The causal studies: what is planted is found, in a run as users run it; many patches in one forward."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -127,19 +128,20 @@ def test_an_answer_that_goes_by_way_of_others_is_found_out(data, tmp_path):
 
 def test_a_run_of_them_is_a_run_like_any_other(finished, planted):
     """Resumed without work, verified byte for byte, and on a page that names the family."""
-    from floatscope.report.build import page_of
-    from floatscope.report.page import render
+    from floatscope.report.build import render_report
     from floatscope.studies.verifying import verify
 
     again, _ = run(finished.request, finished.run.directory)
     assert again.computed == 0
     checked = {one.what.split(",")[0]: one for one in verify(finished.run.directory, sample=3)}
     assert "experiment" in checked and all(one.exact for one in checked.values())
-    page = page_of(Findings(finished.run.directory))
-    html = render(page)
-    assert {c.family for c in page.claims} == {"causal"} and "98.3 %" in html
-    assert [c.number for c in page.claims] == ["11", "12", "13"]
-    assert {t.name for s in page.sections for t in s.tables} >= {"head-ranking", "answer-tracing"}
+    found = Findings(finished.run.directory)
+    html = render_report(found)
+    assert {c.family for c in found.verdicts} == {"causal"} and "98.3 %" in html
+    cards = re.findall(r'<article class="claim".*?<span class="which">(.*?)</span>', html, re.S)
+    assert cards == ["11", "12", "13"]
+    tables = set(re.findall(r"<summary>Table: (.*?)</summary>", html))
+    assert tables >= {"head-ranking", "answer-tracing"}
     asked = json.loads((finished.run.directory / "run.json").read_text())["request"]
     assert request_of(asked) == finished.request
 
@@ -354,15 +356,15 @@ def test_a_control_is_asked_about_tokens_of_its_own_decoding(planted, data, tmp_
     request = request_of(fields)
     worker = ShardWorker(request, KeptModels(tmp_path))
     spec = next(s.spec for s in plan(request).shards if s.spec.get("controls"))
-    stored, (seed,) = worker(spec, lambda done, total: None).arrays, spec["controls"]
+    stored, (seed,) = worker(spec, lambda done, total: None).data, spec["controls"]
     control = worker.model({"model": spec["model"], "control": seed})
     prompt = worker._prompt(spec["domain"], 0, control)[1]
     with worker._untrained(spec["model"], seed, True):
         own = Foresight().compute(control.trace(prompt, worker.sampler(control), keep=("lens",)))
     for name in ("guess", "final", "ahead"):
-        found = stored[f"0/control-{seed}/foresight/variables/{name}"]
+        found = stored[f"0/control-{seed}/foresight"][name]
         np.testing.assert_array_equal(found, own[name].values)
-    trained = stored["0/foresight/variables/final"]
+    trained = stored["0/foresight"]["final"]
     assert (trained != own["final"].values).any()  # the trained network reveals other tokens
 
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import toy_worker
+import xarray as xr
 from waiting import LIMIT, until
 
 import floatscope as fs
@@ -79,11 +80,14 @@ def test_a_run_stores_logs_and_lists_every_shard(tmp_path, counted):
     assert run.asked()["request"]["size"] == 2000 and run.asked()["about"] == {"numpy": "2"}
     output = run.read("toy-002")
     expected = np.random.default_rng(2).normal(size=2000).astype(np.float32)
-    assert np.array_equal(output.arrays["values"], expected)
-    assert np.array_equal(output.arrays["turned"], expected.reshape(-1, 10).T)
-    assert output.arrays["words"].tolist() == ["a", "<2>"]
+    numbers = output.data["numbers"]
+    assert np.array_equal(numbers["values"], expected)
+    assert np.array_equal(numbers["turned"], expected.reshape(-1, 10).T)
+    assert numbers["turned"].dims == ("column", "row")
+    assert output.data["texts"]["words"].values.tolist() == ["a", "<2>"]
+    assert output.data["texts"].attrs == {"seed": 2}
     assert output.meta == {"seed": 2, "text": "ü \ud800 漢"}
-    assert set(run.read("toy-002", ("words",)).arrays) == {"words"}
+    assert set(run.read("toy-002", ("texts",)).data) == {"texts"}
     assert names_of(run) == ["started", "stored", "stored", "stored", "finished"]
     assert [event["event"] for event in events] == names_of(run)
     assert [shard["shard"] for shard in run.manifest()["result"]["shards"]] == [
@@ -286,7 +290,9 @@ def test_damage_is_found_redone_and_logged(tmp_path, counted, unbroken, why):
 def test_every_flipped_byte_is_found(tmp_path):
     """By the checksum, each; and a reader meets an error or, where it was padding, the data."""
     shards, values = Shards(tmp_path), np.random.default_rng(0).normal(size=50)
-    shards.write("a", encode("a", "key", Output({"values": values}, {"x": 1})))
+    shards.write(
+        "a", encode("a", "key", Output({"x": xr.Dataset({"values": ("n", values)})}, {"x": 1}))
+    )
     data, unread = shards.path("a").read_bytes(), 0
     for place in range(len(data)):
         flipped = bytearray(data)
@@ -299,7 +305,7 @@ def test_every_flipped_byte_is_found(tmp_path):
         except fs.RunError:
             unread += 1
         else:
-            assert np.array_equal(output.arrays["values"], values) and output.meta == {"x": 1}
+            assert np.array_equal(output.data["x"]["values"], values) and output.meta == {"x": 1}
     assert unread > len(data) / 2
     shards.path("a").write_bytes(data[:-9])
     with pytest.raises(fs.RunError, match=r"a\.shard cannot be read: .*--resume"):
@@ -368,7 +374,9 @@ def test_plans_that_cannot_be_are_refused():
     with pytest.raises(fs.UsageError, match="the request cannot be written as JSON"):
         Plan({"x": float("nan")}, "toy_worker:make", ())
     with pytest.raises(fs.UsageError, match="Python objects"):
-        encode("a", "k", Output({"x": np.array([None])}))
+        encode("a", "k", Output({"x": xr.Dataset({"x": ("n", np.array([None]))})}))
+    with pytest.raises(fs.UsageError, match="the attributes of dataset .x. in shard a cannot be"):
+        encode("a", "k", Output({"x": xr.Dataset(attrs={"y": float("nan")})}))
 
 
 def test_options_that_cannot_be_are_refused(tmp_path):

@@ -11,7 +11,6 @@ from floatscope.engine import Output, Run
 from floatscope.engine.shards import encode
 from floatscope.measures.base import Measure
 from floatscope.measures.result import side_by_side, summarise
-from floatscope.studies.values import flatten, unflatten
 
 
 def example(seed, *, kinds=("near", "far"), layers=3, extra=False, whole=False):
@@ -83,17 +82,38 @@ def test_a_table_has_every_value_at_its_place():
     assert table["mean"].iloc[6] == result.data["count"] and table["null"].isna().iloc[6]
 
 
+def stored(folder, data):
+    """Write datasets as a shard, and return the run that holds it."""
+    run = Run(folder)
+    run.shards.folder.mkdir()
+    run.shards.write("a", encode("a", "key", Output(data)))
+    return run
+
+
 @pytest.mark.parametrize("examples", FORMS.values(), ids=FORMS)
-def test_what_is_read_like_another_is_itself(examples):
-    arrays, before = {}, None
-    for i, one in enumerate(examples):
-        said = flatten(one, f"{i}/key", arrays)
-        before = unflatten(arrays, f"{i}/key", said, before)
-        xr.testing.assert_identical(before, one)
-        before.attrs["id"] = "changed"  # and is nobody else's
-    xr.testing.assert_identical(
-        unflatten(arrays, "0/key", flatten(examples[0], "0/key", {})), examples[0]
+def test_datasets_of_a_shard_come_back_as_they_were(tmp_path, examples):
+    """Also where they were built as copies of one another, and one of these is changed."""
+    run = stored(tmp_path, {f"{i}/key": example for i, example in enumerate(examples)})
+    for i, example in enumerate(examples):
+        data = run.read("a", (f"{i}/key",)).data[f"{i}/key"]
+        xr.testing.assert_identical(data, example)
+        data.attrs["id"] = "changed"
+        for array in data.data_vars.values():
+            array.attrs["units"] = "changed"
+            array.values[...] = 0
+    for i, data in enumerate(run.read("a").data.values()):
+        xr.testing.assert_identical(data, examples[i])
+
+
+def test_attributes_and_texts_of_a_shard_come_back_as_json_has_them(tmp_path):
+    data = xr.Dataset(
+        {"a": (("layer", "kind"), np.arange(6.0).reshape(2, 3), {"units": "×"}), "b": 1.5},
+        {"layer": [0, 1], "kind": np.array(["x", "y", "é"], object)},
+        {"gold": True, "luck": [0.5, 0.25], "n": np.int64(3)},
     )
+    read = stored(tmp_path, {"7/key": data}).read("a").data["7/key"]
+    assert read["kind"].dtype.kind == "U" and type(read.attrs["n"]) is int
+    xr.testing.assert_identical(read, data.assign_coords(kind=["x", "y", "é"]))
 
 
 def test_arrays_of_a_shard_come_back_as_they_were(tmp_path):
@@ -107,12 +127,12 @@ def test_arrays_of_a_shard_come_back_as_they_were(tmp_path):
         "turned": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
         "half": np.arange(3, dtype=np.float16),
     }
-    data = encode("a", "key", Output(arrays, {}))
-    run = Run(tmp_path)
-    run.shards.folder.mkdir()
-    run.shards.write("a", data)
-    read = run.read("a").arrays
+    data = xr.Dataset(
+        {n: ([f"{n} {axis}" for axis in range(a.ndim)], a) for n, a in arrays.items()}
+    )
+    read = stored(tmp_path, {"x": data}).read("a").data["x"]
     for name, expected in arrays.items():
-        np.testing.assert_array_equal(read[name], expected, strict=True)
-        assert read[name].flags.c_contiguous
-        read[name][...] = 0  # may be written to
+        array = read[name].values
+        np.testing.assert_array_equal(array, expected, strict=True)
+        assert array.flags.c_contiguous
+        array[...] = 0  # may be written to

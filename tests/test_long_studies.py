@@ -1,6 +1,7 @@
 """Studies on long answers: what runs, what says why it cannot, and claims 3 and 9a by content alone."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import pytest
 
 from floatscope.errors import UsageError
 from floatscope.models import tiny, twin
-from floatscope.report.build import page_of
-from floatscope.report.page import render
+from floatscope.report.build import BUDGET, render_report, scenes_of
 from floatscope.studies import STUDIES, request_of
 from floatscope.studies.demo import demo_request
 from floatscope.studies.kept_models import KeptModels
@@ -168,20 +168,23 @@ def test_a_claim_is_answered_by_the_run_that_can_test_it(both):
 
 
 def test_page_and_tables_hold_both(both):
-    page = page_of(both)
-    assert [section.name for section in page.sections] == [
+    html = render_report(both)
+    assert re.findall(r'<p class="name">(.*?)</p>', html) == [
         "floating",
         "movement",
         "floating also-1",
         "movement also-1",
     ]
-    assert {m.name for m in page.models} == {"LLaDA", "deep"} and page.claims == both.verdicts
-    assert page.scenes[0]["model"]["model"] == "deep"  # what is there to be watched comes first
+    models = re.search(r'<ul class="models".*?</ul>', html, re.S)[0]
+    assert set(re.findall(r"<li><b>(.*?)</b>", models)) == {"LLaDA", "deep"}
+    cards = re.findall(r'<article class="claim".*?<span class="which">(.*?)</span>', html, re.S)
+    assert cards == [claim.number for claim in both.verdicts]
+    scenes, _ = scenes_of(both, BUDGET)
+    assert scenes[0]["model"]["model"] == "deep"  # what is there to be watched comes first
     folder = both.run.directory
-    for section in page.sections:
-        assert all((folder / table.file).exists() for table in section.tables)
-    assert {t.file for s in page.sections for t in s.tables} >= {"results/also-1-drift.parquet"}
-    html = render(page)
+    files = set(re.findall(r'<p class="file"><a href="./(.*?)">', html))
+    assert "results/also-1-drift.parquet" in files and len(files) > 2
+    assert all((folder / file).exists() for file in files)
     assert 'href="#study-floating-also-1"' in html
     summary = json.loads((both.run.directory / "summary.json").read_text())
     assert summary["also"][0]["models"].keys() == {"deep"}

@@ -194,7 +194,7 @@ def test_scenes_are_those_of_the_trace_and_traces_are_kept_where_asked(path, tmp
     for one in examples[:2]:
         trace = fs.Trace.load(tmp_path / "traces" / one["trace"])
         assert {"column_sum", "entropy", "row_key"} <= set(trace.data)
-        scene = put_arrays(one["scenes"]["page"], f"{one['index']}/page", output.arrays)
+        scene = put_arrays(one["scenes"]["page"], output.data[f"{one['index']}/page"])
         assert scene == scene_of(trace, example=one["id"])
 
 
@@ -205,7 +205,7 @@ def test_a_scene_that_leaves_something_out_is_stored_a_second_time_to_be_served(
     output = worker(path)(spec(path, stop=1), lambda done, of: None)
     page, served = (output.meta["examples"][0]["scenes"][name] for name in ("page", "served"))
     assert page["left_out"] and not served["left_out"]
-    codes = [output.arrays[f"0/{name}/share"] for name in ("page", "served")]
+    codes = [output.data[f"0/{name}"]["share"].values for name in ("page", "served")]
     assert all(one.dtype == np.uint16 for one in codes) and len(codes[0]) <= len(codes[1])
 
 

@@ -203,16 +203,21 @@ def test_verify_sees_other_weights_other_numbers_and_other_answers(there, tmp_pa
     found = Findings("run")
     shard = next(s for s in found.plan.shards if s.spec["kind"] == "trace")
     stored = found.run.read(shard.id)
-    name = next(k for k, v in stored.arrays.items() if v.dtype.kind == "f" and v.size)
-    bent = stored.arrays[name].copy()
-    bent.reshape(-1)[0] += 0.5
-    near = _compared(shard, stored, Output(stored.arrays | {name: bent}, stored.meta))
+    name, variable = next(
+        (name, variable)
+        for name, data in stored.data.items()
+        for variable, array in data.data_vars.items()
+        if array.dtype.kind == "f" and array.size
+    )
+    bent = stored.data[name].copy(deep=True)
+    bent[variable].values.reshape(-1)[0] += 0.5
+    near = _compared(shard, stored, Output(stored.data | {name: bent}, stored.meta))
     assert near.largest == pytest.approx(0.5) and not near.differs and not near.exact
     other = {**stored.meta, "model": {**stored.meta["model"], "fingerprint": "0"}}
-    assert "fingerprint was" in _compared(shard, stored, Output(stored.arrays, other)).differs
+    assert "fingerprint was" in _compared(shard, stored, Output(stored.data, other)).differs
     said = json.loads(json.dumps(stored.meta))
     said["examples"][0]["text"] = "else"
-    assert "said 'else' instead of" in _compared(shard, stored, Output(stored.arrays, said)).differs
+    assert "said 'else' instead of" in _compared(shard, stored, Output(stored.data, said)).differs
 
 
 def test_scenes_are_not_compared(there):
@@ -223,8 +228,9 @@ def test_scenes_are_not_compared(there):
     found = Findings("run")
     shard = next(s for s in found.plan.shards if s.spec["kind"] == "trace")
     now = found.run.read(shard.id)
-    scenes = {name: array + 1 for name, array in now.arrays.items() if name.startswith("0/page/")}
-    assert scenes and _compared(shard, Output(now.arrays | scenes, now.meta), now).exact
+    shown = now.data["0/page"]
+    other = Output(now.data | {"0/page": shown + 1}, now.meta)
+    assert shown.data_vars and _compared(shard, other, now).exact
 
 
 def test_verify_fails_where_the_weights_have_changed(there, checkpoints, tmp_path, monkeypatch):

@@ -10,8 +10,7 @@ import pytest
 from floatscope import cli
 from floatscope.engine import Run
 from floatscope.errors import RunError, UsageError
-from floatscope.report.build import page_of
-from floatscope.report.page import render
+from floatscope.report.build import render_report
 from floatscope.studies import STUDIES, Findings, request_of
 from floatscope.studies.registration import (
     NAME,
@@ -108,7 +107,7 @@ def test_it_is_written_before_the_first_shard_and_hashed_into_the_run(made, aske
     order = [e["event"] for e in Run(made).events() if e["event"] in ("wrote", "stored")]
     assert order[0] == "wrote" and order.count("wrote") == 1 and "stored" in order
     found = Findings(made)
-    html = render(page_of(found))
+    html = render_report(found)
     assert "Registered before the run" in html and digest in html and "world:two" in html
     assert found.registered.written[:10] in html and not found.notes
 
@@ -199,7 +198,7 @@ def test_a_run_whose_log_names_no_registration_is_unregistered(copy, asked, tmp_
         run(asked, copy, registration=earlier)
     run(asked, copy)
     assert Findings(copy).registered is None
-    assert "not registered" in render(page_of(Findings(copy)))
+    assert "not registered" in render_report(Findings(copy))
 
 
 def test_a_kill_between_the_file_and_its_event_leaves_the_run_registered(asked, tmp_path):
@@ -265,7 +264,7 @@ def test_a_run_that_was_begun_without_cannot_be_registered_afterwards(copy, aske
     without_wrote_event(copy)
     run(asked, copy)
     assert not (copy / NAME).exists() and Findings(copy).registered is None
-    assert "not registered" in render(page_of(Findings(copy)))
+    assert "not registered" in render_report(Findings(copy))
     earlier = tmp_path / "plan.json"
     earlier.write_bytes(registration_of(asked).encode())
     with pytest.raises(RunError, match="begun without a registration.*--overwrite"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import planted
 import pytest
 from browsing import Tab
@@ -15,10 +16,12 @@ from waiting import until
 
 from floatscope.plots import STYLE, save
 from floatscope.report import figure, numbers, ranges, strips
-from floatscope.report.content import Drawn, ModelLine, Page, Section, Table
-from floatscope.report.page import render
+from floatscope.report.page import TITLE, _link, render
 from floatscope.scenes.pack import scene_of
 from floatscope.studies.claim import VERDICTS, Claim, Number, curve_said
+from floatscope.studies.findings import Findings
+from floatscope.studies.request import request_of
+from floatscope.studies.study import Study
 from floatscope.studies.verdict import Rule, curve_of
 
 SCRIPT, IMAGE = "<script>alert(1)</script>", '"><img src=x onerror=alert(2)>'
@@ -270,6 +273,30 @@ def a_rule(**more):
     return Rule("1", "Water is wet", "wetness", **({"delta": 0.04, "unit": "%"} | more))
 
 
+def given(name, text):
+    """A study that asks nothing by itself and has one table."""
+    study = type("Given", (Study,), {"name": name, "makes": (text("rows"),)})()
+    study.question = text(f"What about {name}?")
+    study.method = text("lift(j) = received(j) / null(j)\n  over  keys")
+    return study
+
+
+def findings_of(text=lambda words: words, **values):
+    """Findings without a run: what is given, and nothing else."""
+    found = object.__new__(Findings)
+    request = request_of({"studies": ["floating"], "models": [text("pair/mdm")]})
+    nothing = {
+        "verdicts": (),
+        "answer": "",
+        "studies": [],
+        "models": {},
+        "warnings": [],
+        "also": (),
+    }
+    found.__dict__ |= {"request": request, "tables": {}, **nothing, **values}
+    return found
+
+
 def a_page(svg, text=lambda words: words, names=("floating", "geometry"), scenes=2):
     several = (a_number(label=text("MDM")), a_number(0.98, 0.96, 0.99, label=text("ARM")))
     lift = (a_number(14.2, 11, 18, 1, text("×"), label=text("lift")),)
@@ -287,75 +314,61 @@ def a_page(svg, text=lambda words: words, names=("floating", "geometry"), scenes
         )
         for i, v in enumerate(VERDICTS)
     )
-    rows = tuple((text("mdm"), i, i / 7, None, math.nan) for i in range(20))
-    sections = tuple(
-        Section(
-            name=name,
-            question=text(f"What about {name}?"),
-            findings=(text("First."), text("Second.")),
-            claims=claims[i::2],
-            figures=(Drawn("a", text("A figure"), text("In words"), svg),) * 2,
-            method=text("lift(j) = received(j) / null(j)\n  over  keys"),
-            command=text(f"floatscope study {name} --seed 1"),
-            tables=(
-                Table(
-                    text("rows"),
-                    text(f"results/{name}.parquet"),
-                    (text("model"), *"abcd"),
-                    rows,
-                    1234,
-                ),
-            ),
-        )
-        for i, name in enumerate(names)
+    rows = [(text("mdm"), i, i / 7, None, math.nan) for i in range(1234)]
+    about = {"family": "LLaDA", "direction": "bidirectional", "fingerprint": "2bce3893"}
+    about = {key: text(words) for key, words in about.items()}
+    about |= {"parameters": 1_200_000, "layers": text("8"), "heads": 4}
+    found = findings_of(
+        text,
+        verdicts=claims,
+        models={text("pair/mdm"): about, text("pair/arm"): about},
+        studies=[given(name, text) for name in names],
+        sentences=dict.fromkeys(names, (text("First."), text("Second."))),
+        claims={name: claims[i::2] for i, name in enumerate(names)},
+        tables={text("rows"): pd.DataFrame(rows, columns=[text("model"), *"abcd"])},
     )
-    return Page(
-        title=text("The pair"),
-        models=(ModelLine(*map(text, ("pair/mdm", "LLaDA", "bidirectional", "1.2 M", "2bce3893"))),)
-        * 2,
-        claims=claims,
-        sections=sections,
-        scenes=tuple(a_scene(text(f"Question {i}"), text("pair/mdm")) for i in range(scenes)),
-        notes=(text("The viewer shows 2 of 24 examples."),),
-        command=text("floatscope demo"),
-        version=text("0.1.0"),
-    )
+    figures = [
+        [(text("A figure"), figure.inline(svg, f"f{i}-{j}-", text("In words"))) for j in range(2)]
+        for i, _ in enumerate(names)
+    ]
+    shown = [a_scene(text(f"Question {i}"), text("pair/mdm")) for i in range(scenes)]
+    return render(found, figures, shown, [text("The viewer shows 2 of 24 examples.")])
 
 
 def test_a_page_is_one_document_without_an_address():
     svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><path id="a" d="M0 0"/></svg>'
-    made = render(a_page(svg))
-    assert made == render(a_page(svg))
+    made = a_page(svg)
+    assert made == a_page(svg)
     assert made.lstrip().startswith("<!doctype html>")
     assert "default-src 'none'" in made.replace("&#39;", "'")
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", made)
     assert made.count("window.floatscopeEmbedded =") == 1
     ids = re.findall(r'<[^>]* id="([^"]+)"', made)
     assert len(ids) == len(set(ids))
-    assert "1,234 lines, the first 8 here" in made and made.count("<td>mdm</td>") == 16
+    assert "1,234 lines, the first 6 here" in made and made.count("<td>mdm</td>") == 12
 
 
 def test_an_empty_page_and_odd_names():
-    made = render(Page("Nothing", (), (), (), (), (), "", ""))
-    assert "<h1>Nothing</h1>" in made and "fsv" not in made
+    made = render(findings_of(), [])
+    assert f"<h1>{TITLE}</h1>" in made and "fsv" not in made
     svg = '<svg viewBox="0 0 9 9"/>'
-    made = render(a_page(svg, names=("É!", "é?"), scenes=0))
+    made = a_page(svg, names=("É!", "é?"), scenes=0)
     ids = re.findall(r'<section id="(study-[^"]*)"', made)
     assert len(set(ids)) == 2
     with pytest.raises(ValueError, match="verdict"):
         Claim("1", "", "perhaps", "", (), "")
-    with pytest.raises(ValueError, match="expected 2 cells in a line, got 1"):
-        Table("t", "f", ("a", "b"), ((1,),), 1)
 
 
 @pytest.mark.parametrize(
     "file", ["javascript:alert(1)", "//evil.example/x", "\\\\evil\\x", 'a" b<.parquet']
 )
 def test_a_table_links_to_a_file_beside_the_page(file):
-    section = Section("s", "?", (), (), (), "", "", (Table("t", file, ("a",), ((1,),), 1),))
-    (link,) = re.findall(
-        r'<p class="file"><a href="([^"]*)"', render(Page("", (), (), (section,), (), (), "", ""))
-    )
+    study = given("s", lambda words: file)
+    tables = {file: pd.DataFrame({"a": [1]})}
+    found = findings_of(studies=[study], sentences={"s": ()}, claims={"s": ()}, tables=tables)
+    (link,) = re.findall(r'<p class="file"><a href="([^"]*)"', render(found, [[]]))
+    assert re.fullmatch(r"\./results/[^:\\\s<>]+", link)
+    link = _link(file)
     assert re.fullmatch(r"\./[^/:\\\s<>][^:\\\s<>]*", link)
 
 
@@ -366,7 +379,7 @@ def test_a_table_links_to_a_file_beside_the_page(file):
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     path = folder / "report.html"
-    path.write_text(render(a_page(drawn(folder))), encoding="utf-8")
+    path.write_text(a_page(drawn(folder)), encoding="utf-8")
     return path.as_uri()
 
 
@@ -433,10 +446,12 @@ def test_methods_unfold_and_commands_are_copied(open_page, address):
     button = page.get_by_role("button", name="Copy: command of geometry")
     button.click()
     page.wait_for_selector("#said:not(:empty)", state="attached")
-    assert page.locator("#said").inner_text().endswith("floatscope study geometry --seed 1")
+    command = "floatscope study geometry --model pair/mdm --out run-geometry"
+    assert page.locator("#said").inner_text().endswith(command)
     assert button.inner_text() in ("Copied", "Selected")
     shown = page.locator(".command code").evaluate_all("all => all.map(e => e.textContent)")
-    assert shown[-1] == "floatscope demo" and shown[0] == "floatscope study floating --seed 1"
+    assert shown[-1] == "floatscope study floating --model pair/mdm --out run"
+    assert shown[0] == "floatscope study floating --model pair/mdm --out run-floating"
 
 
 def test_paper_is_light_open_and_without_bars(open_page, address, tmp_path):
@@ -527,14 +542,14 @@ def test_hostile_text_is_text_everywhere(open_page, tmp_path):
     names = (f"floating{HOSTILE}", f"geometry{HOSTILE}")
     path = tmp_path / "hostile.html"
     path.write_text(
-        render(a_page(drawn(tmp_path), text=lambda words: words + HOSTILE, names=names)),
+        a_page(drawn(tmp_path), text=lambda words: words + HOSTILE, names=names),
         encoding="utf-8",
     )
     page = open_page(path.as_uri())
     page.locator("details").evaluate_all("all => all.forEach(e => { e.open = true; })")
     page.get_by_role("button", name="Copy").first.click()
     page.wait_for_selector("#said:not(:empty)", state="attached")
-    assert page.title().endswith(HOSTILE) and page.locator("h1").inner_text().endswith(HOSTILE)
+    assert page.title() == TITLE
     where = """.models b, .models span, .models code, .claim h3, .words p, .study h2, .study .name, .label,
         .findings p, figcaption, .method, .command code, .table summary, .file a, th:first-child,
         td:first-child, .notes li, .bar a[href^='#study']"""

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import planted
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -217,21 +218,21 @@ def test_two_models_share_an_example_where_they_share_a_prompt():
 
 
 def test_a_scene_taken_apart_is_put_together_again():
-    scene, arrays = scene_of(trace_with(), budget=ROOM), {}
-    rest = json.loads(json.dumps(codec.take_arrays(scene, "7/page", arrays)))
-    assert sorted(codec.array_names(rest, "7/page")) == sorted(arrays)
-    assert {array.dtype.name for array in arrays.values()} <= {"uint8", "uint16"}
+    scene = scene_of(trace_with(), budget=ROOM)
+    rest, data = codec.take_arrays(scene)
+    rest = json.loads(json.dumps(rest))
+    assert {"share", "rows/event", "single_heads/anchors"} <= set(data.data_vars)
+    assert {array.dtype.name for array in data.data_vars.values()} <= {"uint8", "uint16"}
     assert len(json.dumps(rest)) < len(json.dumps(scene)) / 2
-    assert codec.put_arrays(rest, "7/page", arrays) == scene
+    assert codec.put_arrays(rest, data) == scene
 
 
 @pytest.mark.parametrize("change", ["dtype", "code", "missing", "scale"])
 def test_what_is_no_packed_array_is_not_put_into_a_scene(change):
-    arrays = {"s/share": np.zeros((2, 3), np.float32 if change == "dtype" else np.uint8)}
+    codes = np.zeros((2, 3), np.float32 if change == "dtype" else np.uint8)
+    data = xr.Dataset({} if change == "missing" else {"share": (("x", "y"), codes)})
     said = {"code": "<script>" if change == "code" else "log", "scale": 1.0, "offset": 0.0}
-    if change == "missing":
-        arrays.clear()
     if change == "scale":
         said["scale"] = "<script>"
     with pytest.raises((ValueError, KeyError)):
-        codec.put_arrays({"share": said}, "s", arrays)
+        codec.put_arrays({"share": said}, data)

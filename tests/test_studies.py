@@ -28,7 +28,6 @@ from floatscope.studies.numbers import overall
 from floatscope.studies.planning import measures_of, plan, settings_of
 from floatscope.studies.run import run
 from floatscope.studies.study import by_default
-from floatscope.studies.values import flatten, unflatten
 from floatscope.studies.worker import make
 
 NASTY = "<script>alert(1)</script>"
@@ -266,18 +265,28 @@ def test_traced_one_by_one_or_together(checkpoints, data, tmp_path, monkeypatch)
         assert alone.meta.keys() == output.meta.keys()
         texts = [[e["text"] for e in one.meta["examples"]] for one in (alone, output)]
         assert texts[0] == texts[1]
-        assert alone.arrays.keys() == output.arrays.keys()
-        for name, array in alone.arrays.items():
+        expected, stored = by_variable(alone), by_variable(output)
+        assert expected.keys() == stored.keys()
+        for name, array in expected.items():
             if array.dtype.kind == "f":
                 finite = np.abs(array[np.isfinite(array)])
                 scale = max(
                     1.0, finite.max(initial=0)
                 )  # differences of large numbers keep their error
                 np.testing.assert_allclose(
-                    output.arrays[name], array, rtol=1e-6, atol=1e-6 * scale, err_msg=name
+                    stored[name], array, rtol=1e-6, atol=1e-6 * scale, err_msg=name
                 )
             else:  # tokens, positions, anchors
-                np.testing.assert_array_equal(output.arrays[name], array, err_msg=name)
+                np.testing.assert_array_equal(stored[name], array, err_msg=name)
+
+
+def by_variable(output):
+    """Return every array of a shard under its dataset's name and its own."""
+    return {
+        f"{name}/{variable}": array.values
+        for name, data in output.data.items()
+        for variable, array in data.variables.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -349,14 +358,15 @@ def test_references_are_those_of_what_was_run(page):
 
 
 def test_figures_of_answers_fit_a_column_of_a_paper(finished):
-    from floatscope.report.build import figures_of
+    from floatscope.report.build import pictures_of
 
-    drawn = [f for f in figures_of(finished) if f[0].startswith(("knowledge", "decoding"))]
+    answers = ("knowledge", "decoding")
+    drawn = [picture for picture in pictures_of(finished) if picture.name.startswith(answers)]
     assert len(drawn) >= 3
-    for name, _, _, draw in drawn:
+    for picture in drawn:
         with asked(width=3.3, font_size=8):
-            figure = draw()
-        assert figure.get_figwidth() == 3.3 and not texts_outside(figure), name
+            figure = picture.draw()
+        assert figure.get_figwidth() == 3.3 and not texts_outside(figure), picture.name
 
 
 def test_hostile_text_of_a_data_file_stays_text_on_the_page(page, browser):
@@ -420,19 +430,6 @@ def test_the_demo_is_a_request_with_every_preset():
     assert len(plan(request).shards) > 50
     for length, steps in ((8, 4), (7, None), (16, None), (9, 3)):
         assert list(presets(length, steps)) == list(all_samplers(length, steps))
-
-
-def test_values_go_through_arrays_and_back():
-    import xarray as xr
-
-    data = xr.Dataset(
-        {"a": (("layer", "kind"), np.arange(6.0).reshape(2, 3), {"units": "×"}), "b": 1.5},
-        {"layer": [0, 1], "kind": ["x", "y", "é"]},
-        {"gold": True, "luck": [0.5, 0.25]},
-    )
-    arrays = {}
-    said_ = json.loads(json.dumps(flatten(data, "7/key", arrays)))
-    xr.testing.assert_identical(unflatten(arrays, "7/key", said_), data)
 
 
 def test_small_models_are_kept_between_shards_and_large_ones_are_not(checkpoints, monkeypatch):

@@ -1,4 +1,4 @@
-"""A worker for the engine's tests: arrays from a seed, a count of computations, gates and mishaps.
+"""A worker for the engine's tests: datasets from a seed, a count of computations, gates and mishaps.
 
 Where the counts lie is in the environment, for it must not be part of the request: a line is added
 to `$TOY_COUNTS/<seed>` when a shard is begun. `$TOY_GATES` says which shards then wait until a file
@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 from waiting import until
 
 from floatscope.engine import Output, Plan, Shard, execute
@@ -55,8 +56,10 @@ def make(request, context):
         words = np.array(["a", f"<{seed}>"])
         weights = os.environ.get("TOY_WEIGHTS")
         sources = {} if weights is None else {"model toy": weights}
-        arrays = {"values": values, "turned": values.reshape(-1, 10).T, "words": words}
-        return Output(arrays, meta, sources)
+        turned = ("column", "row"), values.reshape(-1, 10).T
+        data = {"numbers": xr.Dataset({"values": ("cell", values), "turned": turned})}
+        data["texts"] = xr.Dataset({"words": ("word", words)}, attrs={"seed": seed})
+        return Output(data, meta, sources)
 
     return work
 

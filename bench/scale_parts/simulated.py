@@ -1,6 +1,6 @@
 """A worker that stands for one with a GPU: it sleeps as long as a shard takes there, then returns one.
 
-What it returns has the size, the arrays and the header of a real study's shard (see `templates`), or
+What it returns has the size, the datasets and the header of a real study's shard (see `templates`), or
 is so many bytes of noise. All workers wait for each other before the first shard, so that start-up
 and work can be told apart. Where the templates lie is in the environment, since it is no part of
 what is asked. Each shard says when it was begun and ended, by whom, and how much memory that took.
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from floatscope.engine import Output
 from floatscope.engine.shards import Shards
 
-from .templates import SAMPLED, enlarged, example_arrays
+from .templates import SAMPLED, enlarged, measured
 
 SETTINGS = "FLOATSCOPE_SCALE"  # {"templates": folder, "gate": folder, "workers": n, "sizes": {...}}
 _PATIENCE = 600.0
@@ -53,7 +54,7 @@ class Simulated:
     def __init__(self, templates: Shards, sizes: dict[str, int]) -> None:
         self.templates, self.sizes = templates, sizes
         self._noise = np.zeros(0, np.float32)
-        self._examples: dict[str, tuple[dict[str, Any], dict[str, np.ndarray]]] = {}
+        self._examples: dict[str, tuple[dict[str, Any], dict[str, xr.Dataset]]] = {}
 
     def __call__(self, spec: dict[str, Any], tick: Tick) -> Output:
         begun = time.time()
@@ -68,49 +69,47 @@ class Simulated:
             "memory": memory(),
             "cpu": time.process_time(),  # so far; what encoding a shard takes is in the next one's
         }
-        return Output(output.arrays, {**output.meta, "simulated": said})
+        return Output(output.data, {**output.meta, "simulated": said})
 
     def _output(self, spec: dict[str, Any]) -> Output:
         if spec["kind"] == "noise":
             size = spec["bytes"] // 4
             if len(self._noise) != size:
                 self._noise = np.random.default_rng(0).normal(size=size).astype(np.float32)
-            return Output({"values": self._noise})
+            return Output({"noise": xr.Dataset({"values": ("value", self._noise)})})
         if spec["kind"] == "trace":
             return self._traces(spec)
         return self._answers(spec)
 
     def _traces(self, spec: dict[str, Any]) -> Output:
-        arrays: dict[str, np.ndarray] = {}
+        data: dict[str, xr.Dataset] = {}
         examples = []
         for index in range(spec["start"], spec["stop"]):
-            one, found = self._example(spec["as"])
-            arrays |= {f"{index}/{name}": array for name, array in found.items()}
-            examples.append({**one, "index": index, "id": f"{spec['domain']}/{index}"})
+            example, measures = self._example(spec["as"])
+            data |= {f"{index}/{name}": values for name, values in measures.items()}
+            names = {key: f"{index}/{key}" for key in example["values"]}
+            about = {"index": index, "id": f"{spec['domain']}/{index}", "values": names}
+            examples.append({**example, **about})
         meta = self.templates.read(f"trace-{spec['as']}", ()).meta
-        return Output(arrays, {**meta, "examples": examples, "left_out": []})
+        return Output(data, {**meta, "examples": examples, "left_out": []})
 
-    def _example(self, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _example(self, kind: str) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
         """A traced example of the wanted size, which is not viewed."""
         if kind not in self._examples:
             output = self.templates.read(f"trace-{kind}")
-            one = next(e for e in output.meta["examples"] if e["index"] == 1)
-            arrays = {
-                name: enlarged(dims, name.rpartition("/")[2], array, self.sizes)
-                for name, (dims, array) in example_arrays(output, 1).items()
-            }
-            self._examples[kind] = one, arrays
+            example = next(e for e in output.meta["examples"] if e["index"] == 1)
+            data = {n: enlarged(values, self.sizes) for n, values in measured(output, 1).items()}
+            self._examples[kind] = example, data
         return self._examples[kind]
 
     def _answers(self, spec: dict[str, Any]) -> Output:
         sampled = spec["setting"].startswith(SAMPLED.partition("-")[0])
         template = self.templates.read(f"{'sampled' if sampled else 'ask'}-{spec['as']}")
-        arrays, rows = {}, []
+        data, rows = {}, []
         for place, index in enumerate(range(spec["start"], spec["stop"])):
             if template.meta["rows"]:
                 row = template.meta["rows"][index % 4]
                 rows.append({**row, "id": f"q{index}", "contains": float(index * 7 % 10 < 6)})
-            for name in ("change", "block", "final"):
-                if f"{index % 4}/{name}" in template.arrays:
-                    arrays[f"{place}/{name}"] = template.arrays[f"{index % 4}/{name}"]
-        return Output(arrays, {**template.meta, "rows": rows})
+            if str(index % 4) in template.data:
+                data[str(place)] = template.data[str(index % 4)]
+        return Output(data, {**template.meta, "rows": rows})

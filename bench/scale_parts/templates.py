@@ -1,12 +1,13 @@
-"""Real shards of the embedded pair, and the same arrays as they would be for a larger model.
+"""Real shards of the embedded pair, and the same datasets as they would be for a larger model.
 
-Every array of a shard names its dimensions, so the same shard for a larger model is each array with
-its named dimensions made longer.
+Every dataset of a shard names its dimensions, so the same shard for a larger model is each dataset with its
+named dimensions made longer.
 """
 
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 
 from floatscope.engine import Output
 from floatscope.engine.shards import Shards, encode
@@ -47,30 +48,35 @@ def write_templates(folder: Path) -> None:
             shards.write(f"{name}-{kind}", encode(f"{name}-{kind}", "", output))
 
 
-def example_arrays(output: Output, index: int) -> dict[str, tuple[list[str], np.ndarray]]:
-    """Arrays of one traced example's measures, with their dimensions."""
-    one = next(e for e in output.meta["examples"] if e["index"] == index)
+def measured(output: Output, index: int) -> dict[str, xr.Dataset]:
+    """Return the datasets of one traced example's measures, by measure; those of controls too."""
     return {
-        f"{part}/{kind}/{name}": (what["dims"], output.arrays[f"{index}/{part}/{kind}/{name}"])
-        for part, said in one["values"].items()
-        for kind in ("variables", "coords")
-        for name, what in said[kind].items()
+        name.partition("/")[2]: output.data[name]
+        for example in output.meta["examples"]
+        if example["index"] == index
+        for name in example["values"].values()
     }
 
 
-def shape_of(dims: list[str], old: tuple[int, ...], sizes: dict[str, int]) -> tuple[int, ...]:
-    return tuple(sizes.get(dim, size) for dim, size in zip(dims, old, strict=True))
+def shape_of(array: xr.Variable, sizes: dict[str, int]) -> tuple[int, ...]:
+    return tuple(sizes.get(str(dim), size) for dim, size in array.sizes.items())
 
 
-def enlarged(dims: list[str], name: str, array: np.ndarray, sizes: dict[str, int]) -> np.ndarray:
-    """The array at its new shape: the same values again and again, with noise in their last bits."""
-    shape = shape_of(dims, array.shape, sizes)
-    if dims == [name] and array.dtype.kind in "iu":
-        return np.arange(shape[0], dtype=array.dtype)  # labels of a dimension
-    large = np.resize(array, shape) if array.size else np.zeros(shape, array.dtype)
-    if array.dtype.kind == "f":  # measured numbers hardly compress; repeated ones would
+def enlarged(data: xr.Dataset, sizes: dict[str, int]) -> xr.Dataset:
+    """The dataset with dimensions of these sizes."""
+    variables = {name: _enlarged(name, data.variables[name], sizes) for name in data.variables}
+    return xr.Dataset(variables, attrs=data.attrs).set_coords(list(data.coords))
+
+
+def _enlarged(name: object, array: xr.Variable, sizes: dict[str, int]) -> xr.Variable:
+    """An array at its new shape: the same values again and again, with noise in their last bits."""
+    shape, values = shape_of(array, sizes), array.values
+    if array.dims == (name,) and values.dtype.kind in "iu":  # labels of a dimension
+        return xr.Variable(array.dims, np.arange(shape[0], dtype=values.dtype), array.attrs)
+    large = np.resize(values, shape) if values.size else np.zeros(shape, values.dtype)
+    if values.dtype.kind == "f":  # measured numbers hardly compress; repeated ones would
         noise = np.random.default_rng(0).random(shape, dtype=np.float32)
         noise *= 0.01
         noise += 1
-        large *= noise.astype(array.dtype, copy=False)
-    return large
+        large *= noise.astype(values.dtype, copy=False)
+    return xr.Variable(array.dims, large, array.attrs)

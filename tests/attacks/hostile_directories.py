@@ -252,8 +252,7 @@ def _shard(draw, folder):
         said = _changed(draw, *checkpoints._place(draw, part))
     elif what == "array" and frames:
         name = draw.choice(sorted(frames))
-        header["arrays"][name], frames[name] = _array(draw, header["arrays"][name], frames[name])
-        said = f"{name} is {header['arrays'][name]!r:.70}"
+        said = f"{name}: {_dataset(draw, header, frames, name)!r:.90}"
     elif what == "bomb":
         said, size = "a bomb", draw.choice([60, 900]) << 20
         name = draw.choice([None, *frames, "more"])
@@ -261,10 +260,16 @@ def _shard(draw, folder):
             declared = size
         else:
             frames[name] = zstd(bytes(size))
-            header["arrays"][name] = ["|u1", [size], len(frames[name])]
+            header["data"][name] = [len(frames[name]), size]
     else:
         said = "100,000 entries"
-        header["arrays"] |= {f"{i}": ["<f4", [0], 0] for i in range(100_000)}
+        if frames and draw.random() < 0.5:
+            name = draw.choice(sorted(frames))
+            described, arrays = opened(header, frames, name)
+            described["variables"] |= {f"{i}": EMPTY for i in range(100_000)}
+            close(header, frames, name, described, arrays)
+        else:
+            header["data"] |= {f"{i}": [0, 0] for i in range(100_000)}
     file.write_bytes(put_together(header, frames, declared))
     return f"{file.name}: {said}"
 
@@ -273,12 +278,31 @@ def zstd(data):
     return pyarrow.compress(data, "zstd", asbytes=True)
 
 
+EMPTY = {"dims": ["x"], "attrs": {}, "coordinate": False, "dtype": "<f4", "shape": [0]}
+
+
+def opened(header, frames, name):
+    """What a dataset's frame holds: the description, and the bytes of the arrays."""
+    size = header["data"][name][1]
+    content = pyarrow.decompress(frames[name], size, "zstd", asbytes=True)
+    (length,) = struct.unpack("<Q", content[:8])
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def close(header, frames, name, described, arrays):
+    """Put a dataset with this description and these bytes into a frame, and say so in the header."""
+    text = json.dumps(described).encode()
+    content = struct.pack("<Q", len(text)) + text + arrays
+    frames[name] = zstd(content)
+    header["data"][name] = [len(frames[name]), len(content)]
+
+
 def taken_apart(data):
-    """The header of a shard's file, and the frames of its arrays."""
+    """The header of a shard's file, and the frames of its datasets."""
     _, length, size = struct.unpack("<8sQQ", data[:24])
     header = json.loads(pyarrow.decompress(data[24 : 24 + length], size, "zstd", asbytes=True))
     at, frames = 24 + length, {}
-    for name, (_, _, length) in header["arrays"].items():
+    for name, (length, _) in header["data"].items():
         frames[name] = data[at : at + length]
         at += length
     return header, frames
@@ -292,15 +316,28 @@ def put_together(header, frames, declared=None):
     return b"".join([struct.pack("<8sQQ", b"FSSHARD\1", len(head), size), head, *frames.values()])
 
 
-def _array(draw, said, frame):
-    """What a header may say of an array, and a frame of it."""
+def _dataset(draw, header, frames, name):
+    """What a header may say of a dataset, a frame of it, or how it may describe a variable."""
+    if draw.random() < 0.5:
+        frame = frames[name]
+        frames[name] = draw.choice([frame, frame[:-3], frame + bytes(4000), b"", b"x" * 50])
+        numbers = [len(frames[name]), header["data"][name][1], 0, -1, 10**15, "x", 1.5, True]
+        header["data"][name] = draw.choice([draw.choices(numbers, k=2), [1], "text", None])
+        return header["data"][name]
+    described, arrays = opened(header, frames, name)
     shape = draw.choice(
         [[], [0], [3], [2, 3, 4, 5], [10**12], [-1], [2**62, 4], "x", [1.5], [True]]
     )
     kind = draw.choice(["<f4", "<U0", "<U5", "|O", "<M8[s]", "nonsense", "<f8", "|b1", "f4,O", 7])
-    new = draw.choice([frame, frame[:-3], frame + bytes(4000), b"", zstd(bytes(4000)), b"x" * 50])
-    length = draw.choice([len(new), len(new), 0, -1, 10**15, "x"])
-    return draw.choice([[kind, shape, length], [kind, shape, length], said[:2], "text"]), new
+    strange = draw.choice([["x", "x"], "xy", 1, None, {"x": 1}, [[1]], True, {}, []])
+    said = {"dtype": kind, "shape": shape, "dims": strange, "attrs": strange, "coordinate": strange}
+    part = draw.choice(sorted(said))
+    about = draw.choice([*described["variables"].values(), described["variables"]])
+    about[part] = said[part]
+    if draw.random() < 0.2:
+        described[draw.choice(["attrs", "variables"])] = strange
+    close(header, frames, name, described, draw.choice([arrays, arrays[:-3], arrays + bytes(9)]))
+    return {part: said[part]}
 
 
 def _described(draw, folder):
@@ -364,9 +401,11 @@ def digest_of(file):
 
 
 def zeros(n):
+    """A dataset with one variable, y."""
     import numpy as np
+    import xarray as xr
 
-    return np.zeros(n)
+    return xr.Dataset({"y": ("n", np.zeros(n))})
 
 
 def _written(draw, folder):

@@ -132,18 +132,18 @@ def test_a_device_or_fifo_in_a_run_is_refused(run, name, to):
 
 @pytest.fixture
 def changed(tmp_path):
-    """Read a shard of one array, x, of which the header or a frame was changed."""
+    """Read a shard of one dataset, x, with one variable, y, of which the header or a frame was changed."""
 
     def read(change):
         shards = Shards(tmp_path)
-        shards.write("a", encode("a", "key", Output({"x": hostile_directories.zeros(4)}, {})))
+        shards.write("a", encode("a", "key", Output({"x": hostile_directories.zeros(4)})))
         header, frames = hostile_directories.taken_apart(shards.path("a").read_bytes())
         declared = change(header, frames)
         shards.path("a").write_bytes(hostile_directories.put_together(header, frames, declared))
         info = hostile_directories.digest_of(shards.path("a"))
         return shards.read("a", digest=info["sha256"])
 
-    assert read(lambda header, frames: None).arrays["x"].tolist() == [0.0] * 4
+    assert read(lambda header, frames: None).data["x"]["y"].values.tolist() == [0.0] * 4
     return read
 
 
@@ -153,7 +153,7 @@ def test_a_shard_that_unpacks_to_far_more_than_its_size_is_refused(changed, monk
 
     def bomb(header, frames):
         frames[name] = hostile_directories.zstd(bytes(8 << 20))
-        header["arrays"][name] = ["|u1", [8 << 20], len(frames[name])]
+        header["data"][name] = [len(frames[name]), 8 << 20]
 
     with pytest.raises(fs.RunError, match="declares arrays of 8.* MB in files of 0.00"):
         changed(bomb)
@@ -164,31 +164,73 @@ def test_a_header_that_unpacks_to_more_than_a_header_may_have_is_refused(changed
         changed(lambda header, frames: 1 << 40)
 
 
+def describing(**fields):
+    """Change how the variable is described, and nothing else."""
+
+    def change(header, frames):
+        described, arrays = hostile_directories.opened(header, frames, "x")
+        described["variables"]["y"] |= fields
+        hostile_directories.close(header, frames, "x", described, arrays)
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("kind", "shape", "why"),
     [
         *(("<f8", shape, "cannot be read") for shape in ([5], [3], [2, 3], [], [0])),
-        *(("<f8", shape, "holds an array of shape") for shape in ([-4], [4.0], [True, 4], "4")),
+        *(("<f8", shape, "holds an array of shape") for shape in ([-4], [4.0], [True, 4])),
         *((kind, [4], "holds an array of shape") for kind in ("|O", "|V8", "<U0", "f8")),
         ("f4,O", [4], "holds an array of shape"),
         ("nonsense", [4], "cannot be read"),
-        ("<f8", [10**12], "declares arrays of 8,000,000 MB"),
+        ("<f8", "4", "has shape = '4', expected a list"),
+        *(("<f8", shape, "cannot be read") for shape in ([10**12], [2**62, 4], [0, 10**30])),
     ],
 )
 def test_an_array_of_another_size_than_its_bytes_is_refused_before_it_is_made(
     changed, kind, shape, why
 ):
-    def other(header, frames):
-        header["arrays"]["x"][:2] = kind, shape
-
     with pytest.raises(fs.RunError, match=why):
+        changed(describing(dtype=kind, shape=shape))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("dims", value) for value in ([], ["n", "n"], "nn", [["n"]], None, 1)),
+        *(("attrs", value) for value in ([1], "text", 1)),
+        *(("coordinate", value) for value in ([], "no", None)),
+    ],
+)
+def test_a_variable_that_is_described_wrongly_is_refused(changed, field, value):
+    with pytest.raises(fs.RunError, match="cannot be read"):
+        changed(describing(**{field: value}))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("length", [-1, 0, 10**15, "9", None])
+def test_a_frame_of_another_length_than_declared_is_refused(changed, place, length):
+    def other(header, frames):
+        header["data"]["x"][place] = length
+
+    with pytest.raises(fs.RunError, match="cannot be read"):
         changed(other)
 
 
-@pytest.mark.parametrize("length", [-1, 0, 10**15, "9", None])
-def test_a_frame_of_another_length_than_declared_is_refused(changed, length):
+def test_a_dataset_that_declares_more_than_its_file_can_hold_is_refused(changed):
     def other(header, frames):
-        header["arrays"]["x"][2] = length
+        header["data"]["x"][1] = 8 * 10**12
+
+    with pytest.raises(fs.RunError, match="declares arrays of 8,000,000 MB"):
+        changed(other)
+
+
+@pytest.mark.parametrize("length", [2**63, 10**6, 0])
+def test_a_description_of_another_length_than_its_dataset_is_refused(changed, length):
+    def other(header, frames):
+        content = length.to_bytes(8, "little") + bytes(80)
+        frames["x"] = hostile_directories.zstd(content)
+        header["data"]["x"] = [len(frames["x"]), len(content)]
 
     with pytest.raises(fs.RunError, match="cannot be read"):
         changed(other)

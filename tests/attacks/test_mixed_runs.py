@@ -81,9 +81,15 @@ def altered(path, change):
     """The same shard with other content, which is encoded as it should be."""
     shards = Shards(path.parent)
     output, info = shards.read(path.stem), json.loads(shards.sidecar(path.stem).read_text())
-    name = next(name for name, array in output.arrays.items() if array.dtype.kind == "f")
-    arrays = output.arrays | {name: change(output.arrays[name])}
-    path.write_bytes(encode(path.stem, info["key"], replace(output, arrays=arrays)))
+    name, variable = next(
+        (name, variable)
+        for name, data in output.data.items()
+        for variable, array in data.data_vars.items()
+        if array.dtype.kind == "f"
+    )
+    changed = output.data[name].assign({variable: change(output.data[name][variable])})
+    data = output.data | {name: changed}
+    path.write_bytes(encode(path.stem, info["key"], replace(output, data=data)))
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+import xarray as xr
 
 from ..errors import UsageError
 
@@ -26,14 +26,14 @@ Tick = Callable[[float, float], None]
 
 @dataclass(frozen=True)
 class Output:
-    """What a worker makes of one shard: arrays, and JSON beside them.
+    """What a worker makes of one shard: labelled datasets by name, and JSON beside them.
 
     `meta["left_out"]`, a list, is what the worker left out and why; the manifest collects it.
     `sources` names everything the output was computed from and gives its checksum ("model pair/mdm",
     "data q.jsonl"). All shards of a run must agree on them.
     """
 
-    arrays: dict[str, np.ndarray]
+    data: dict[str, xr.Dataset]
     meta: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
 

@@ -1,7 +1,8 @@
-"""Shards on disk: `<id>.shard`, arrays and a JSON header, and `<id>.json`, written after it.
+"""Shards on disk: `<id>.shard`, datasets and a JSON header, and `<id>.json`, written after it.
 
-A shard's file is a few bytes that say how long its header is, the header, and the bytes of every array in the
-order of their names: each a zstd frame. The header has the type, the shape and the length of each.
+A shard's file is a few bytes that say how long its header is, the header, and the datasets in the order of
+their names: each a zstd frame. The header has the length of each frame, and of what it unpacks to: a
+description of the variables, and their arrays one after the other.
 A shard counts as done only if its sidecar is there, says what the file's header says, carries the
 key of this plan, and the file has the checksum in it. The same output gives the same bytes: names
 are sorted, arrays are C-ordered and little-endian, compression is always the same.
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import xarray as xr
 
 from .. import atomic
 from ..errors import RunError, UsageError
@@ -37,8 +39,16 @@ from .plan import SCHEMA, Output, as_json
 SUFFIX = ".shard"
 _MAGIC = b"FSSHARD\x01"
 _START = struct.Struct("<8sQQ")  # magic, bytes of the header's frame, bytes of the header itself
+_DESCRIPTION = struct.Struct("<Q")  # bytes of a dataset's description
 _LEVEL = 1  # measured floats hardly gain from a higher level
 _ZSTD = pa.Codec("zstd", compression_level=_LEVEL)
+_VARIABLE: dict[str, type] = {
+    "attrs": dict,
+    "coordinate": bool,
+    "dims": list,
+    "dtype": str,
+    "shape": list,
+}
 _LARGEST = 4 << 30  # bytes of a shard's file, which is made in memory
 # What reading a file that may be anything can raise; OSError: a frame that is damaged, or of another size.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error)
@@ -49,24 +59,18 @@ class Damaged(Exception):
 
 
 def encode(shard: str, key: str, output: Output) -> bytes:
-    """The bytes of a shard's file."""
-    arrays = {name: _plain(shard, name, output.arrays[name]) for name in sorted(output.arrays)}
+    """Encode the bytes of a shard's file."""
     meta = as_json(output.meta, f"the meta of shard {shard}")
     if not isinstance(meta.get("left_out", []), list):
         raise UsageError(f"meta['left_out'] of shard {shard} is not a list", "List what and why.")
-    frames = {
-        name: _ZSTD.compress(array.reshape(-1).view(np.uint8), asbytes=True)
-        for name, array in arrays.items()
-    }
+    packed = {name: _pack(shard, name, output.data[name]) for name in sorted(output.data)}
+    frames = {name: _ZSTD.compress(content, asbytes=True) for name, content in packed.items()}
     header = {
         "schema": SCHEMA,
         "shard": shard,
         "key": key,
         "compression": f"zstd {_LEVEL}",
-        "arrays": {
-            name: [array.dtype.str, list(array.shape), len(frames[name])]
-            for name, array in arrays.items()
-        },
+        "data": {name: [len(frames[name]), len(packed[name])] for name in frames},
         "meta": meta,
     }
     if output.sources:
@@ -76,20 +80,69 @@ def encode(shard: str, key: str, output: Output) -> bytes:
     return b"".join([_START.pack(_MAGIC, len(head), len(text)), head, *frames.values()])
 
 
-def _plain(shard: str, name: str, value: np.ndarray) -> np.ndarray:
-    array = np.asarray(value)
+def _pack(shard: str, name: str, data: xr.Dataset) -> bytes:
+    """Write a dataset as bytes: its description, and its arrays in the order of their names."""
+    arrays, variables = [], {}
+    for variable in sorted(data.variables, key=str):
+        labelled = data.variables[variable]
+        array = _plain(shard, f"{name}/{variable}", labelled.values)
+        arrays.append(array.tobytes())
+        variables[str(variable)] = {
+            "attrs": _numbers(labelled.attrs),
+            "coordinate": variable in data.coords,
+            "dims": list(map(str, labelled.dims)),
+            "dtype": array.dtype.str,
+            "shape": list(array.shape),
+        }
+    described = {"attrs": _numbers(data.attrs), "variables": variables}
+    described = as_json(described, f"the attributes of dataset {name!r} in shard {shard}")
+    text = json.dumps(described, sort_keys=True).encode("ascii")
+    return b"".join([_DESCRIPTION.pack(len(text)), text, *arrays])
+
+
+def _unpack(content: pa.Buffer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read a dataset's description and arrays."""
+    (length,) = _DESCRIPTION.unpack_from(content)
+    start = _DESCRIPTION.size + length
+    if max(length, start) > min(LIMIT, content.size):
+        raise Unreadable(f"describes a dataset in {length} bytes of {content.size}")
+    described = parse_object(content[_DESCRIPTION.size : start].to_pybytes())
+    require_fields(described, {"attrs": dict, "variables": dict})
+    arrays = {}
+    for name, about in described["variables"].items():
+        require_fields(about, _VARIABLE)
+        kind, shape = about["dtype"], about["shape"]
+        dtype = np.dtype(kind)
+        plain = dtype.str == kind and dtype.kind not in "OV" and dtype.itemsize
+        if not plain or any(type(n) is not int or n < 0 for n in shape):
+            raise Unreadable(f"holds an array of shape {shape!r:.80} and {kind!r:.80}")
+        array = np.frombuffer(content, dtype, math.prod(shape), start)
+        arrays[name] = array.reshape(shape).copy()
+        start += array.nbytes
+    if start != content.size:
+        raise Unreadable(f"describes {start} bytes of a dataset that has {content.size}")
+    return described, arrays
+
+
+def _numbers(attrs: dict[Any, Any]) -> dict[str, Any]:
+    """Replace numpy's numbers among attributes by Python's."""
+    return {str(k): v.item() if isinstance(v, np.generic) else v for k, v in attrs.items()}
+
+
+def _plain(shard: str, name: str, array: np.ndarray) -> np.ndarray:
+    """Bring an array into the form that is stored: texts of fixed width, little-endian, C-ordered."""
+    if array.dtype == object and all(isinstance(text, str) for text in array.flat):
+        array = array.astype(str)
     if array.dtype.hasobject or array.dtype.kind == "T":
         raise UsageError(
             f"array {name!r} of shard {shard} holds Python objects",
             "Give numbers, booleans or fixed-width text.",
         )
-    if not name or "\0" in name:
-        raise UsageError(f"shard {shard} has an array called {name!r}", "Give it a name.")
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
-    """Read a shard's header, and where its arrays begin."""
+    """Read a shard's header, and the offset of its first frame."""
     file.seek(0)
     magic, length, size = _START.unpack(file.read(_START.size))
     if magic != _MAGIC:
@@ -97,28 +150,29 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
     if max(length, size) > LIMIT:
         raise Unreadable(f"holds a header of more than {LIMIT >> 20} MB")
     header = parse_object(_ZSTD.decompress(file.read(length), size, asbytes=True))
-    require_fields(header, {"schema": int, "shard": str, "key": str, "arrays": dict, "meta": dict})
+    require_fields(header, {"schema": int, "shard": str, "key": str, "data": dict, "meta": dict})
     texts(header, "sources")
     return header, _START.size + length
 
 
 def _places(
     file: io.BufferedIOBase, header: dict[str, Any], start: int
-) -> dict[str, tuple[np.dtype, list[int], int, int]]:
-    """Type, shape, offset and length of every array, unless they are more than the file can honestly hold."""
-    places, declared = {}, 0
-    for name, (kind, shape, length) in header["arrays"].items():
-        dtype = np.dtype(kind)
-        plain = dtype.str == kind and dtype.kind not in "OV" and dtype.itemsize
-        if not plain or any(type(n) is not int or n < 0 for n in (*shape, length)):
-            raise Unreadable(f"holds an array of shape {shape!r:.80} and {kind!r:.80}")
-        places[name] = dtype, shape, start, length
+) -> dict[str, tuple[int, int, int]]:
+    """Locate every dataset: offset and length of its frame, and what it unpacks to.
+
+    Refuse more than the file can honestly hold.
+    """
+    places, unpacked = {}, 0
+    for name, (length, size) in header["data"].items():
+        if any(type(n) is not int or n < 0 for n in (length, size)):
+            raise Unreadable(f"holds a dataset of {length!r:.80} and {size!r:.80} bytes")
+        places[name] = start, length, size
         start += length
-        declared += math.prod(shape) * dtype.itemsize
-    size = file.seek(0, io.SEEK_END)
-    require_ratio(declared, size)
-    if start != size:
-        raise Unreadable(f"declares {start} bytes and has {size}")
+        unpacked += size
+    whole = file.seek(0, io.SEEK_END)
+    require_ratio(unpacked, whole)
+    if start != whole:
+        raise Unreadable(f"declares {start} bytes and has {whole}")
     return places
 
 
@@ -149,6 +203,7 @@ class Shards:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._verified: dict[str, tuple[str, tuple[int, ...]]] = {}  # digest and file state
+        self._labelled: dict[tuple[str, ...], xr.Dataset] = {}  # by variables, the last one read
 
     def path(self, shard: str) -> Path:
         return self.folder / f"{shard}{SUFFIX}"
@@ -219,7 +274,7 @@ class Shards:
     def read(
         self, shard: str, names: tuple[str, ...] | None = None, digest: str | None = None
     ) -> Output:
-        """Read a shard's arrays (all, or these) and meta.
+        """Read a shard's datasets (all, or these) and meta.
 
         The file must have the sha256 `digest`; without one, that of its sidecar.
         """
@@ -228,18 +283,36 @@ class Shards:
             with opened(self.path(shard)) as file:
                 self._require_digest(shard, file, digest)
                 header, start = _header(file)
-                places, arrays = _places(file, header, start), {}
+                places, data = _places(file, header, start), {}
                 for name in places if names is None else names:
-                    dtype, shape, at, length = places[name]
-                    file.seek(at)
-                    content = _ZSTD.decompress(file.read(length), math.prod(shape) * dtype.itemsize)
-                    arrays[name] = np.frombuffer(content, dtype).reshape(shape)
-        except (Damaged, *_UNREADABLE) as error:
+                    offset, length, size = places[name]
+                    file.seek(offset)
+                    content = _ZSTD.decompress(file.read(length), size)
+                    data[name] = self._dataset(*_unpack(content))
+        except Exception as error:  # xarray and pandas promise no classes of exceptions
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",
                 "Run it again with --resume: damaged shards are redone.",
             ) from error
-        return Output(arrays, header["meta"], header.get("sources", {}))
+        return Output(data, header["meta"], header.get("sources", {}))
+
+    def _dataset(self, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.Dataset:
+        """Build a dataset; a copy of the last one with its coordinates takes a third of the time."""
+        names = tuple(arrays)
+        last = self._labelled.get(names)
+        if last is not None and _is_like(last, described, arrays):
+            data = last.copy(data={name: arrays[str(name)] for name in last.data_vars})
+            data.attrs = described["attrs"]
+            return data
+        variables: dict[str, Any] = {}
+        coordinates: dict[str, Any] = {}
+        for name, about in described["variables"].items():
+            part = coordinates if about["coordinate"] else variables
+            part[name] = about["dims"], arrays[name], about["attrs"]
+        data = xr.Dataset(variables, coordinates, described["attrs"])
+        if coordinates:
+            self._labelled[names] = data
+        return data
 
     def _require_digest(self, shard: str, file: io.BufferedIOBase, digest: str) -> None:
         """Hash the open file, unless it was hashed before and has not changed since."""
@@ -253,3 +326,18 @@ class Shards:
         if _digest(file) != digest:
             raise Damaged("its file has changed since it was written")
         self._verified[shard] = seen
+
+
+def _is_like(last: xr.Dataset, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
+    """Whether a dataset has these dimensions, sizes, attributes and coordinates; values may differ."""
+    for name, about in described["variables"].items():
+        known, array = last.variables[name], arrays[name]
+        if list(known.dims) != about["dims"] or known.shape != array.shape:
+            return False
+        if known.attrs != about["attrs"] or (name in last.coords) != about["coordinate"]:
+            return False
+        if about["coordinate"] and not (
+            known.dtype == array.dtype and np.array_equal(known.values, array)
+        ):
+            return False
+    return True

@@ -1,33 +1,27 @@
-"""From a run directory to a page: findings become content, figures are drawn, traces become scenes.
+"""From a run directory to a page: figures are drawn, and scenes chosen that fit beside them.
 
 It reads what a run left behind; it needs no model and never imports torch.
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
-
-import pandas as pd
 
 from .. import atomic
 from ..engine import Run
-from ..plots import Figure, asked, save, style
+from ..plots import asked, save, style
 from ..scenes.parts import Scene
 from ..studies.draw import Picture
-from ..studies.findings import ANSWERS, ORDER, Findings
-from ..studies.planning import settings_of
-from ..studies.results import file_of
+from ..studies.findings import Findings
 from ..studies.setting import SERVED
 from ..studies.stored import understood
-from ..studies.study import Study
 from .catalogue import StoredScenes
-from .content import Drawn, ModelLine, Page, Section, Table
+from .content import section_name, sections_of
 from .embed import as_json
-from .examples import examples_of
+from .figure import inline
 from .page import render
 
 if TYPE_CHECKING:
@@ -35,15 +29,13 @@ if TYPE_CHECKING:
 
 BUDGET = 20_000_000  # bytes of a page
 _DPI = 300  # of pixels for paper
-_LINES = 6  # of a table's preview
-_WIDE = 10  # columns of it
 
 
 def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
     """Write report.html into the run directory, next to the results it links to."""
     path = Path(findings.run.directory) / "report.html"
     with understood(findings.run.directory):
-        page = render(page_of(findings, budget)).encode("utf-8", "backslashreplace")
+        page = render_report(findings, budget).encode("utf-8", "backslashreplace")
     atomic.write(path, page)
     return path
 
@@ -64,23 +56,23 @@ def save_figures(
 ) -> list[Path]:
     """Every figure once, in every kind of file; `width` inches wide, letters of so many points."""
     written = []
-    for name, _, _, draw in figures_of(findings):
+    for picture in pictures_of(findings):
         with asked(width=width, font_size=font_size):
-            figure = draw()
+            figure = picture.draw()
         try:
-            written += [save(figure, folder / f"{name}.{ending}", dpi=_DPI) for ending in endings]
+            for ending in endings:
+                written.append(save(figure, folder / f"{picture.name}.{ending}", dpi=_DPI))
         except OSError as error:
             raise atomic.unwritable(folder, error) from error
     return written
 
 
-def figures_of(findings: Findings) -> list[tuple[str, str, str, Callable[[], Figure]]]:
-    """Name of its file, title, words, and how to draw it, for every figure of every study."""
+def pictures_of(findings: Findings) -> list[Picture]:
+    """List every figure of every study, by the name of its file."""
     return [
-        (f"{_named(study, one, '-')}-{picture.name}", picture.title, picture.alt, picture.draw)
-        for one in (findings, *findings.also)
-        for study in one.studies
-        for picture in study.figures(one)
+        replace(picture, name=f"{section_name(study, part, '-')}-{picture.name}")
+        for part, study in sections_of(findings)
+        for picture in study.figures(part)
     ]
 
 
@@ -90,8 +82,9 @@ def source_of(directory: Path) -> "str | Path | Source":
         return directory
     with understood(directory):
         findings = Findings(directory)
-        every = [(part, one) for part in (*findings.also, findings) for one in part.shown()]
-    shown = {f"r{i}": one for i, one in enumerate(every)}
+        parts = (*findings.also, findings)
+        examples = [(part, example) for part in parts for example in part.shown()]
+    shown = {f"r{i}": example for i, example in enumerate(examples)}
 
     def read(scene_id: str, *, arrays: bool = True) -> Scene:
         part, (_, _, shard, index) = shown[scene_id]
@@ -102,93 +95,35 @@ def source_of(directory: Path) -> "str | Path | Source":
     return StoredScenes(title, list(shown), read, partial(read, arrays=False))
 
 
-def page_of(findings: Findings, budget: int = BUDGET) -> Page:
-    every = (findings, *findings.also)
-    for one in every:
-        one.gather()
-    sections = tuple(_section(study, one) for one in every for study in one.studies)
-    weight = sum(len(d.svg) for s in sections for d in s.figures) + 300_000
+def render_report(findings: Findings, budget: int = BUDGET) -> str:
+    """Draw every figure, add as many scenes as fit beside them, and render the page."""
+    for part in (findings, *findings.also):
+        part.gather()
+    figures = [
+        [
+            (picture.title, inline(_svg(picture), f"f{i}-{j}-", picture.alt))
+            for j, picture in enumerate(study.figures(part))
+        ]
+        for i, (part, study) in enumerate(sections_of(findings))
+    ]
+    weight = sum(len(drawn.markup) for several in figures for _, drawn in several) + 300_000
+    scenes, notes = scenes_of(findings, budget - weight)
+    return render(findings, figures, scenes, [*notes, *_left_out(findings)])
+
+
+def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
+    """Choose what the viewer shows, and say what it does not; notes of all runs go with it."""
     scenes: list[Scene] = []
     notes: list[str] = []
-    for one in (*findings.also, findings):  # what a run adds to another is there to be looked at
-        room = budget - weight - sum(len(as_json(scene)) for scene in scenes)
-        some, said = _scenes(one, room)
-        scenes += some
-        notes += [*said, *(note for note in one.notes if note not in one.warnings)]
-    models = {name: _model(about, name) for one in every for name, about in one.models.items()}
-    return Page(
-        title="Floatscope: where attention rests",
-        models=tuple(models.values()),
-        claims=findings.verdicts,
-        answer=findings.answer,
-        sections=sections,
-        scenes=tuple(scenes),
-        notes=(*notes, *_left_out(findings)),
-        command=command(findings),
-        version=version("floatscope"),
-        warnings=tuple(warning for one in every for warning in one.warnings),
-        registered=findings.registered,
-    )
+    for part in (*findings.also, findings):  # what a run adds to another is there to be looked at
+        room = budget - sum(len(as_json(scene)) for scene in scenes)
+        fitting, missing = _scenes(part, room)
+        scenes += fitting
+        notes += [*missing, *(note for note in part.notes if note not in part.warnings)]
+    return scenes, notes
 
 
-def command(findings: Findings, study: str = "") -> str:
-    """What to type to run it again: every field that is not the default."""
-    request = findings.request
-    words = ["floatscope study", study or " ".join(request.studies)]
-    words += [f"--model {quote(name)}" for name in request.models]
-    for name, field in type(request).model_fields.items():
-        value = getattr(request, name)
-        if name in ("studies", "models", "also") or value == field.default:
-            continue
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            several = value if isinstance(value, tuple) else (value,)
-            words += [f"--{flag} {quote(str(one))}" for one in several]
-    return " ".join([*words, f"--out run-{study}" if study else "--out run"])
-
-
-def _model(about: dict[str, Any], name: str) -> ModelLine:
-    size = about["parameters"]
-    scale, unit = (1e9, "B") if size >= 1e9 else (1e6, "M") if size >= 1e6 else (1e3, "k")
-    return ModelLine(
-        name=name,
-        family=about["family"],
-        direction=about["direction"],
-        size=f"{size / scale:.3g}{unit} parameters, {about['layers']} layers × {about['heads']} heads",
-        fingerprint=about["fingerprint"],
-    )
-
-
-def _section(study: Study, findings: Findings) -> Section:
-    request = findings.request
-    names = [*study.makes, *study.measures(request), *study.experiments(request)]
-    if study.settings(request):
-        names.append(ANSWERS)
-    if study.name == "decoding":
-        names.append(ORDER)
-    return Section(
-        name=_named(study, findings),
-        question=study.question,
-        findings=findings.sentences[study.name],
-        claims=findings.claims[study.name],
-        figures=tuple(_drawn(p) for p in study.figures(findings)),
-        method=study.method,
-        command=command(findings, study.name),
-        tables=tuple(
-            _table(n, findings.tables[n], study, findings) for n in names if n in findings.tables
-        ),
-        examples=examples_of(study, findings),
-    )
-
-
-def _named(study: Study, findings: Findings, between: str = " ") -> str:
-    """As claims name their study: a further run's is told apart."""
-    return f"{study.name}{between}{findings.label}" if findings.label else study.name
-
-
-def _drawn(picture: Picture) -> Drawn:
+def _svg(picture: Picture) -> str:
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -196,20 +131,7 @@ def _drawn(picture: Picture) -> Drawn:
     with rc_context(style()):
         # `savefig` draws twice where a layout is to be found; drawing finds it by itself.
         FigureCanvasSVG(picture.draw()).print_svg(buffer, metadata={"Date": None})
-    return Drawn(picture.name, picture.title, picture.alt, buffer.getvalue())
-
-
-def _table(name: str, frame: pd.DataFrame, study: Study, findings: Findings) -> Table:
-    if name == ANSWERS:
-        own = {s.name for s in study.settings(findings.request)} & set(
-            settings_of(findings.request)
-        )
-        frame = frame[frame["setting"].isin(own)]
-    columns = list(frame.columns)[:_WIDE]
-    lines = [tuple(line) for line in frame[columns].head(_LINES).itertuples(index=False)]
-    return Table(
-        name, f"results/{file_of(findings, name)}", tuple(columns), tuple(lines), len(frame)
-    )
+    return buffer.getvalue()
 
 
 def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:

@@ -1,111 +1,81 @@
-"""What a report page says, as plain values: claims with their numbers, sections, tables, scenes.
+"""What a report page shows of a study, taken from the findings where it is shown.
 
 Nothing is measured, judged or drawn here, and every text is text: `page` decides how it looks.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
-from ..studies.claim import Claim
-from ..studies.registration import Registered
+from ..studies.findings import ANSWERS, ORDER, Findings
+from ..studies.planning import settings_of
+from ..studies.results import file_of
+from ..studies.study import Study
+from . import numbers
+
+_LINES = 6  # of a table's preview
+_WIDE = 10  # columns of it
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A figure: SVG as it was drawn, and the same in words for those who do not see it."""
-
-    name: str
-    title: str
-    alt: str
-    svg: str
+def sections_of(findings: Findings) -> list[tuple[Findings, Study]]:
+    """List every study with the run that asked it: this one, or a further one."""
+    return [(part, study) for part in (findings, *findings.also) for study in part.studies]
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table on disk, its path relative to the page, and its first lines."""
-
-    name: str
-    file: str
-    columns: tuple[str, ...]
-    lines: tuple[tuple[object, ...], ...]
-    total: int
-
-    def __post_init__(self) -> None:
-        wrong = [len(line) for line in self.lines if len(line) != len(self.columns)]
-        if wrong:
-            raise ValueError(
-                f"table {self.name!r}: expected {len(self.columns)} cells in a line, got {wrong[0]}"
-            )
+def section_name(study: Study, findings: Findings, between: str = " ") -> str:
+    """Name a section as claims name their study: a further run's is told apart."""
+    return f"{study.name}{between}{findings.label}" if findings.label else study.name
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a model said to a question in one setting; None: it is not known, or has no meaning."""
-
-    model: str
-    setting: str
-    text: str
-    cut: bool | None  # off by its length
-    right: bool | None
-    counted: str  # which gold answer
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A question, its gold answers in one text, and what was said to it."""
-
-    question: str
-    gold: str
-    answers: list[Answer]
+def command(findings: Findings, study: str = "") -> str:
+    """What to type to run it again: every field that is not the default."""
+    request = findings.request
+    words = ["floatscope study", study or " ".join(request.studies)]
+    words += [f"--model {quote(name)}" for name in request.models]
+    for name, field in type(request).model_fields.items():
+        value = getattr(request, name)
+        if name in ("studies", "models", "also") or value == field.default:
+            continue
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            several = value if isinstance(value, tuple) else (value,)
+            words += [f"--{flag} {quote(str(item))}" for item in several]
+    return " ".join([*words, f"--out run-{study}" if study else "--out run"])
 
 
-@dataclass(frozen=True)
-class Examples:
-    """Some of the questions of a study; all of them are in the file, its path relative to the page."""
-
-    asked: tuple[Asked, ...]
-    total: int
-    file: str
+def size_of(about: dict[str, Any]) -> str:
+    """A model's size in words."""
+    size = about["parameters"]
+    scale, unit = (1e9, "B") if size >= 1e9 else (1e6, "M") if size >= 1e6 else (1e3, "k")
+    return f"{size / scale:.3g}{unit} parameters, {about['layers']} layers × {about['heads']} heads"
 
 
-@dataclass(frozen=True)
-class Section:
-    """A study: what it asks, what it found, how, and with which command."""
+def previews(study: Study, findings: Findings) -> Iterator[dict[str, Any]]:
+    """Yield a study's tables: name, file, number of lines, and the first lines as text.
 
-    name: str
-    question: str
-    findings: tuple[str, ...]
-    claims: tuple[Claim, ...]
-    figures: tuple[Drawn, ...]
-    method: str
-    command: str
-    tables: tuple[Table, ...]
-    examples: Examples | None = None
-
-
-@dataclass(frozen=True)
-class ModelLine:
-    """A model in one line."""
-
-    name: str
-    family: str
-    direction: str
-    size: str
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class Page:
-    """A whole report."""
-
-    title: str
-    models: tuple[ModelLine, ...]
-    claims: tuple[Claim, ...]
-    sections: tuple[Section, ...]
-    scenes: tuple[dict[str, Any], ...]  # of `pack.scene_of`, for the viewer
-    notes: tuple[str, ...]  # what was left out or sampled
-    command: str
-    version: str
-    warnings: tuple[str, ...] = ()  # what a reader must know before the claims
-    registered: Registered | None = None  # what was written down before the run
-    answer: str = ""  # whether attention floats, in one sentence; "" where it was not asked
+    A column comes with whether it holds numbers: these are set right.
+    """
+    request = findings.request
+    settings = {setting.name for setting in study.settings(request)}
+    names = [*study.makes, *study.measures(request), *study.experiments(request)]
+    if settings:
+        names.append(ANSWERS)
+    if study.name == "decoding":
+        names.append(ORDER)
+    for name in names:
+        if name not in findings.tables:
+            continue
+        frame = findings.tables[name]
+        if name == ANSWERS:
+            frame = frame[frame["setting"].isin(settings & set(settings_of(request)))]
+        wide = range(min(_WIDE, frame.shape[1]))
+        columns = [numbers.column(list(frame.iloc[:_LINES, i])) for i in wide]
+        yield {
+            "name": name,
+            "file": f"results/{file_of(findings, name)}",
+            "total": len(frame),
+            "columns": [(frame.columns[i], numeric) for i, (_, numeric) in enumerate(columns)],
+            "lines": [*zip(*(cells for cells, _ in columns), strict=True)],
+        }

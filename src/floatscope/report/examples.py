@@ -5,17 +5,47 @@ the table on disk. Nothing is scored here.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from ..studies.findings import ANSWERS, Findings
 from ..studies.planning import settings_of
 from ..studies.results import file_of
 from ..studies.study import Study
-from .content import Answer, Asked, Examples
 
 _QUESTIONS = 12  # of each study
 _SETTINGS = 3  # where none decides
 _LONG = 400  # characters of a text
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said to a question in one setting; None: it is not known, or has no meaning."""
+
+    model: str
+    setting: str
+    text: str
+    cut: bool | None  # off by its length
+    right: bool | None
+    counted: str  # which gold answer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, its gold answers in one text, and what was said to it."""
+
+    question: str
+    gold: str
+    answers: list[Answer]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some of the questions of a study; all of them are in the file, its path relative to the page."""
+
+    asked: tuple[Asked, ...]
+    total: int
+    file: str
 
 
 def examples_of(study: Study, findings: Findings) -> Examples | None:

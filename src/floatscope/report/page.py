@@ -1,4 +1,4 @@
-"""A report's content as one HTML file that opens without a network, in a browser and on paper.
+"""Findings as one HTML file that opens without a network, in a browser and on paper.
 
 It measures nothing and judges nothing. Every text goes through the template's escaping; what is
 already markup is only style, script, the viewer's fragment, drawn ranges and figures made safe.
@@ -8,45 +8,64 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from ..scenes.parts import Scene
 from ..studies.claim import VERDICTS, Claim, curve_said
+from ..studies.findings import Findings
 from ..studies.scope import GENERAL
 from ..studies.verdict import CAUSAL, LITERATURE, level_of
-from . import embed, figure, numbers, ranges
-from .content import Page, Section, Table
+from . import content, embed, numbers, ranges
+from .examples import examples_of
+from .figure import Inline
 from .strips import SHAPES, strip
 
-_PREVIEW = 8  # lines of a table
+TITLE = "Floatscope: where attention rests"
 
 
-def render(page: Page) -> str:
-    """The whole document.
+def render(
+    findings: Findings,
+    figures: Sequence[Sequence[tuple[str, Inline]]],
+    scenes: Sequence[Scene] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """Render the whole document.
+
+    `figures`: of each section, in the order of `content.sections_of`, with their titles. `scenes`: for the
+    viewer. `notes`: what was left out or sampled.
 
     Raises:
-        ValueError: a figure that is not SVG, or a scene that cannot be written as JSON.
+        ValueError: a scene that cannot be written as JSON.
     """
-    named = _anchors(page.sections)
-    places: dict[str, str] = {}
-    for section, place in zip(page.sections, named, strict=True):
-        places.setdefault(section.name, place)
+    parts, sections = (findings, *findings.also), content.sections_of(findings)
+    names = [content.section_name(study, part) for part, study in sections]
+    anchors = _anchors(names)
+    viewer = assets = ""
+    if scenes:
+        viewer = embed.fragment(scenes, name="viewer-app", with_assets=False, toggle=False)
+        assets = embed.assets()
     return _template().render(
-        page=page,
-        sections=list(zip(page.sections, named, strict=True)),
-        places=places,
-        verdicts=_tally(page.claims),
-        decides=_levels(page),
-        figures=_figures(page.sections),
-        viewer=Markup(
-            embed.fragment(page.scenes, name="viewer-app", with_assets=False, toggle=False)
-        )
-        if page.scenes
-        else "",
-        assets=Markup(embed.assets()) if page.scenes else "",
+        title=TITLE,
+        version=version("floatscope"),
+        findings=findings,
+        claims=findings.verdicts,
+        models={name: about for part in parts for name, about in part.models.items()},
+        warnings=[warning for part in parts for warning in part.warnings],
+        notes=notes,
+        sections=[
+            (*section, name, anchor, drawn)
+            for section, name, anchor, drawn in zip(sections, names, anchors, figures, strict=True)
+        ],
+        places=dict(reversed([*zip(names, anchors, strict=True)])),  # of two, the first
+        verdicts=_tally(findings.verdicts),
+        decides=_levels(findings.verdicts),
+        viewer=Markup(viewer),
+        assets=Markup(assets),
         policy=embed.OFFLINE,
         style=Markup(_text("page.css")),
         script=Markup(_text("page.js")),
@@ -69,11 +88,13 @@ def _template() -> Template:
         "slug": _slug,
         "link": _link,
         "shape": _shape,
+        "size": content.size_of,
         "strip": strip,
         "curve_said": curve_said,
     }
-    made.globals |= {"drawings": ranges.drawings, "preview": _preview, "general": GENERAL}
-    made.globals |= {"CAUSAL": CAUSAL}
+    made.globals |= {"drawings": ranges.drawings, "general": GENERAL, "CAUSAL": CAUSAL}
+    made.globals |= {"command": content.command, "previews": content.previews}
+    made.globals |= {"examples_of": examples_of}
     return made.from_string(_text("page.html.j2"))
 
 
@@ -88,13 +109,13 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def _anchors(sections: Sequence[Section]) -> list[str]:
+def _anchors(names: Sequence[str]) -> list[str]:
     """An id for every section, each its own."""
-    places: list[str] = []
-    for i, section in enumerate(sections, 1):
-        name = f"study-{_slug(section.name) or i}"
-        places.append(f"{name}-{i}" if name in places else name)
-    return places
+    anchors: list[str] = []
+    for i, name in enumerate(names, 1):
+        anchor = f"study-{_slug(name) or i}"
+        anchors.append(f"{anchor}-{i}" if anchor in anchors else anchor)
+    return anchors
 
 
 def _link(file: str) -> str:
@@ -112,25 +133,10 @@ def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
     return [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
 
 
-def _levels(page: Page) -> str:
+def _levels(claims: Sequence[Claim]) -> str:
     """At which level the intervals decide: each family has its own."""
-    causal = {claim.family == CAUSAL for claim in page.claims}
-    levels = [f"{100 * level_of(CAUSAL if one else LITERATURE):.1f} %" for one in sorted(causal)]
+    families = {claim.family == CAUSAL for claim in claims}
+    levels = [
+        f"{100 * level_of(CAUSAL if causal else LITERATURE):.1f} %" for causal in sorted(families)
+    ]
     return ", for causal questions ".join(levels)
-
-
-def _figures(sections: Sequence[Section]) -> dict[tuple[int, int], figure.Inline]:
-    """By section and figure, ids of each with a prefix of its own."""
-    return {
-        (i, j): figure.inline(drawn.svg, f"f{i}-{j}-", drawn.alt)
-        for i, section in enumerate(sections)
-        for j, drawn in enumerate(section.figures)
-    }
-
-
-def _preview(table: Table) -> dict[str, list[tuple[object, ...]]]:
-    """The first lines as text; a column is set right where it holds numbers."""
-    lines = table.lines[:_PREVIEW]
-    columns = [numbers.column([line[i] for line in lines]) for i in range(len(table.columns))]
-    heads = [(name, right) for name, (_, right) in zip(table.columns, columns, strict=True)]
-    return {"columns": [*heads], "lines": [*zip(*(cells for cells, _ in columns), strict=True)]}

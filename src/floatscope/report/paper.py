@@ -15,7 +15,7 @@ from .. import atomic
 from ..errors import RunError
 from ..measures.latex import tex
 from ..studies.findings import Findings
-from .build import figures_of, save_figures
+from .build import pictures_of, save_figures
 from .references import bibtex
 from .tables import PaperTable, tables_of
 
@@ -58,7 +58,7 @@ def write_paper(
             Written(folder, f"{len(drawn) // len(figures)} figures as {', '.join(figures)}")
         )
         if set(figures) - {"svg"}:  # which LaTeX does not read
-            shown += [_figure(name, title) for name, title, _, _ in figures_of(findings)]
+            shown += [_figure(picture.name, picture.title) for picture in pictures_of(findings)]
     text, count = bibtex(findings)
     atomic.write(out / "references.bib", text.encode())
     written.append(Written(out / "references.bib", f"{count} entries"))

@@ -7,10 +7,11 @@ one of 50 %. The highest code means "not there" (NaN). It packs numbers and know
 
 import base64
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypedDict
 
 import numpy as np
+import xarray as xr
 
 # How far below its largest value a log array still tells values apart, in powers of two.
 _OCTAVES = {"uint8": 16, "uint16": 24}
@@ -127,34 +128,32 @@ def unpack(packed: Packed) -> np.ndarray:
     return np.where(absent, np.nan, values)
 
 
-def take_arrays(part: Any, name: str, into: dict[str, np.ndarray]) -> Any:
-    """Move the codes of every packed array of a scene into `into`; return what remains, as small JSON."""
-    if not isinstance(part, dict):
-        return part
-    if "data" not in part:
-        return {key: take_arrays(value, f"{name}/{key}", into) for key, value in part.items()}
-    codes = np.frombuffer(base64.b64decode(part["data"]), _stored(part["dtype"]))
-    into[name] = codes.reshape(part["shape"])
-    return {key: part[key] for key in ("code", "scale", "offset")}
+def take_arrays(scene: dict[str, Any]) -> tuple[dict[str, Any], xr.Dataset]:
+    """Move the codes of every packed array of a scene into a dataset; return what remains, as small JSON."""
+    codes: dict[str, tuple[list[str], np.ndarray]] = {}
+
+    def take(part: Any, name: str) -> Any:
+        if not isinstance(part, dict):
+            return part
+        if "data" not in part:
+            return {key: take(value, f"{name}/{key}") for key, value in part.items()}
+        array = np.frombuffer(base64.b64decode(part["data"]), _stored(part["dtype"]))
+        dims = [f"{name}/{axis}" for axis in range(len(part["shape"]))]
+        codes[name] = dims, array.reshape(part["shape"])
+        return {key: part[key] for key in ("code", "scale", "offset")}
+
+    rest = {key: take(part, key) for key, part in scene.items()}
+    return rest, xr.Dataset(codes)
 
 
-def array_names(part: Any, name: str) -> Iterator[str]:
-    """Name the arrays that `take_arrays` took."""
-    if isinstance(part, dict):
-        if "code" in part:
-            yield name
-        else:
-            for key, value in part.items():
-                yield from array_names(value, f"{name}/{key}")
-
-
-def put_arrays(part: Any, name: str, arrays: Mapping[str, np.ndarray]) -> Any:
+def put_arrays(part: Any, data: xr.Dataset, name: str = "") -> Any:
     """Rebuild the scene that `take_arrays` took apart."""
     if not isinstance(part, dict):
         return part
     if "code" not in part:
-        return {key: put_arrays(value, f"{name}/{key}", arrays) for key, value in part.items()}
-    codes, numbers = arrays[name], (float(part["scale"]), float(part["offset"]))
+        inside = f"{name}/" if name else ""
+        return {key: put_arrays(value, data, f"{inside}{key}") for key, value in part.items()}
+    codes, numbers = data.variables[name].values, (float(part["scale"]), float(part["offset"]))
     if codes.dtype.name not in _OCTAVES or part["code"] not in ("index", "linear", "log"):
         raise ValueError(f"{name} is no packed array")
     return _packed(codes, codes.dtype.name, part["code"], *numbers)

@@ -20,7 +20,7 @@ from ..measures.comparing import by_example
 from ..measures.library.order import DecodingOrder
 from ..measures.result import Result
 from ..models.spec import ModelSpec, located
-from ..scenes.codec import array_names, put_arrays
+from ..scenes.codec import put_arrays
 from ..stats.intervals import DIFFERENCES, SHARES, pair
 from ..tasks import cut
 from ..tasks.record import Asks
@@ -32,11 +32,10 @@ from .numbers import number
 from .request import Request
 from .setting import PAGE, PROSE, QUESTIONS, TRACES
 from .stored import read_meta
-from .values import Arrays, unflatten
 
 Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained ones
 TRAINED: Weights = (None,)
-Line = tuple[int | None, dict[str, Any], Arrays]  # of an example: its weights, what is said, arrays
+Values = tuple[int | None, dict[str, xr.Dataset]]  # of an example: its weights, and data by measure
 BETWEEN = " | "  # gold answers in a table's cell
 
 
@@ -179,24 +178,16 @@ class Evidence:
                         place = (key, model, domain, some)
                         self._results[place] = self._found(key, model, read, some)
 
-    def _found(self, key: str, model: str, read: list[Line], weights: Weights) -> Result | None:
+    def _found(self, key: str, model: str, read: list[Values], weights: Weights) -> Result | None:
         """A measure's finding over examples as `_read` gives them; a control may lack the measure."""
-        lines = [
-            (one, arrays) for seed, one, arrays in read if seed in weights and key in one["values"]
-        ]
-        if not lines:
+        examples = [values[key] for seed, values in read if seed in weights and key in values]
+        if not examples:
             return None
-        examples: list[xr.Dataset] = []
-        for one, arrays in lines:
-            like = examples[-1] if examples else None
-            example = unflatten(arrays, f"{one['at']}/{key}", one["values"][key], like)
-            example.attrs["id"] = one["id"]
-            examples.append(example)
         name = model if weights == TRAINED else f"{model} (untrained)"
         return self.measures[key].summarise(examples, name)
 
-    def _read(self, keys: list[str], model: str, domain: str, weights: Weights) -> Iterator[Line]:
-        """Yield each example's weights, what is said of it, and its shard's arrays of these measures."""
+    def _read(self, keys: list[str], model: str, domain: str, weights: Weights) -> Iterator[Values]:
+        """Yield each example's weights, and its data by measure, of these measures."""
         for shard in self.plan.shards:
             spec = shard.spec
             if spec.get("domain") != domain:  # questions that were asked have none
@@ -207,20 +198,16 @@ class Evidence:
                 continue
             if spec.get("control") not in weights and "controls" not in spec:
                 continue
-            meta = self._meta(shard)
-            # A trace shard has lines of the controls beside the model's own.
-            every = ((one.get("control", spec.get("control")), one) for one in meta["examples"])
-            examples = [(seed, one) for seed, one in every if seed in weights]
-            wanted = [
-                name
-                for _, one in examples
-                for key in keys
-                if key in one["values"]
-                for name in _names(f"{one['at']}/{key}", one["values"][key])
+            # A trace shard has examples of the controls beside the model's own.
+            examples = [
+                (seed, {key: name for key, name in example["values"].items() if key in keys})
+                for example in self._meta(shard)["examples"]
+                if (seed := example.get("control", spec.get("control"))) in weights
             ]
-            arrays = self.run.read(shard.id, tuple(wanted)).arrays
-            for seed, one in examples:
-                yield seed, one, arrays
+            wanted = tuple(name for _, names in examples for name in names.values())
+            data = self.run.read(shard.id, wanted).data
+            for seed, names in examples:
+                yield seed, {key: data[name] for key, name in names.items()}
 
     # Answers
 
@@ -376,20 +363,22 @@ class Evidence:
         return self._orders[setting, model]
 
     def _order(self, setting: str, model: str | None) -> Result | None:
-        decodings, ends = [], None
+        decodings: list[SimpleNamespace] = []
+        ends = None
         for shard in self._asked(setting, model):
             meta, output = self._meta(shard), self.run.read(shard.id)
             ends = meta.get("end_ids", ends)
-            for i in range(len(meta["rows"])):
-                if f"{i}/change" in output.arrays:
-                    decodings.append(
-                        SimpleNamespace(
-                            prompt=SimpleNamespace(ids=()),
-                            change=output.arrays[f"{i}/change"],
-                            block=output.arrays[f"{i}/block"][:, None],
-                            canvas=output.arrays[f"{i}/final"][None],
-                        )
-                    )
+            answers = (output.data.get(str(i)) for i in range(len(meta["rows"])))
+            decodings += [
+                SimpleNamespace(
+                    prompt=SimpleNamespace(ids=()),
+                    change=answer["change"].values,
+                    block=answer["block"].values[:, None],
+                    canvas=answer["final"].values[None],
+                )
+                for answer in answers
+                if answer is not None
+            ]
         if not decodings or model is None:
             return None
         measure = DecodingOrder(frequencies=self._frequencies)
@@ -418,10 +407,9 @@ class Evidence:
         """
         scenes = self._example(shard, index)["scenes"]
         name = name if name in scenes else PAGE
-        scene, prefix = scenes[name], f"{index}/{name}"
+        scene, stored = scenes[name], f"{index}/{name}"
         if arrays:
-            read = self.run.read(shard, tuple(array_names(scene, prefix))).arrays
-            scene = put_arrays(scene, prefix, read)
+            scene = put_arrays(scene, self.run.read(shard, (stored,)).data[stored])
         labels = {name: label for label, name in self.asked_for.items()}
         model = scene["model"]["model"]
         return scene | {"model": scene["model"] | {"model": labels.get(model, model)}}
@@ -448,9 +436,3 @@ class Evidence:
 
 def _trained(shard: Shard) -> bool:
     return shard.spec.get("control") is None
-
-
-def _names(prefix: str, said: dict[str, Any]) -> Iterator[str]:
-    for kind in ("variables", "coords"):
-        for name in said[kind]:
-            yield f"{prefix}/{kind}/{name}"

@@ -1,7 +1,7 @@
-"""What the shards of a study must hold beside their arrays, checked before anything is made of it.
+"""What the shards of a study must hold beside their datasets, checked before anything is made of it.
 
 A run may be a stranger's, or damaged in ways that its checksums do not show. Fields that are missing or of
-another type are an error that names the shard and the field; what only arrays can be wrong about (shapes,
+another type are an error that names the shard and the field; what only data can be wrong about (shapes,
 values) shows where they are used, inside `understood`.
 """
 
@@ -21,19 +21,6 @@ class _Stored(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-class _Variable(_Stored):
-    dims: list[str]
-    attrs: dict[str, Any]
-
-
-class _Dataset(_Stored):
-    """As `values.flatten` describes one."""
-
-    attrs: dict[str, Any]
-    variables: dict[str, _Variable]
-    coords: dict[str, _Variable]
-
-
 class _Packed(_Stored):
     """As `codec.take_arrays` leaves a packed array."""
 
@@ -42,7 +29,7 @@ class _Packed(_Stored):
     offset: float
 
 
-# Fields of a scene as `pack.scene_of` makes one, by type; the codes of packed arrays are among the arrays.
+# Fields of a scene as `pack.scene_of` makes one, by type; the codes of packed arrays are a dataset.
 _FIELDS: dict[Any, str] = {
     int: "format prompt_length ticks",
     str: "example title answer gold rule",
@@ -68,12 +55,12 @@ _Scene = create_model(  # type: ignore[call-overload]
 
 
 class _Example(_Stored):
-    """Of the model, or of the control with this seed."""
+    """An example of the model, or of the control with this seed; `values` names its dataset by measure."""
 
     id: str
     index: int
     control: int | None = None
-    values: dict[str, _Dataset]
+    values: dict[str, str]
     scenes: dict[str, _Scene] | None = None  # type: ignore[valid-type]
 
 
@@ -122,7 +109,7 @@ _OF_KIND = {"ask": ("rows", "setting"), "trace": ("examples",), "experiment": ("
 
 
 def read_meta(run: Run, shard: str, kind: str) -> dict[str, Any]:
-    """Read what a shard of this kind of work holds beside its arrays."""
+    """Read what a shard of this kind of work holds beside its datasets."""
     meta = run.read(shard, ()).meta
     try:
         found = _Meta.model_validate(meta)
@@ -141,5 +128,5 @@ def _wrong(run: Run, shard: str, what: str) -> RunError:
 
 
 def understood(directory: Path) -> AbstractContextManager[None]:
-    """Around what is made of a run's arrays: whatever they lead to is an error that names the run."""
+    """Around what is made of a run's data: whatever it leads to is an error that names the run."""
     return foreign(RunError, f"{directory} holds values that its studies cannot use", _COPY)

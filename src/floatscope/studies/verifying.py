@@ -23,7 +23,6 @@ from .provenance import folder_of
 from .request import request_of
 from .setting import PAGE, SERVED
 from .stored import understood
-from .values import Arrays
 from .worker import ShardWorker
 
 _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place is called there
@@ -103,13 +102,13 @@ def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
         key = "fingerprint" if "fingerprint" in changed else changed[0]
         differs = f"another model: {key} was {before['model'][key]}, is {now['model'].get(key)}"
         return Verified(shard.id, what, float("nan"), differs)
-    stored_arrays, again_arrays = _measured(stored.arrays), _measured(again.arrays)
+    stored_arrays, again_arrays = _measured(stored), _measured(again)
     if stored_arrays.keys() != again_arrays.keys():
-        return Verified(shard.id, what, float("nan"), "other arrays: another version?")
+        return Verified(shard.id, what, float("nan"), "other data: another version?")
     largest, differs = 0.0, ""
     for name, array in stored_arrays.items():
         other = np.asarray(again_arrays[name])
-        if array.shape != other.shape or (array.dtype.kind in "SU") != (other.dtype.kind in "SU"):
+        if array.shape != other.shape or (array.dtype.kind in "SU") != (other.dtype.kind in "SUO"):
             return Verified(shard.id, what, float("nan"), f"{name} has another shape")
         if array.dtype.kind == "f":
             there = np.isnan(array) == np.isnan(other)
@@ -127,10 +126,13 @@ def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
     return Verified(shard.id, what, largest, differs)
 
 
-def _measured(arrays: Arrays) -> Arrays:
+def _measured(output: Output) -> dict[str, np.ndarray]:
     """Without scenes: they show what was measured, in whole numbers that a last digit may change."""
     return {
-        name: array for name, array in arrays.items() if name.split("/")[1] not in (PAGE, SERVED)
+        f"{name}/{variable}": array.values
+        for name, data in output.data.items()
+        if name.rpartition("/")[2] not in (PAGE, SERVED)
+        for variable, array in data.variables.items()
     }
 
 

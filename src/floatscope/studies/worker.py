@@ -1,4 +1,4 @@
-"""The worker: one shard in, arrays out. The only file of the studies that runs a model."""
+"""The worker: one shard in, datasets out. The only file of the studies that runs a model."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import xarray as xr
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -60,16 +61,16 @@ from .setting import (
     TRACES,
     Setting,
 )
-from .values import Arrays, flatten
 
 _OWN = "own decoding"  # state of a control for measures about tokens that a network reveals itself
 _SCENES = {PAGE: BUDGET, SERVED: SERVED_BUDGET}  # characters of each
 _CALIBRATION = 4  # texts on which controls are made as sharp as their models
 Tick = Callable[[float, float], None]
 Look = tuple[str, Measure, Trace]  # a measure's name, the measure, and what it looks at
+Data = dict[str, xr.Dataset]
 Measured = tuple[
-    dict[str, Any], Arrays, list[dict[str, str]]
-]  # what is said, arrays, what is left out
+    dict[str, Any], Data, list[dict[str, str]]
+]  # an example, its data, what is left out
 
 
 def make(
@@ -174,17 +175,15 @@ class ShardWorker:
         ]
         control = spec.get("control")
         with nullcontext() if control is None else self._untrained(spec["model"], control, True):
-            arrays, meta = work(model, spec, tick)
+            data, meta = work(model, spec, tick)
         if spec.get("first"):
             meta["left_out"] += [{"what": "a record", "why": why} for why in self.bad]
         sources = self.sources | self.model_sources(spec)
-        return Output(arrays, {"model": about(model), **meta}, sources)
+        return Output(data, {"model": about(model), **meta}, sources)
 
     # Traces
 
-    def _trace(
-        self, model: Model, spec: dict[str, Any], tick: Tick
-    ) -> tuple[Arrays, dict[str, Any]]:
+    def _trace(self, model: Model, spec: dict[str, Any], tick: Tick) -> tuple[Data, dict[str, Any]]:
         left_out: list[dict[str, str]] = []
         decoded: list[tuple[dict[str, Any], Trace]] = []
         seeds: list[int] = spec.get("controls", [])
@@ -196,7 +195,7 @@ class ShardWorker:
                 while batch:  # let go of each trace, so that it is freed when it is measured
                     index, name, trace = batch.pop(0)
                     tick(measuring.added + len(left_out), total)
-                    said = {"id": name, "index": index, "at": str(index), "text": trace.text}
+                    said = {"id": name, "index": index, "text": trace.text}
                     if seeds:
                         decoded.append((said, _canvases(trace)))
                     shown = trace if self._viewed(spec, index) else None
@@ -208,23 +207,21 @@ class ShardWorker:
                 measuring.add(jobs(batch))
             for seed in seeds:
                 control = self.model({"model": spec["model"], "control": seed})
-                for own, trace in decoded:
+                for trained, trace in decoded:
                     tick(measuring.added + len(left_out), total)
-                    index = own["index"]
-                    said = {"id": own["id"], "index": index, "at": f"{index}/control-{seed}"}
-                    said["control"] = seed
-                    looks = self._looks(control, trace, spec, index, seed)
+                    said = {"id": trained["id"], "index": trained["index"], "control": seed}
+                    looks = self._looks(control, trace, spec, said["index"], seed)
                     measuring.add([partial(self._measured, said, looks)])
             results = measuring.finish()
-        arrays: Arrays = {}
-        for _, more, notes in results:
-            arrays |= more
+        data: Data = {}
+        for _, measured, notes in results:
+            data |= measured
             left_out += notes
         examples = [said for said, _, _ in results]
         meta: dict[str, Any] = {"examples": examples, "left_out": left_out}
         if self._batching(model, spec, False).memory is not None:  # free memory decided
             meta["batches"] = sizes
-        return arrays, meta
+        return data, meta
 
     def _viewed(self, spec: dict[str, Any], index: int) -> bool:
         """Whether the viewer shows this example."""
@@ -266,11 +263,12 @@ class ShardWorker:
         spec: dict[str, Any] | None = None,
     ) -> Measured:
         """Compute an example's values, and what the viewer shows of it. No model is used here."""
-        arrays: Arrays = {}
-        values = {}
+        index, data = said["index"], Data()
+        place = f"{index}/control-{said['control']}" if "control" in said else f"{index}"
+        values = {key: f"{place}/{key}" for key, _, _ in looks}
         for key, measure, trace in looks:
             try:
-                values[key] = flatten(measure.example(trace), f"{said['at']}/{key}", arrays)
+                data[values[key]] = measure.example(trace).assign_attrs(id=said["id"])
             except TraceError as error:
                 raise UsageError(
                     f"measure {key}: {error.what}",
@@ -285,18 +283,17 @@ class ShardWorker:
                 }
                 if made[PAGE] == made[SERVED]:  # nothing was left out
                     del made[SERVED]
-                said["scenes"] = {
-                    name: take_arrays(scene, f"{said['at']}/{name}", arrays)
-                    for name, scene in made.items()
-                }
+                said["scenes"] = {}
+                for name, scene in made.items():
+                    said["scenes"][name], data[f"{index}/{name}"] = take_arrays(scene)
             except UsageError as error:
-                notes.append({"what": f"the view of example {said['index']}", "why": str(error)})
+                notes.append({"what": f"the view of example {index}", "why": str(error)})
             if self.request.keep_traces:
                 number = self.request.models.index(spec["model"])
-                said["trace"] = f"{spec.get('also', 0)}-{number}-{said['index']:05d}.zarr"
+                said["trace"] = f"{spec.get('also', 0)}-{number}-{index:05d}.zarr"
                 if self.directory is not None:
                     shown.save(self.directory / TRACES / said["trace"], overwrite=True)
-        return said, arrays, notes
+        return said, data, notes
 
     @contextmanager
     def _untrained(self, name: str, seed: int, masked: bool) -> Iterator[None]:
@@ -455,13 +452,13 @@ class ShardWorker:
 
     def _experiment(
         self, model: Model, spec: dict[str, Any], tick: Tick
-    ) -> tuple[Arrays, dict[str, Any]]:
+    ) -> tuple[Data, dict[str, Any]]:
         name, control, chosen = (
             spec["experiment"],
             spec.get("control"),
             range(spec["start"], spec["stop"]),
         )
-        arrays: Arrays = {}
+        data: Data = {}
         examples: list[dict[str, Any]] = []
         left_out: list[dict[str, str]] = []
         seen: list[int] = []
@@ -476,13 +473,14 @@ class ShardWorker:
             try:
                 if index in self.repeats:
                     raise Unusable(self.repeats[index])
-                found = experiment.ask(desk, index, self._prepared[place])
+                values = experiment.ask(desk, index, self._prepared[place])
             except Unusable as error:
                 left_out.append({"what": f"{name} on {model.name}: {record.id}", "why": error.what})
                 continue
-            values = {name: flatten(found, f"{index}/{name}", arrays)}
-            examples.append({"id": record.id, "index": index, "at": str(index), "values": values})
-        return arrays, {"examples": examples, "left_out": left_out if control is None else []}
+            stored = f"{index}/{name}"
+            data[stored] = values.assign_attrs(id=record.id)
+            examples.append({"id": record.id, "index": index, "values": {name: stored}})
+        return data, {"examples": examples, "left_out": left_out if control is None else []}
 
     def desk(self, model: Model, trained: bool, alive: Callable[[], None]) -> Desk:
         """What an experiment works with. Refuses data with fewer questions than it takes."""
@@ -501,7 +499,7 @@ class ShardWorker:
 
     # Questions
 
-    def _ask(self, model: Model, spec: dict[str, Any], tick: Tick) -> tuple[Arrays, dict[str, Any]]:
+    def _ask(self, model: Model, spec: dict[str, Any], tick: Tick) -> tuple[Data, dict[str, Any]]:
         setting = self.settings[spec["setting"]]
         sampler = self.sampler(model, setting)
         if sampler is None:  # a denoising sampler, and a causal model
@@ -519,14 +517,17 @@ class ShardWorker:
             if not self.request.skip_bad:
                 raise
             return self._nothing(setting, model, str(error))
-        arrays: Arrays = {}
-        if setting.sampler:
-            for i, one in enumerate(asked.decodings):
-                start = len(one.prompt.ids)
-                arrays[f"{i}/change"] = one.change[:, start:]
-                arrays[f"{i}/block"] = one.block[:, 0] - start
-                arrays[f"{i}/final"] = one.canvas[-1, start:]
-        return arrays, {
+        data: Data = {}
+        for i, decoding in enumerate(asked.decodings if setting.sampler else ()):
+            start = len(decoding.prompt.ids)
+            data[str(i)] = xr.Dataset(
+                {
+                    "change": (("step", "position"), decoding.change[:, start:]),
+                    "block": ("step", decoding.block[:, 0] - start),
+                    "final": ("position", decoding.canvas[-1, start:]),
+                }
+            )
+        return data, {
             "setting": asdict(setting),
             "sampler": self._described(asked.sampler),
             "end_ids": list(model.end_ids),
@@ -534,7 +535,7 @@ class ShardWorker:
             "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
         }
 
-    def _nothing(self, setting: Setting, model: Model, why: str) -> tuple[Arrays, dict[str, Any]]:
+    def _nothing(self, setting: Setting, model: Model, why: str) -> tuple[Data, dict[str, Any]]:
         left_out = [{"what": f"{setting.name} on {model.name}", "why": why}]
         return {}, {"setting": asdict(setting), "rows": [], "left_out": left_out}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from .. import atomic
 from ..decode import AnySampler
@@ -175,22 +176,26 @@ def _files(sampler: AnySampler) -> dict[str, str]:
 
 def _output(asked: dict[str, Any], decodings: list[Decoding]) -> Output:
     """Without the prompts' columns, in which nothing happens."""
-    arrays: dict[str, np.ndarray] = {}
-    for i, one in enumerate(decodings):
-        start = len(one.prompt.ids)
-        arrays[f"{i}/canvas"] = one.canvas[:, start:]
-        arrays[f"{i}/change"] = one.change[:, start:]
-        arrays[f"{i}/confidence"] = one.confidence[:, start:]
-        arrays[f"{i}/block"] = one.block
-    answers = [{"text": one.text, "ended": one.ended, "info": one.info} for one in decodings]
-    return Output(arrays, {"asked": asked, "answers": answers})
+    data, answers = {}, []
+    for i, decoding in enumerate(decodings):
+        start, cells = len(decoding.prompt.ids), ("step", "position")
+        data[str(i)] = xr.Dataset(
+            {
+                "canvas": (("state", "position"), decoding.canvas[:, start:]),
+                "change": (cells, decoding.change[:, start:]),
+                "confidence": (cells, decoding.confidence[:, start:]),
+                "block": (("step", "end"), decoding.block),
+            }
+        )
+        answers.append({"text": decoding.text, "ended": decoding.ended, "info": decoding.info})
+    return Output(data, {"asked": asked, "answers": answers})
 
 
 def _decoding(output: Output, i: int, prompt: Encoded) -> Decoding:
-    answer = output.meta["answers"][i]
+    answer, data = output.meta["answers"][i], output.data[str(i)]
 
     def whole(name: str, before: Any) -> np.ndarray:
-        part = output.arrays[f"{i}/{name}"]
+        part = data[name].values
         front = np.full((len(part), len(prompt.ids)), before, dtype=part.dtype)
         return np.concatenate([front, part], axis=1)
 
@@ -199,7 +204,7 @@ def _decoding(output: Output, i: int, prompt: Encoded) -> Decoding:
         canvas=whole("canvas", prompt.ids),
         change=whole("change", Change.NONE),
         confidence=whole("confidence", np.nan),
-        block=output.arrays[f"{i}/block"],
+        block=data["block"].values,
         ended=answer["ended"],
         text=answer["text"],
         info=answer.get("info", {}),

@@ -123,7 +123,7 @@ def cached(
         gc.collect()
         torch.cuda.empty_cache()
     for row in rows:
-        base = "stock" if "stock_s" in row else "launched"
+        base = next(name for name in ("stock", "launched", "replayed") if f"{name}_s" in row)
         print(
             f"{row['kind']} {row['batch']}  {base} {row[f'{base}_s'] / TOKENS * 1e3:6.2f} ms a step |",
             *(

@@ -15,7 +15,7 @@ from floatscope._lazy import _listed
 ROOT = Path(floatscope.__file__).parent
 # From left to right; a file imports from rooms before its own, and from its own.
 ROOMS = """
-    errors untrusted children _lazy registry statistics sequences stats models decode attention interventions
+    errors untrusted children _lazy registry statistics sequences stats anchors models decode samplers attention interventions
     trace recording instrument plots measures engine tasks scenes studies report livepage harness cli
 """.split()
 # Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
@@ -91,6 +91,7 @@ def test_the_front_door_holds_nothing_else():
     assert top == {
         *("__init__", "errors", "untrusted", "children"),
         *("_lazy", "registry", "statistics", "instrument"),
+        *("samplers", "anchors"),  # namespaces: lists of names
     }
 
 

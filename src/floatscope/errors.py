@@ -4,8 +4,9 @@ Every error that a user can cause is a FloatscopeError; the command line prints 
 traceback and ends with the class's exit code. Anything else that escapes is a bug of ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 
 class FloatscopeError(Exception):
@@ -46,6 +47,13 @@ class RunError(FloatscopeError):
     """A run that cannot start, write or go on; what it finished is kept."""
 
     exit_code = 6
+
+
+def did_you_mean(name: str, known: Iterable[str], say: Callable[[str], str] = repr) -> str:
+    """Name the known name that is closest to a misspelt one; "" where none is close."""
+    by_lower = {one.lower(): one for one in known}
+    close = get_close_matches(name.lower()[:100], by_lower, n=1, cutoff=0.7)
+    return f"Did you mean {say(by_lower[close[0]])}?" if close else ""
 
 
 @contextmanager

@@ -109,7 +109,7 @@ class Model(models.Model):
         Args:
             prompts: text, a Prompt, token ids; a list of texts or Prompts gives a list of traces.
             sampler: by default Confidence() for a diffusion model, Autoregressive() for a causal one.
-            keep: which statistics, of `floatscope.STATISTICS`; by default all but "massive", "lens" and
+            keep: which statistics, of `floatscope.statistics.STATISTICS`; by default all but "massive", "lens" and
                 "kv_drift", which have to be named.
             layers, heads, steps: which of them, as a number, a slice or a sequence; all by default.
             groups: query groups of the column sums: "coarse" (prompt, masked, revealed) or "regions".
@@ -265,7 +265,7 @@ def _require_trace_options(options: Mapping[str, object], sampler: AnySampler) -
             kind = type(sampler).__name__
             raise UsageError(
                 f"{name} is a setting of the sampler, and trace does not take it",
-                f"Write model.trace(prompt, fs.{kind}({name}={options[name]!r:.40})).",
+                f"Write model.trace(prompt, fs.samplers.{kind}({name}={options[name]!r:.40})).",
             )
         raise UsageError(f"trace has no option {name!r:.80}", f"Use {', '.join(known)}.")
 

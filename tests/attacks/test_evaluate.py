@@ -386,9 +386,9 @@ def test_two_at_once(ended, small, tmp_path):
 
 @pytest.mark.parametrize("name", ["LLaDA", "Llama"])
 def test_from_python_too(models, name, data, batches, tmp_path):
-    model, records = models[name], fs.read_records(data).records
+    model, records = models[name], fs.tasks.read_records(data).records
     sampler = {
-        "LLaDA": fs.Remask(length=4, steps=8, temperature=1.0),
+        "LLaDA": fs.samplers.Remask(length=4, steps=8, temperature=1.0),
         "Llama": fs.Autoregressive(length=4, temperature=1.0),
     }[name]
     whole = fs.evaluate(model, records, sampler, batch_size=2)
@@ -408,18 +408,18 @@ def test_from_python_too(models, name, data, batches, tmp_path):
         fs.evaluate(model, records, sampler, batch_size=3, keep=tmp_path / "kept")
     with pytest.raises(fs.RunError, match=r"asked\.prompts is"):
         fs.evaluate(model, records[1:], sampler, batch_size=2, keep=str(tmp_path / "kept"))
-    hidden = fs.MaskTokens(regions="question")
+    hidden = fs.interventions.MaskTokens(regions="question")
     with hidden(model), pytest.raises(fs.UsageError, match="Give it as intervention="):
         fs.evaluate(model, records, sampler, batch_size=2, keep=tmp_path / "kept")
 
 
 def test_a_sampler_that_reads_another_file_asks_another_question(llada, data, tmp_path):
     table = tmp_path / "f.npy"
-    records = fs.read_records(data).records[:2]
+    records = fs.tasks.read_records(data).records[:2]
     for power in (1, 2):
         shares = np.arange(1.0, llada.vocab_size + 1) ** power
         np.save(table, shares / shares.sum())
-        sampler = fs.PositionCalibrated(length=4, frequencies=table)
+        sampler = fs.samplers.PositionCalibrated(length=4, frequencies=table)
         if power == 1:
             fs.evaluate(llada, records, sampler, keep=tmp_path / "kept")
     with pytest.raises(fs.RunError, match=r"asked\.files\.frequencies is"):

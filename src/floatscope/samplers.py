@@ -1,0 +1,12 @@
+"""All samplers by name: `fs.samplers.Margin(length=32)`. The library is in `decode/samplers`."""
+
+from typing import TYPE_CHECKING
+
+from ._lazy import lazily
+
+if TYPE_CHECKING:
+    from .decode.presets import all_samplers
+    from .decode.samplers import *
+    from .decode.samplers.base import SAMPLERS, Sampler
+
+lazily(__name__)

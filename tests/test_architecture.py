@@ -15,8 +15,8 @@ from floatscope._lazy import _listed
 ROOT = Path(floatscope.__file__).parent
 # From left to right; a file imports from rooms before its own, and from its own.
 ROOMS = """
-    errors untrusted children _lazy registry statistics sequences stats anchors models decode samplers attention interventions
-    trace recording instrument plots measures engine tasks scenes studies report livepage harness cli
+    errors untrusted children _lazy registry statistics sequences stats anchors models decode samplers
+    attention interventions trace recording instrument plots measures engine tasks scenes studies report livepage harness cli
 """.split()
 # Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
 # one applies chat templates, and a registry has its library offer what it holds.
@@ -24,6 +24,8 @@ BY_NAME = {
     "decode/samplers/base.py": {"floatscope.decode.samplers"},
     "interventions/base.py": {"floatscope.interventions.library"},
     "measures/base.py": {"floatscope.measures.library"},
+    "models/families/encoders.py": {"floatscope.models.networks.encoders"},
+    "models/families/llada2.py": {"floatscope.models.networks.llada2"},
     "models/family.py": {"floatscope.models.families"},
     "sequences/chat.py": {"floatscope.sequences.chat_process"},
     "studies/study.py": {"floatscope.studies.library"},
@@ -155,6 +157,7 @@ WITHOUT_TORCH = {
     "a prompt": "import floatscope as fs; fs.Prompt.rag('Who?', ['Me.'])",
     "all names": "import floatscope; dir(floatscope), floatscope.__all__",
     "measures": "from floatscope.measures import MEASURES; [MEASURES[n] for n in MEASURES]",
+    "families": "from floatscope.models import FAMILIES; [f.about for f in FAMILIES.values()]",
     "studies": "from floatscope.studies import STUDIES; [STUDIES[n] for n in STUDIES]",
     "the report": "import floatscope.report.build, floatscope.report.serve",
     "the live page's server": "import floatscope.livepage.serve",

@@ -22,7 +22,7 @@ def lazily(package: str, *defined: str) -> list[str]:
     `defined` are public names that the module defines itself.
     """
     module = vars(sys.modules[package])
-    where = {name: (home, attribute) for name, home, attribute in _listed(package)}
+    where = {name: (home, attribute) for name, home, attribute in listed(package)}
     names = [*where, *defined]
 
     def get(name: str) -> Any:
@@ -60,19 +60,23 @@ def _files(module: str) -> list[Path]:
     return [path / "__init__.py", path.with_suffix(".py")]
 
 
-def _listed(module: str) -> Iterator[tuple[str, str, str]]:
-    """Name, the module it is in, what it is called there ("" for a module itself)."""
+def parsed(module: str) -> ast.Module:
+    """Parse a module of this package, which is not imported for it."""
     init, file = _files(module)
-    package = module if init.exists() else module.rpartition(".")[0]
-    tree = ast.parse((init if init.exists() else file).read_text(encoding="utf-8"))
-    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    return ast.parse((init if init.exists() else file).read_text(encoding="utf-8"))
+
+
+def listed(module: str) -> Iterator[tuple[str, str, str]]:
+    """Name, the module it is in, what it is called there ("" for a module itself)."""
+    package = module if _files(module)[0].exists() else module.rpartition(".")[0]
+    blocks = [node for node in parsed(module).body if isinstance(node, ast.If)]
     for node in (node for block in blocks for node in block.body):
         if not isinstance(node, ast.ImportFrom):
             continue
         home = resolve_name("." * node.level + (node.module or ""), package)
         for alias in node.names:
             if alias.name == "*":  # all that the other package lists, without importing it
-                yield from ((name, home, name) for name, _, _ in _listed(home))
+                yield from ((name, home, name) for name, _, _ in listed(home))
             elif home == package:
                 yield alias.asname or alias.name, f"{package}.{alias.name}", ""
             else:

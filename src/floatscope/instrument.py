@@ -109,8 +109,8 @@ class Model(models.Model):
         Args:
             prompts: text, a Prompt, token ids; a list of texts or Prompts gives a list of traces.
             sampler: by default Confidence() for a diffusion model, Autoregressive() for a causal one.
-            keep: which statistics, of `floatscope.statistics.STATISTICS`; by default all but "massive", "lens" and
-                "kv_drift", which have to be named.
+            keep: which statistics, of `floatscope.statistics.STATISTICS`; by default all but "massive",
+                "lens" and "kv_drift", which have to be named.
             layers, heads, steps: which of them, as a number, a slice or a sequence; all by default.
             groups: query groups of the column sums: "coarse" (prompt, masked, revealed) or "regions".
             top: how many of the strongest keys to keep of the row that predicted a revealed position.

@@ -7,6 +7,7 @@ from ._lazy import lazily
 if TYPE_CHECKING:
     from .decode.presets import all_samplers
     from .decode.samplers import *
-    from .decode.samplers.base import SAMPLERS, Sampler
+    from .decode.samplers.base import Sampler
+    from .registry import SAMPLERS
 
 lazily(__name__)

@@ -14,13 +14,11 @@ import xarray as xr
 
 from ..errors import UsageError
 from ..plots import Figure, default_plot
-from ..registry import Registry
+from ..registry import MEASURES, Registry
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
 from ..trace.windows import require_global
 from .result import Result, summarise
-
-MEASURES: "Registry[type[Measure]]" = Registry("measure", "floatscope.measures.library")
 
 
 @dataclass(frozen=True)

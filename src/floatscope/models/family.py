@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..registry import Registry
+from ..registry import FAMILIES, Registry
 from ..sequences.direction import Direction, Grid
 
 if TYPE_CHECKING:  # families are known by name without it
     from transformers import PretrainedConfig, PreTrainedModel
-
-FAMILIES: "Registry[Family]" = Registry("family", "floatscope.models.families")
 
 
 @dataclass(frozen=True)

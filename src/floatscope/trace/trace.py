@@ -19,7 +19,6 @@ import xarray as xr
 
 from ..errors import TraceError
 from ..statistics import STATISTICS
-from . import store, unfinished
 from .blocks import by_block
 from .windows import is_local
 
@@ -333,6 +332,8 @@ class Trace:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write as a zarr 3 store, whole or not at all."""
+        from . import store  # imports zarr, which a measure of a trace in memory does not need
+
         return store.save(self.data, Path(path), SCHEMA, overwrite=overwrite)
 
     @classmethod
@@ -342,6 +343,8 @@ class Trace:
         Of one whose recording was ended (`trace(..., to=path)`), the steps that are there, with a warning.
         A zip file, as the live page saves it, is read whole.
         """
+        from . import store, unfinished
+
         if Path(path).is_file() and zipfile.is_zipfile(path):
             with store.unzipped(Path(path)) as folder:
                 return cls.load(folder)

@@ -26,9 +26,9 @@ KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": He
 class AblateHeads(Intervention):
     """Set the output of heads ((layer, head), …) to zero, to its mean, or to another prompt's rows.
 
-    "mean": over all rows of the runs of `reference` (`fs.interventions.HeadMeans.of(model, prompts)`), the same in
+    "mean": over all rows of the runs of `reference` (`HeadMeans.of(model, prompts)`), the same in
     every row. "resample": each row says what the head said in some row of another prompt, of those in
-    `reference` (`fs.interventions.HeadRows.of(model, prompts)`); prompt and row are drawn by `seed` and the prompt at
+    `reference` (`HeadRows.of(model, prompts)`); prompt and row are drawn by `seed` and the prompt at
     hand, alike for all heads, layers and steps, so that heads ablated together stay together.
     """
 

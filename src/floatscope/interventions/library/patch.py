@@ -1,7 +1,7 @@
 """Patch: what another run computed at a step, layer and position, put into this one. What carries the answer?
 
-Activation patching. The source is recorded once (`fs.interventions.PatchSource`); the run at hand goes on from what it is
-given, so that a change below shows in all layers, positions and steps after it.
+Activation patching. The source is recorded once (`fs.interventions.PatchSource`); the run at hand goes
+on from what it is given, so that a change below shows in all layers, positions and steps after it.
 """
 
 from dataclasses import dataclass, replace

@@ -308,6 +308,9 @@ def _paths(to: str | Path | Sequence[str | Path], n: int, several: bool) -> list
     return [Path(to)]
 
 
+_AUTO = {"dtype": "auto"}  # arguments that leave it to the text
+
+
 def load(
     where: str | Path | PreTrainedModel | ModelSpec,
     *,
@@ -354,7 +357,7 @@ def load(
     ModelSpec("anywhere", name=name)  # refuses what is no name
     if isinstance(where, str | ModelSpec):
         spec = ModelSpec.of(where)
-        said = {key: value for key, value in spec.settings.items() if options[key] is None}
+        said = {k: v for k, v in spec.settings.items() if options[k] in (None, _AUTO.get(k))}
         options |= {"where": spec.where, **said}
     model = models.load(into=Model, **options)
     if check:

@@ -65,10 +65,14 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def named(self, name: str) -> V:
         """The thing of this name, or an error that lists what there is."""
+        self.require(name)
+        return self[name]
+
+    def require(self, name: str) -> None:
+        """Refuse a name that is not known; nothing is imported for one that is."""
         if name not in self:
             remedy = f"{did_you_mean(name, self)} There are: {', '.join(self)}.".strip()
             raise UsageError(f"no {self.kind} {name!r:.80}", remedy)
-        return self[name]
 
     def __getitem__(self, name: str) -> V:
         self._ready()

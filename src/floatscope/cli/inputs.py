@@ -1,5 +1,6 @@
-"""What a person types becomes what the library takes; what cannot is an error that names it."""
+"""Parse command-line values; what cannot be parsed is an error that names it."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,41 @@ def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[s
         if len(texts) == limit:
             break
     return texts
+
+
+def common_settings(
+    samplers: Sequence[str], flags: Mapping[str, int | None]
+) -> tuple[list[str], dict[str, int | None]]:
+    """Take settings that hold for all models out of the texts of samplers: `length` before all.
+
+    They may be said by a flag or in every sampler, and not in two ways.
+    """
+    said: dict[str, set[str]] = {key: set() for key in flags}
+    rest = []
+    for text in samplers:
+        parts = [part.strip() for part in text.split(",")]
+        for part in parts:
+            key, equals, value = part.partition("=")
+            if equals and key in said:
+                said[key].add(value)
+        rest.append(",".join(part for part in parts if part.partition("=")[0] not in said))
+    settings = dict(flags)
+    for key, values in said.items():
+        if len(values) > 1 or (values and flags[key] not in (None, *map(_number, values))):
+            every = sorted({*values, *([] if flags[key] is None else [str(flags[key])])})
+            raise UsageError(
+                f"{key} is said in {len(every)} ways: {', '.join(every)}",
+                f"It holds for all models: give --{key} alone.",
+            )
+        for value in values:
+            if (number := _number(value)) is None:
+                raise UsageError(f"{key} = {value!r:.40}", "Give a whole number.")
+            settings[key] = number
+    return rest, settings
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
 
 
 def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:

@@ -30,6 +30,7 @@ class Study:
 
     registry: ClassVar["Registry[Study]"] = STUDIES
     name: ClassVar[str]
+    options: ClassVar[tuple[str, ...]] = ()  # fields of the request that this study alone reads
     question: ClassVar[str]
     rules: ClassVar[
         tuple[Rule, ...]

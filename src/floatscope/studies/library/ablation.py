@@ -46,6 +46,7 @@ NEEDED = Rule(
 
 class Ablation(Study):
     name = "ablation"
+    options = ("heads",)
     question = "Which heads does an answer need, and are the retrieval heads among them?"
     rules = (NEEDED,)
     by_name = True

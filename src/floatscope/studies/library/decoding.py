@@ -61,6 +61,7 @@ REPAIR = Rule(
 
 class Decoding(Study):
     name = "decoding"
+    options = ("frequencies",)
     question = "Which positions and tokens does a sampler reveal first, and does it matter?"
     rules = (ENDS, FREQUENT, REPAIR)
     method = """\

@@ -201,7 +201,7 @@ def test_settings_that_are_none(tmp_path, content, message):
 def test_an_adapter_from_the_command_line(checkpoints, llama, tmp_path, command_line):
     adapter = handmade(llama, tmp_path / "b")
     done = command_line(
-        "trace", "--model", checkpoints["Llama"], "--adapter", adapter, "--prompt", "Hi",
+        "trace", "--model", f"{checkpoints['Llama']},adapter={adapter}", "--prompt", "Hi",
         "--length", 2, "--out", tmp_path / "t.zarr",
     )  # fmt: skip
     assert str(adapter) in done.stdout.replace("\n", "")

@@ -1,6 +1,7 @@
 """The command line's frame: the app, where it prints, and its options before any command."""
 
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,26 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt as interrupt:
             message = str(interrupt) or "interrupted; nothing was left half-written"
             raise Interrupted(message) from None
+        except Exception as error:
+            option = str(getattr(error, "option_name", ""))
+            if place := _place_of(option.lstrip("-").replace("-", "_")):
+                raise WrongOption(f"no option {option:.80}", place) from error
+            raise
+
+
+def _place_of(setting: str) -> str:
+    """Say where a setting is written that is no option of its own."""
+    from ..models.spec import ModelSpec
+    from .outlines import class_outline
+    from .study import ENGINES
+
+    if setting in (field.name for field in fields(ModelSpec)):
+        return f"It is a setting of the model: --model MODEL,{setting}=VALUE."
+    if setting in class_outline("floatscope.decode.samplers.base", "Sampler").fields:
+        return f"It is a setting of the sampler: --sampler SAMPLER,{setting}=VALUE."
+    if setting in ENGINES["ray"]:
+        return f"It is a setting of the engine: --engine ENGINE,{setting}=VALUE."
+    return ""
 
 
 app = typer.Typer(
@@ -53,6 +74,12 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+class WrongOption(FloatscopeError):
+    """An option that is written elsewhere."""
+
+    exit_code = 2
 
 
 class WrongOutput(FloatscopeError):

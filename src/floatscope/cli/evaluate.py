@@ -123,22 +123,14 @@ def evaluate(
     for kind in samplers:
         require_sampler(kind, {"length": length, "steps": steps, "seed": seed})
     require_interventions(intervene or [])
-    for name in model:
-        spec_of(name)
     from .. import instrument, tasks  # the heavy part begins here
     from ..decode.presets import default_name, named_for, sampler_of
     from ..interventions import DoesNotFit
     from ..interventions.parse import intervention_of
     from ..models.outline import outlined
+    from ..tasks import answer_files
 
     file = save and save / f"answers.{format}"
-    if save and file:
-        from ..engine.atomic import make_folder
-        from ..tasks import answer_files
-
-        answer_files.require_ending(file)
-        make_folder(save)
-        answer_files.require_free(file, overwrite)
     edits = [None, *(intervention_of(text) for text in intervene or [])]
 
     def settings_of(

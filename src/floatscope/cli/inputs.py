@@ -40,32 +40,28 @@ def common_settings(
 
     They may be said by a flag or in every sampler, and not in two ways.
     """
-    said: dict[str, set[str]] = {key: set() for key in flags}
+    said: dict[str, set[int]] = {
+        key: set() if flag is None else {flag} for key, flag in flags.items()
+    }
     rest = []
     for text in samplers:
-        parts = [part.strip() for part in text.split(",")]
-        for part in parts:
-            key, equals, value = part.partition("=")
-            if equals and key in said:
-                said[key].add(value)
-        rest.append(",".join(part for part in parts if part.partition("=")[0] not in said))
-    settings = dict(flags)
+        own = []
+        for part in text.split(","):
+            key, _, value = (word.strip() for word in part.partition("="))
+            if key not in said:
+                own.append(part.strip())
+            elif value.isdecimal():
+                said[key].add(int(value))
+            else:
+                raise UsageError(f"{key} = {value!r:.40}", "Give a whole number.")
+        rest.append(",".join(own))
     for key, values in said.items():
-        if len(values) > 1 or (values and flags[key] not in (None, *map(_number, values))):
-            every = sorted({*values, *([] if flags[key] is None else [str(flags[key])])})
+        if len(values) > 1:
             raise UsageError(
-                f"{key} is said in {len(every)} ways: {', '.join(every)}",
+                f"{key} is said in {len(values)} ways: {', '.join(map(str, sorted(values)))}",
                 f"It holds for all models: give --{key} alone.",
             )
-        for value in values:
-            if (number := _number(value)) is None:
-                raise UsageError(f"{key} = {value!r:.40}", "Give a whole number.")
-            settings[key] = number
-    return rest, settings
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
+    return rest, {key: next(iter(values), None) for key, values in said.items()}
 
 
 def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..studies import Findings, Request
 
 _WAITS: dict[str, Any] = {"patience": float, "shard_limit": float}
-_ENGINES: dict[str, dict[str, Any]] = {
+ENGINES: dict[str, dict[str, Any]] = {
     "local": _WAITS,
     "ray": {"address": str, "gpus": float, **_WAITS},
 }
@@ -254,7 +254,7 @@ def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
     of_studies = {field: name for name, study in STUDIES.items() for field in study.options}
     free = [f for f in Request.model_fields if f not in {*flags, *of_studies, "also", "plugins"}]
     for text in options:
-        key, equals, value = text.partition("=")
+        key, _, value = text.partition("=")
         name, dot, field = key.strip().rpartition(".")
         if dot:
             STUDIES.require(name)
@@ -276,20 +276,20 @@ def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
 def engine_of(text: str) -> tuple[str, dict[str, Any]]:
     """Parse `--engine`: its name, and how it runs."""
     name, *parts = (part.strip() for part in text.split(","))
-    if name not in _ENGINES:
+    if name not in ENGINES:
         raise UsageError(
             f"no engine {name!r:.80}",
-            f"{did_you_mean(name, _ENGINES)} There are: local, ray.".lstrip(),
+            f"{did_you_mean(name, ENGINES)} There are: local, ray.".lstrip(),
         )
     how: dict[str, Any] = {}
     for part in parts:
         key, _, value = part.partition("=")
-        if key not in _ENGINES[name] or not value:
-            guess = did_you_mean(key, _ENGINES[name])
-            listed = f"It has: {', '.join(_ENGINES[name])}."
+        if key not in ENGINES[name] or not value:
+            guess = did_you_mean(key, ENGINES[name])
+            listed = f"It has: {', '.join(ENGINES[name])}."
             raise UsageError(f"--engine {text:.100}: {part!r:.80}", f"{guess} {listed}".lstrip())
         try:
-            how[key] = _ENGINES[name][key](value)
+            how[key] = ENGINES[name][key](value)
         except ValueError as error:
             raise UsageError(f"--engine {text:.100}: {part!r:.80}", "Give a number.") from error
     return name, how

@@ -142,7 +142,7 @@ def said(error: BaseException) -> dict[str, Any]:
 def memory_error(message: str) -> dict[str, str]:
     remedy = (
         "Lower the length, use fewer or shorter passages, or a smaller model or dtype "
-        "(--model, --dtype); close what else uses memory."
+        "(--model MODEL,dtype=bfloat16); close what else uses memory."
     )
     return {"kind": "memory", "message": message, "remedy": remedy}
 

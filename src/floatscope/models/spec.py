@@ -79,10 +79,11 @@ class ModelSpec:
             key = key.strip()
             if not equals or key not in _settings().split(", ")[1:] or key in settings:
                 why = "is given twice" if key in settings else "is no setting"
+                guess = did_you_mean(key, _settings().split(", ")[1:])
                 raise UsageError(
                     f"model {text!r:.200}: {part!r:.80} {why}",
-                    f"{did_you_mean(key, _settings().split(', ')[1:])} Write {_FORM} with {_settings().removeprefix('where, ')}; a path with a comma "
-                    "goes into a table of a --config file.",
+                    f"{guess} Write {_FORM} with {_settings().removeprefix('where, ')}; a path with a "
+                    "comma goes into a table of a --config file.".lstrip(),
                 )
             settings[key] = _value(key, value)
         named = None if exists(head) else _NAMED.fullmatch(head)

@@ -18,15 +18,11 @@ ENDINGS = (".csv", ".parquet", ".jsonl")
 _FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "question"]
 
 
-def require_ending(path: Path) -> None:
-    """Refuse a format that answers cannot be written in."""
+def require_free(path: Path, overwrite: bool) -> None:
+    """A file of answers can be written here, and takes no place but another one's that may go."""
     if path.suffix not in ENDINGS:
         known = ", ".join(ending.removeprefix(".") for ending in ENDINGS)
         raise UsageError(f"no format {path.suffix.removeprefix('.')!r:.40}", f"Use {known}.")
-
-
-def require_free(path: Path, overwrite: bool) -> None:
-    """A file of answers can be written here, and takes no place but another one's that may go."""
     if os.path.lexists(path):
         kind = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
         ours = kind == "a file" and path.is_file() and is_answers(path)  # a pipe would make us wait

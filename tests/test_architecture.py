@@ -21,7 +21,7 @@ ROOMS = """
 # Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
 # one applies chat templates, a family names its network, and a registry has its library offer its names.
 BY_NAME = {
-    "cli/lists.py": {"floatscope.decode.samplers.base"},
+    "cli/outlines.py": {"floatscope.decode.samplers.base"},
     "models/families/encoders.py": {"floatscope.models.networks.encoders"},
     "models/families/llada2.py": {"floatscope.models.networks.llada2"},
     "registry.py": {

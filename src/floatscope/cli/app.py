@@ -18,7 +18,18 @@ class Interrupted(Exception):
     """Ctrl-C, with what to say of it: Typer would end the program without a word."""
 
 
+_VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "Path": "PATH"}
+
+
 class _Commands(TyperGroup):
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command whose help shows what an option takes in one word."""
+        command = super().get_command(ctx, cmd_name)
+        for option in command.params if command else []:
+            if option.param_type_name == "option" and option.metavar is None:
+                option.metavar = _VALUES.get(option.bare_type())
+        return command
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -35,12 +46,12 @@ class _Commands(TyperGroup):
 def _place_of(setting: str) -> str:
     """Say where a setting is written that is no option of its own."""
     from ..models.spec import ModelSpec
-    from .outlines import class_outline
-    from .study import ENGINES
+    from .engines import ENGINES
+    from .outlines import common_fields
 
     if setting in (field.name for field in fields(ModelSpec)):
         return f"It is a setting of the model: --model MODEL,{setting}=VALUE."
-    if setting in class_outline("floatscope.decode.samplers.base", "Sampler").fields:
+    if setting in common_fields():
         return f"It is a setting of the sampler: --sampler SAMPLER,{setting}=VALUE."
     if setting in ENGINES["ray"]:
         return f"It is a setting of the engine: --engine ENGINE,{setting}=VALUE."

@@ -90,13 +90,17 @@ def evaluate(
     resume: Annotated[
         bool, typer.Option(help="Go on with the answers that a stopped command kept.")
     ] = True,
-    overwrite: Annotated[bool, typer.Option(help="Replace the answers that are there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the answers that are there.")
+    ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Questions decoded together.")] = 8,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     weights: Weights = "trained",
     plugin: Plugins = None,
 ) -> None:
-    """Ask the same questions of models under several conditions; differences are paired.
+    """Ask models the same questions under several conditions.
+
+    Interventions and samplers count as conditions; differences are paired by question.
 
     \b
     Examples:

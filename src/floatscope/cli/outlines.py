@@ -27,6 +27,11 @@ def outlines(registry: Registry[Any]) -> dict[str, Outline]:
     return {name: _outline(registry, name) for name in registry}
 
 
+def common_fields() -> dict[str, str]:
+    """Return the fields that samplers share, with their defaults."""
+    return class_outline("floatscope.decode.samplers.base", "Sampler").fields
+
+
 def _outline(registry: Registry[Any], name: str) -> Outline:
     home = registry.home(name)
     if home is None:

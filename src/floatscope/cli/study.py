@@ -12,17 +12,13 @@ from rich.table import Table
 from ..errors import UsageError, did_you_mean
 from ..registry import STUDIES
 from .app import Plugins, app, err, out, output_option
+from .engines import engine_of
 from .progress import Display
 
 if TYPE_CHECKING:
     from ..engine import Event, RunProgress
     from ..studies import Findings, Request
 
-_WAITS: dict[str, Any] = {"patience": float, "shard_limit": float}
-ENGINES: dict[str, dict[str, Any]] = {
-    "local": _WAITS,
-    "ray": {"address": str, "gpus": float, **_WAITS},
-}
 _MARK = {"holds": "[green]✓[/]", "refuted": "[red]✗[/]", "undecided": "[yellow]≈[/]"}
 Out = Annotated[
     Path,
@@ -40,7 +36,7 @@ Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes. Default: one per GPU, or per CPU core.")
 ]
 Resume = Annotated[bool, typer.Option(help="Go on with the run that is there.")]
-Overwrite = Annotated[bool, typer.Option(help="Replace the run that is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")]
 RegistrationFile = Annotated[
     Path | None,
     typer.Option(
@@ -59,7 +55,7 @@ RegisterOnly = Annotated[
 
 @app.command()
 def studies(plugin: Plugins = None) -> None:
-    """List the studies: the question each asks, the claims it decides, and by which rule."""
+    """List the studies, their claims, and the rules that decide them."""
     table = Table(title="Studies", title_justify="left")
     table.add_column("study")
     table.add_column("question")
@@ -159,7 +155,9 @@ def study(
     overwrite: Overwrite = False,
     plugin: Plugins = None,
 ) -> None:
-    """Put questions to several models, each with null and interval; write a report.
+    """Put questions to several models, and write a report.
+
+    Every number has a null and an interval.
 
     \b
     Examples:
@@ -230,7 +228,10 @@ def demo(
     registration: RegistrationFile = None,
     register_only: RegisterOnly = None,
 ) -> None:
-    """All studies but those run by name, on the embedded pair and its twin: no GPU, a few minutes."""
+    """Run all studies on the embedded pair and its twin.
+
+    Without those run by name. It takes no GPU and a few minutes.
+    """
     from ..studies.demo import demo_request
 
     request, left_out = demo_request()
@@ -271,28 +272,6 @@ def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
             raise UsageError(f"--set {text:.100}", guess or f"There are: {listed or 'none'}.")
         settings[field] = value
     return settings
-
-
-def engine_of(text: str) -> tuple[str, dict[str, Any]]:
-    """Parse `--engine`: its name, and how it runs."""
-    name, *parts = (part.strip() for part in text.split(","))
-    if name not in ENGINES:
-        raise UsageError(
-            f"no engine {name!r:.80}",
-            f"{did_you_mean(name, ENGINES)} There are: local, ray.".lstrip(),
-        )
-    how: dict[str, Any] = {}
-    for part in parts:
-        key, _, value = part.partition("=")
-        if key not in ENGINES[name] or not value:
-            guess = did_you_mean(key, ENGINES[name])
-            listed = f"It has: {', '.join(ENGINES[name])}."
-            raise UsageError(f"--engine {text:.100}: {part!r:.80}", f"{guess} {listed}".lstrip())
-        try:
-            how[key] = ENGINES[name][key](value)
-        except ValueError as error:
-            raise UsageError(f"--engine {text:.100}: {part!r:.80}", "Give a number.") from error
-    return name, how
 
 
 def _register(request: "Request", path: Path) -> None:

@@ -78,7 +78,7 @@ def trace(
             "--out", help="Save here as zarr: one store, or one per line in a directory."
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts decoded together.")] = 8,
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most this many lines of the data.")
@@ -92,7 +92,7 @@ def trace(
     check: Annotated[bool, typer.Option(help="Self-check the model after loading.")] = True,
     plugin: Plugins = None,
 ) -> None:
-    """Decode a prompt and record where each head attends at each step.
+    """Decode a prompt and record where each head attends.
 
     \b
     Examples:

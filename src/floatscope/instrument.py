@@ -16,7 +16,7 @@ from .attention import selfcheck
 from .decode import AnySampler, decode, default_sampler
 from .decode.blocks import most_steps
 from .decode.state import prepared
-from .errors import UsageError
+from .errors import UsageError, enough_memory
 from .models.select import Choice
 from .models.spec import ModelSpec
 from .recording import pattern as patterns
@@ -78,7 +78,7 @@ class Model(models.Model):
 
         A list of prompts gives a list.
         """
-        with models.seam.alone(self.net):
+        with enough_memory(), models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             decodings: list[Decoding] = []
             for batch, tick in job.batches():
@@ -125,7 +125,7 @@ class Model(models.Model):
                 a few are in memory. The trace that comes back reads from there when it is asked. If the
                 process is ended, `Trace.load` opens the steps that are there.
         """
-        with models.seam.alone(self.net):
+        with enough_memory(), models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             _require_trace_options(options, job.sampler)
             kept = TraceOptions(**options)
@@ -218,7 +218,7 @@ class Model(models.Model):
             dtype: float32, float16, bfloat16; "auto" is the model's own.
         """
         path = Path(out)
-        with models.seam.alone(self.net):
+        with enough_memory(), models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             wanted = Wanted.of(self, job.steps, layers, steps, positions, dtype)
             width, about = self.net.config.hidden_size, facts(self, job.sampler, wanted)
@@ -359,7 +359,8 @@ def load(
         spec = ModelSpec.of(where)
         said = {k: v for k, v in spec.settings.items() if options[k] in (None, _AUTO.get(k))}
         options |= {"where": spec.where, **said}
-    model = models.load(into=Model, **options)
-    if check:
-        selfcheck.check(model)
+    with enough_memory():
+        model = models.load(into=Model, **options)
+        if check:
+            selfcheck.check(model)
     return model

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 from ..errors import FloatscopeError
 from .console import SafeConsole
@@ -26,7 +26,7 @@ class _Commands(TyperGroup):
         """Return a command whose help shows what an option takes in one word."""
         command = super().get_command(ctx, cmd_name)
         for option in command.params if command else []:
-            if option.param_type_name == "option" and option.metavar is None:
+            if isinstance(option, TyperOption) and option.metavar is None:
                 option.metavar = _VALUES.get(option.bare_type())
         return command
 

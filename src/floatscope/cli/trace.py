@@ -134,7 +134,7 @@ def trace(
         chosen = sampler_of(named_for(outline, typed[0]), common)
         require_texts(outline, chosen, prompts, change.adds if change else 0)
     with Display(f"loading {model}"):
-        loaded = instrument.load(spec, device=device, weights=weights, seed=seed, check=check)
+        loaded = instrument.load(model, device=device, weights=weights, seed=seed, check=check)
     chosen = sampler_of(named_for(loaded, typed[0]), common)
     out.print(escape(repr(loaded)))
     batches, every = range(0, len(texts), batch_size), []

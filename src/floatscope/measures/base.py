@@ -78,6 +78,12 @@ class Measure:
             require_global(trace.data, type(self).__name__)
         blocks = trace.layer_blocks() if self.layerwise else [trace]
         parts = [self.compute(block) for block in blocks]
+        for part in parts:
+            if not isinstance(part, xr.Dataset):
+                raise UsageError(
+                    f"{type(self).__name__}.compute gave a {type(part).__name__}, not an xarray Dataset",
+                    'Return xr.Dataset({"value": array}), with "value_null" beside it where there is one.',
+                )
         same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
         return parts[0] if len(parts) == 1 else xr.concat(parts, "layer", join="exact", **same)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 import numpy as np
 import xarray as xr
 
-from ..errors import TraceError
+from ..errors import TraceError, UsageError
 from ..statistics import STATISTICS
 from .blocks import by_block
 from .windows import is_local
@@ -61,6 +61,14 @@ class Trace:
     """What one prompt's decoding attended to. `trace.data` is the xarray Dataset behind it all."""
 
     data: xr.Dataset
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, xr.Dataset):
+            raise UsageError(
+                f"a Trace holds an xarray Dataset, not a {type(self.data).__name__}",
+                "Record one with model.trace(prompt), or read one with Trace.load(path); task records are "
+                "asked with evaluate(model, records).",
+            )
 
     # What happened
 

@@ -5,8 +5,9 @@
 One by one is what a user writes: `with fs.interventions.AblateHeads([head])(model)` around the forwards
 of all questions, each giving the logits of the rows that predict the answer. The proof on entering the
 `with`, two short forwards for all questions of a head, is not counted. What a head costs there does not
-depend on the head, so some of them stand for all. Both ways take turns; of each, the best round counts. CPU seconds of all
-threads, which other work on the machine hardly changes, and seconds of the clock, which it does.
+depend on the head, so some of them stand for all. Both ways take turns; of each, the best round counts.
+CPU seconds of all threads, which other work on the machine hardly changes, and seconds of the clock,
+which it does.
 
 Beside it the arithmetic: multiplications and additions that each way needs for a head, on average.
 """

@@ -64,7 +64,8 @@ def test_evaluate_prints_and_saves_what_a_reader_needs(command_line, pair_kept, 
         {"question": "What?", "answers": ["the"], "passages": ["It is so."]},
     ]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    flags = f"evaluate --model pair/arm --data {tmp_path / 'q.jsonl'} --length 2 --format parquet --out".split()
+    flags = f"evaluate --model pair/arm --data {tmp_path / 'q.jsonl'} --length 2".split()
+    flags += ["--format", "parquet", "--out"]
     done = command_line(*flags, tmp_path / "a")
     assert "gold: a [b] or c" in done.stdout and "ended" in done.stdout
     assert "1 of 2 records have a gold answer that seems to hold several" in done.stderr

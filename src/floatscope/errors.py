@@ -86,8 +86,8 @@ def enough_memory() -> Iterator[None]:
             raise
         raise OutOfMemory(
             f"out of memory: {' '.join(str(error).split())[:200] or type(error).__name__}",
-            "Use a smaller batch_size, a shorter length, fewer statistics (keep=['mass']) or steps, a smaller "
-            "model or dtype='bfloat16'; trace(..., to=PATH) writes each step as it is done.",
+            "Use a smaller batch_size, a shorter length, fewer statistics (keep=['mass']) or steps, a "
+            "smaller model or dtype='bfloat16'; trace(..., to=PATH) writes each step as it is done.",
         ) from error
 
 

@@ -38,7 +38,8 @@ def compare(
 ) -> None:
     """Put the claims of several runs side by side.
 
-    With five models or trainings, a claim is decided for their mean. A unit is a run, or a further run in its directory. With fewer than five units nothing is decided.
+    With five models or trainings, a claim is decided for their mean. A unit is a run, or a further run
+    in its directory. With fewer than five units nothing is decided.
     """
     from ..engine import atomic
     from ..stats.digits import digits

@@ -30,7 +30,8 @@ def live(
     \b
     Examples:
       floatscope live --open
-      floatscope live --model ./LLaDA-8B-Instruct --model ./Llama-3.1-8B-Instruct --device cuda
+      floatscope live --model ./LLaDA-8B-Instruct --model ./Llama-3.1-8B \\
+          --device cuda
     """
     from ..livepage.serve import default_models, serve
     from ..registry import placed

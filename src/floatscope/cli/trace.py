@@ -98,8 +98,10 @@ def trace(
     Examples:
       floatscope trace --model ./LLaDA-8B-Instruct --prompt "Who wrote Emma?" \\
           --length 32 --steps 16
-      floatscope trace --model ./smollm2.gguf --prompt "Once upon a time" --out t.zarr
-      floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/
+      floatscope trace --model ./smollm2.gguf --prompt "Once upon a time" \\
+          --out t.zarr
+      floatscope trace --model M --data prompts.jsonl --keep mass,entropy \\
+          --out traces/
     """
     from ..engine.atomic import make_folder
     from ..measures.base import keep_for

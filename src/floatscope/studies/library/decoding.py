@@ -276,7 +276,10 @@ def _too_short(order: Result | None, kept: np.ndarray, need: str) -> str:
 def _no_frequencies(evidence: Evidence) -> str:
     if evidence.request.frequencies is not None:
         return ""
-    return "It takes token frequencies: count them with `floatscope frequencies`, and give --set decoding.frequencies=FILE."
+    return (
+        "It takes token frequencies: count them with `floatscope frequencies`, and give "
+        "--set decoding.frequencies=FILE."
+    )
 
 
 def _no_repair(evidence: Evidence, base: Number | None) -> str:

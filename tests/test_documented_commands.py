@@ -206,6 +206,7 @@ def few(words):
         min(word, least[before], key=int) if before in least else word
         for before, word in pairwise(["", *words])
     ]
+    small = [re.sub(r"block_length=\d+", "block_length=4", word) for word in small]
     alone = words[0] == "study" and "--config" not in words and "end-of-prompt" not in words
     return [*small, "--controls", "0"] if alone else small
 

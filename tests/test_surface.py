@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from typer.main import get_command
 import floatscope as fs
 from floatscope.cli.app import app
 from floatscope.cli.outlines import outlines
-from floatscope.models import FAMILIES, tiny
+from floatscope.models import FAMILIES, Direction, special, tiny
 from floatscope.registry import INTERVENTIONS, MEASURES, SAMPLERS, STUDIES
 from floatscope.statistics import STATISTICS
 
@@ -223,15 +224,18 @@ def test_a_measure_that_returns_no_dataset_says_what_to_return(models):
         Number()(trace)
 
 
-def test_an_ordinary_token_as_mask_is_warned_of(tmp_path):
-    path = tiny.write("Llama", tmp_path / "m")
-    ordinary = fs.load(path).tokenizer.encode("Hello", add_special_tokens=False)[0]
-    for file in ("tokenizer_config.json", "config.json"):  # nothing names a mask token
-        said = json.loads((path / file).read_text())
-        kept = {key: value for key, value in said.items() if "mask_token" not in key}
-        (path / file).write_text(json.dumps(kept))
-    with pytest.warns(UserWarning, match=r"is the ordinary token .*mask_id=…"):
-        fs.load(path, direction="bidirectional", shift=1, mask_id=ordinary)
+def test_an_ordinary_token_as_mask_is_warned_of():
+    tokenizer = SimpleNamespace(
+        mask_token_id=None,
+        added_tokens_decoder={7: "<|pad|>"},
+        get_added_vocab=lambda: {"<|pad|>": 7},
+        convert_ids_to_tokens=lambda token: {5: "Hello", 7: "<|pad|>"}[token],
+    )
+    config = SimpleNamespace(vocab_size=10)
+    asked = (FAMILIES["llama"], Direction.BIDIRECTIONAL, config, tokenizer)
+    with pytest.warns(UserWarning, match=r"mask_id = 5 is the ordinary token 'Hello'.*mask_id=…"):
+        assert special.mask_id(*asked, 5) == 5
+    assert special.mask_id(*asked, 7) == 7  # without a warning
 
 
 def test_task_records_are_no_prompts_and_no_traces(models):
@@ -357,7 +361,7 @@ def test_a_statistic_a_measure_a_sampler_and_a_family_from_one_file_each(
     assert "LargestPeak" in done.stdout
     trace = fs.Trace.load(out)
     assert "key_peak" in trace.data
-    assert trace.change.argmax("step").values[-4:].tolist() == [3, 2, 1, 0]
+    assert trace.change.argmax("tick").values[-4:].tolist() == [3, 2, 1, 0]
     qwen = tiny.write("Qwen2", tmp_path / "borrowed")
     config = json.loads((qwen / "config.json").read_text())
     config["architectures"] = ["BorrowedForCausalLM"]

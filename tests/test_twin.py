@@ -70,12 +70,13 @@ def test_three_models_of_one_base(stand_in):
 
 
 def test_evaluate_and_studies_take_it_by_name(stand_in, tmp_path, command_line):
-    answers = tmp_path / "answers.jsonl"
+    answers = tmp_path / "answers"
     command_line(
         "evaluate", "--model", "twin/mdm", "--model", "twin/arm", "--data", "world:one", "--limit", 2,
         "--length", 4, "--condition", "closed-book", "--out", answers,
+        "--format", "jsonl",
     )  # fmt: skip
-    lines = [json.loads(line) for line in answers.read_text().splitlines()]
+    lines = [json.loads(line) for line in (answers / "answers.jsonl").read_text().splitlines()]
     assert {line["model"] for line in lines} == {"twin/mdm", "twin/arm"}
     fields = {"studies": ["floating"], "models": ["twin/mdm"], "data": "world:one", "limit": 2}
     made = plan(request_of({**fields, "length": 4, "controls": 0}))

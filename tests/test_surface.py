@@ -236,6 +236,7 @@ def test_an_ordinary_token_as_mask_is_warned_of():
     with pytest.warns(UserWarning, match=r"mask_id = 5 is the ordinary token 'Hello'.*mask_id=…"):
         assert special.mask_id(*asked, 5) == 5
     assert special.mask_id(*asked, 7) == 7  # without a warning
+    assert special.mask_id(*asked, 5, override=True) == 5
 
 
 def test_task_records_are_no_prompts_and_no_traces(models):

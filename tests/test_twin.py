@@ -29,7 +29,7 @@ def stand_in(tmp_path, monkeypatch, llama, checkpoints):
     monkeypatch.setattr(twin, "DIGEST", hashlib.sha256(file.read_bytes()).hexdigest())
     monkeypatch.setattr(twin, "FOLDER", folder)
     parent = fs.load("twin/parent", check=False)
-    said = {"direction": "bidirectional", "shift": 1, "mask_id": 258}
+    said = {"direction": "bidirectional", "shift": 1, "mask_id": 258, "override_mask": True}
     for name, seed in (("mdm", 1), ("arm", 2)):
         handmade(parent, folder / name, seed=seed, token=258, int8=True)
         if name == "mdm":

@@ -45,7 +45,7 @@ def mask_id(
                 "Leave mask_id out; or say that this is meant: 'DIR,mask_id=4,override_mask=true', "
                 "load(..., mask_id=4, override_mask=True).",
             )
-        if not named:
+        if not named and not override:
             _warn_of_ordinary(given, tokenizer)
         return given
     first, *others = named.values() or [_published_mask(family, config, tokenizer)]
@@ -66,7 +66,8 @@ def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
     if token is not None:
         warnings.warn(
             f"mask_id = {mask} is the ordinary token {token!r:.40}: text that holds it is read as masks. "
-            "Give the id of the mask token that the model was trained with, mask_id=…",
+            "Give the id of the mask token that the model was trained with, mask_id=…; or say that this is "
+            "meant: override_mask=true.",
             stacklevel=2,
         )
 

@@ -1,12 +1,13 @@
-"""Every head of the twin ablated in turn: together (`fs.ablated_each`) against one by one, in one run.
+"""Every head of the twin ablated in turn: together (`ablated_each`) against one by one, in one run.
 
     python bench/ablation.py [--model twin/mdm] [--questions 4] [--rounds 3] [--threads 1] [--json FILE]
 
-One by one is what a user writes: `with fs.AblateHeads([head])(model)` around the forwards of all questions,
-each giving the logits of the rows that predict the answer. The proof on entering the `with`, two short
-forwards for all questions of a head, is not counted. What a head costs there does not depend on the head,
-so some of them stand for all. Both ways take turns; of each, the best round counts. CPU seconds of all
-threads, which other work on the machine hardly changes, and seconds of the clock, which it does.
+One by one is what a user writes: `with fs.interventions.AblateHeads([head])(model)` around the forwards
+of all questions, each giving the logits of the rows that predict the answer. The proof on entering the
+`with`, two short forwards for all questions of a head, is not counted. What a head costs there does not
+depend on the head, so some of them stand for all. Both ways take turns; of each, the best round counts.
+CPU seconds of all threads, which other work on the machine hardly changes, and seconds of the clock,
+which it does.
 
 Beside it the arithmetic: multiplications and additions that each way needs for a head, on average.
 """
@@ -32,7 +33,7 @@ Text = tuple[list[int], list[int]]  # ids, and rows
 
 def asked(model: Any, questions: int, length: int) -> list[Text]:
     """Questions as the model sees them before the first step, and the rows that predict the answer."""
-    records = fs.world_records("world:four", questions)
+    records = fs.tasks.world_records("world:four", questions)
     template = default_template(records)
     texts = []
     for record in records:
@@ -44,7 +45,7 @@ def asked(model: Any, questions: int, length: int) -> list[Text]:
 
 def one_by_one(model: Model, texts: Sequence[Text], heads: Sequence[tuple[int, int]]) -> None:
     for head in heads:
-        with fs.AblateHeads([head]).in_force(model):
+        with fs.interventions.AblateHeads([head]).in_force(model):
             for ids, rows in texts:
                 prompt = Encoded(tuple(ids), ("prompt",) * len(ids))
                 canvas, size = torch.tensor([ids]), len(ids)
@@ -55,7 +56,7 @@ def one_by_one(model: Model, texts: Sequence[Text], heads: Sequence[tuple[int, i
 
 def together(model: Model, texts: Sequence[Text], heads: Sequence[tuple[int, int]]) -> None:
     for ids, rows in texts:
-        fs.ablated_each(model, ids, [[head] for head in heads], rows)
+        fs.interventions.ablated_each(model, ids, [[head] for head in heads], rows)
 
 
 def timed(act: Callable[[], None]) -> tuple[float, float]:

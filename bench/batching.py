@@ -67,7 +67,7 @@ def once(
     model: fs.Model, prompts: list[Encoded], sampler: Any, batch: int | None
 ) -> tuple[float, list[Any], list[int]]:
     """Seconds, each example's tokens and values, and the batches."""
-    measure = fs.Absorption()
+    measure = fs.measures.Absorption()
     results: list[Any] = []
     batching = Batching.of(model, batch)
 

@@ -40,7 +40,9 @@ def main() -> None:
         parted = fs.load(path, dtype="float32", device="cuda", block=block)
         spread(parted, shape.layers)
         assert not parted.on_one_device
-        one, other = (m.trace("Hello there", sampler, keep=fs.STATISTICS) for m in (whole, parted))
+        one, other = (
+            m.trace("Hello there", sampler, keep=fs.statistics.STATISTICS) for m in (whole, parted)
+        )
         assert np.array_equal(one.canvas.values, other.canvas.values), "other tokens"
         for name in sorted(map(str, one.data.data_vars)):
             a, b = one.data[name].values, other.data[name].values

@@ -52,7 +52,7 @@ def main() -> None:
             fs.Confidence(length=10) if model.is_diffusion else fs.Autoregressive(length=10)
         )
         start = time.perf_counter()
-        traces = model.trace(prompts, sampler, keep=fs.STATISTICS)
+        traces = model.trace(prompts, sampler, keep=fs.statistics.STATISTICS)
         traced = time.perf_counter() - start
         values[name] = sum(v.size for t in traces for v in t.data.data_vars.values())
         for key, measure in asked.items():

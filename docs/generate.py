@@ -125,7 +125,7 @@ def interventions() -> Iterator[tuple[str, ...]]:
 def families() -> Iterator[tuple[str, ...]]:
     for one in FAMILIES.values():
         mask = "–" if one.mask_id is None else str(one.mask_id)
-        network = one.network.__name__.removesuffix("ForCausalLM")
+        network = one.network_class.__name__.removesuffix("ForCausalLM")
         row = "row i" if not one.shift else f"row i − {one.shift}"
         names = ", ".join(f"`{name}`" for name in one.architectures)
         yield one.name, one.examples, names, network, str(one.direction), row, mask

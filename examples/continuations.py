@@ -29,7 +29,7 @@ if model.is_diffusion:
 else:
     sampler = fs.Autoregressive(length=given.length, temperature=given.temperature)
 shares = []
-for record in fs.long_records("long:continuation", given.texts):
+for record in fs.tasks.long_records("long:continuation", given.texts):
     prompt = fs.Prompt.plain(record.question, chat=False)  # running text, no question
     text = model.generate(prompt, sampler).text
     shares.append(distinct(text))

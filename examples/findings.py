@@ -70,7 +70,7 @@ SAMPLERS = (
     fixed(fs.Confidence, "confidence, blocks of 2", block_length=2),
     fixed(fs.Confidence, "confidence, 5 steps", steps=5),
     fixed(fs.Confidence, "confidence, 2 steps", steps=2),
-    fixed(fs.Random, "random, 2 steps", steps=2),
+    fixed(fs.samplers.Random, "random, 2 steps", steps=2),
 )
 
 

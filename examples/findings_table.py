@@ -50,7 +50,7 @@ def _order(decodings: list[dict[str, Any]]) -> Any:
         )
         for one in decodings
     ]
-    return fs.DecodingOrder(frequencies="pair").of_decodings(every, "pair/mdm", ENDS)
+    return fs.measures.DecodingOrder(frequencies="pair").of_decodings(every, "pair/mdm", ENDS)
 
 
 def of_runs(directory: Path) -> Found:

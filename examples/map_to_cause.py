@@ -29,10 +29,10 @@ parser.add_argument("--draws", type=int, default=5)
 given = parser.parse_args()
 
 model = fs.load(given.model)
-every = fs.world_records(given.data, given.questions + HeadAblation.others)
+every = fs.tasks.world_records(given.data, given.questions + HeadAblation.others)
 template = default_template(every)
 sampler = fs.Confidence(length=8, steps=8)
-desk = Desk(model, sampler, template, fs.Condition(), every, Pool(every), given.questions)
+desk = Desk(model, sampler, template, fs.tasks.Condition(), every, Pool(every), given.questions)
 
 
 def said(values, unit=""):
@@ -62,13 +62,17 @@ print(
 # 3. A message or a place? The strongest key hidden, and its value alone.
 for name, change in {
     "as it is": None,
-    "strongest key of each head hidden": fs.MaskColumns(k=1),
-    "another key hidden": fs.MaskColumns(k=1, control="random"),
-    "gold passage hidden from the answer": fs.CutEdges(queries="predicting", keys="gold"),
-    "values of the gold passage zeroed": fs.MaskValues(regions="gold"),
-    "values of as many other tokens zeroed": fs.MaskValues(regions="gold", control="random"),
-    "chosen heads ablated": fs.AblateHeads(chosen),
-    "random heads ablated": fs.AblateHeads(random),
+    "strongest key of each head hidden": fs.interventions.MaskColumns(k=1),
+    "another key hidden": fs.interventions.MaskColumns(k=1, control="random"),
+    "gold passage hidden from the answer": fs.interventions.CutEdges(
+        queries="predicting", keys="gold"
+    ),
+    "values of the gold passage zeroed": fs.interventions.MaskValues(regions="gold"),
+    "values of as many other tokens zeroed": fs.interventions.MaskValues(
+        regions="gold", control="random"
+    ),
+    "chosen heads ablated": fs.interventions.AblateHeads(chosen),
+    "random heads ablated": fs.interventions.AblateHeads(random),
 }.items():
     answers = fs.evaluate(
         model, every[: min(20, given.questions)], sampler, template=template, intervention=change

@@ -32,7 +32,7 @@ def main() -> None:
     for model_name in ("pair/mdm", "pair/arm"):
         model = fs.load(model_name)
         sampler = fs.Confidence(length=10) if model.is_diffusion else fs.Autoregressive(length=10)
-        traces = model.trace(prompts, sampler, keep=fs.STATISTICS)
+        traces = model.trace(prompts, sampler, keep=fs.statistics.STATISTICS)
         for name, measure in track(MEASURES.items(), f"measuring {model_name}", console=console):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)

@@ -12,8 +12,8 @@ set -euo pipefail
 here="$(cd "$(dirname "$0")/.." && pwd)"
 dir="${1:-findings}"
 shift || true
-asked=(--model pair/mdm --model pair/arm --questions 200 --seed 77 --length 10 --dtype float32
-       --frequencies pair --view 0 --skip-bad --plugin "$here/examples/findings.py")
+asked=(--model pair/mdm --model pair/arm --questions 200 --seed 77 --length 10 --set dtype=float32
+       --set decoding.frequencies=pair --view 0 --skip-bad --plugin "$here/examples/findings.py")
 floatscope study knowledge robustness decoding pair-conditions pair-samplers \
     --data world:nine "${asked[@]}" --out "$dir/one" "$@"
 floatscope study decoding pair-samplers --data world:hops "${asked[@]}" --out "$dir/hops" "$@"

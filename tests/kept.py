@@ -4,7 +4,7 @@ import floatscope as fs
 
 VARIABLES = {  # statistic → what it leaves in a trace
     name: [array.name for array in row.arrays if array.name != "rows_counted"]
-    for name, row in fs.STATISTICS.items()
+    for name, row in fs.statistics.STATISTICS.items()
 } | {"rows": ("row_key", "row_weight", "row_flow")}
 
 

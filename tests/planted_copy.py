@@ -175,7 +175,7 @@ def records(count, seed=0):
         others = [Passage(f"no letter is known of {names[below(len(names))]}.") for _ in range(2)]
         others.insert(below(3), gold)
         made.append(
-            fs.Record(f"copy-{number}", f"which letter has {name}?", (letter,), tuple(others))
+            fs.tasks.Record(f"copy-{number}", f"which letter has {name}?", (letter,), tuple(others))
         )
     return made
 

@@ -12,7 +12,8 @@ from itertools import pairwise
 SHORT = 60.0  # seconds
 TIME = re.compile(r"patience|timeout|deadline|shard_limit|seconds|delay", re.I)
 FLAG = re.compile(r"--(?:patience|shard-limit|timeout)")
-FLAG_WITH_VALUE = re.compile(rf"{FLAG.pattern}[ =]([\d.]+)")
+ENGINE = r"(?:local|ray)[^ ]*,(?:patience|shard_limit)="  # as --engine is written
+FLAG_WITH_VALUE = re.compile(rf"(?:{FLAG.pattern}[ =]|{ENGINE})([\d.]+)")
 FIRST_ARGUMENT = {"wait", "join", "result", "settimeout", "alarm"}  # of methods: seconds
 SLEEPS = {"sleep", "wait_for_timeout"}
 # Methods of Playwright, which count in milliseconds.

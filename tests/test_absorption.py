@@ -17,10 +17,18 @@ def sink(size, key, share, *, steps=2, layers=3, heads=2, where=(slice(None), sl
     return a
 
 
-@pytest.mark.parametrize("rule", [fs.ZScore(3), fs.Excess(), fs.Robust(), fs.Share(threshold=0.3)])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        fs.anchors.ZScore(3),
+        fs.anchors.Excess(),
+        fs.anchors.Robust(),
+        fs.anchors.Share(threshold=0.3),
+    ],
+)
 def test_a_planted_sink_is_found_where_it_is_and_nowhere_else(rule):
     trace = trace_of(sink(40, 7, 0.6, where=(1, slice(None))))
-    found = fs.Absorption(rule=rule)(trace)
+    found = fs.measures.Absorption(rule=rule)(trace)
     np.testing.assert_allclose(found.absorption, [0, 0.6, 0], atol=1e-9)
     np.testing.assert_allclose(found.anchors, [0, 1, 0])
     np.testing.assert_allclose(found.absorption_null, [0, 1 / 40, 0])
@@ -32,8 +40,8 @@ def test_a_planted_sink_is_found_where_it_is_and_nowhere_else(rule):
 def test_per_head_finds_what_the_mean_hides():
     """One head of eight: the mean over heads stays below the threshold, the head does not."""
     a = sink(40, 7, 0.6, heads=8, where=(slice(None), 3))
-    assert not fs.Share(threshold=0.3)(trace_of(a)).any()
-    per_head = fs.Share(threshold=0.3, per_head=True)(trace_of(a))
+    assert not fs.anchors.Share(threshold=0.3)(trace_of(a)).any()
+    per_head = fs.anchors.Share(threshold=0.3, per_head=True)(trace_of(a))
     assert per_head.sel(head=3, key=7).all()
     assert int(per_head.sum()) == 2 * 3
 
@@ -46,7 +54,7 @@ def test_random_attention_has_lift_one(causal, size):
         trace_of(random_attention(rng, 1, 2, 2, size, causal=causal, spread=0.3), causal=causal)
         for _ in range(6 if size > 256 else 12)
     ]
-    found = fs.Absorption()(traces)
+    found = fs.measures.Absorption()(traces)
     margin = 4 * (found.first_high - found.first_low) + 1e-3
     assert (abs(found.first - found.first_null) < margin).all()
     assert (abs(found.first_lift - 1) < 0.25).all()
@@ -57,7 +65,7 @@ def test_causal_position_zero_gets_its_share_for_nothing():
     size = 64
     a = np.tril(np.ones((size, size)))
     a = np.broadcast_to(a / a.sum(1, keepdims=True), (1, 1, 1, size, size))
-    found = fs.Absorption(rule=fs.Robust())(trace_of(a, causal=True))
+    found = fs.measures.Absorption(rule=fs.anchors.Robust())(trace_of(a, causal=True))
     assert found["first"].item() == pytest.approx(sum(1 / i for i in range(1, 65)) / 64)
     assert found["first_lift"].item() == pytest.approx(1)
 
@@ -68,7 +76,7 @@ def test_defect_excess_on_means_can_never_fire():
     received = trace.received.mean("head")
     others = (received.sum("key") - received) / 39
     assert not (received > others + 3).any()
-    assert fs.Excess()(trace).sel(key=7).all()
+    assert fs.anchors.Excess()(trace).sel(key=7).all()
 
 
 def test_defect_zscore_has_a_cap():
@@ -76,14 +84,14 @@ def test_defect_zscore_has_a_cap():
     a = np.full((1, 1, 1, 60, 60), 0.1 / 50)
     a[..., :10] = 0.09
     trace = trace_of(a)
-    assert int(fs.ZScore(3)(trace).sum()) == 0
-    assert int(fs.Robust()(trace).sum()) == 10
+    assert int(fs.anchors.ZScore(3)(trace).sum()) == 0
+    assert int(fs.anchors.Robust()(trace).sum()) == 10
 
 
 def test_zscore_warns_where_it_cannot_fire():
     trace = trace_of(sink(10, 3, 0.99))
     with pytest.warns(UserWarning, match="finds no anchor among 10 keys"):
-        assert not fs.ZScore(3)(trace).any()
+        assert not fs.anchors.ZScore(3)(trace).any()
 
 
 def test_published_formulas_by_hand():
@@ -93,16 +101,16 @@ def test_published_formulas_by_hand():
     c = a.mean((2, 3))  # head mean of the mean over queries
     trace = trace_of(a)
     z = c > c.mean(-1, keepdims=True) + 3 * c.std(-1, keepdims=True)
-    np.testing.assert_array_equal(fs.ZScore(3)(trace), z)
+    np.testing.assert_array_equal(fs.anchors.ZScore(3)(trace), z)
     s = 50 * c
     e = s > (s.sum(-1, keepdims=True) - s) / 49 + 3
-    np.testing.assert_array_equal(fs.Excess()(trace), e)
-    np.testing.assert_array_equal(fs.Share(threshold=0.3)(trace), c > 0.3)
+    np.testing.assert_array_equal(fs.anchors.Excess()(trace), e)
+    np.testing.assert_array_equal(fs.anchors.Share(threshold=0.3)(trace), c > 0.3)
 
 
 def test_result_has_a_tidy_table_and_a_figure(tmp_path):
     traces = [trace_of(sink(40, 7, share)) for share in (0.5, 0.6, 0.7)]
-    found = fs.Absorption()(traces)
+    found = fs.measures.Absorption()(traces)
     table = found.table()
     assert {
         "model",
@@ -127,13 +135,17 @@ def test_result_has_a_tidy_table_and_a_figure(tmp_path):
 
 
 def test_one_example_has_no_interval_and_says_so():
-    found = fs.Absorption()(trace_of(sink(40, 7, 0.5)))
+    found = fs.measures.Absorption()(trace_of(sink(40, 7, 0.5)))
     assert np.isnan(found["absorption_low"]).all()
     assert "one example: no interval" in repr(found)
 
 
 def test_traces_without_mass_or_of_two_models_are_refused(llada):
     with pytest.raises(fs.TraceError, match="keep including 'head_mean'"):
-        fs.Absorption()(llada.trace("Hello there", fs.Confidence(length=4), keep=["entropy"]))
+        fs.measures.Absorption()(
+            llada.trace("Hello there", fs.Confidence(length=4), keep=["entropy"])
+        )
     with pytest.raises(fs.UsageError, match="different models"):
-        fs.Absorption()([trace_of(sink(40, 7, 0.5)), trace_of(sink(40, 7, 0.5), model="other")])
+        fs.measures.Absorption()(
+            [trace_of(sink(40, 7, 0.5)), trace_of(sink(40, 7, 0.5), model="other")]
+        )

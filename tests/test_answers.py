@@ -26,7 +26,7 @@ def mdm():
 
 @pytest.fixture(scope="module")
 def records():
-    return fs.world_records("world:three", 12, seed=5)
+    return fs.tasks.world_records("world:three", 12, seed=5)
 
 
 SAMPLER = fs.Autoregressive(length=10)
@@ -34,12 +34,12 @@ SAMPLER = fs.Autoregressive(length=10)
 
 def test_passages_help_with_unseen_people_and_not_with_known_ones(arm, records):
     read = fs.evaluate(arm, records, SAMPLER)
-    closed = fs.evaluate(arm, records, SAMPLER, condition=fs.Condition(closed_book=True))
+    closed = fs.evaluate(arm, records, SAMPLER, condition=fs.tasks.Condition(closed_book=True))
     gain, low, high = read.minus(closed)
     assert gain > 0.7 and low > 0.3 and low <= gain <= high
     assert gain == pytest.approx(read.mean()[0] - closed.mean()[0])
-    known = fs.world_records("world:three", 8, known=True)
-    memory = fs.evaluate(arm, known, SAMPLER, condition=fs.Condition(closed_book=True))
+    known = fs.tasks.world_records("world:three", 8, known=True)
+    memory = fs.evaluate(arm, known, SAMPLER, condition=fs.tasks.Condition(closed_book=True))
     assert memory.mean()[0] > 0.8
     assert list(read.table["id"]) == [r.id for r in records]  # shortest first, but given in order
     assert closed.table["prompt_tokens"].max() < read.table["prompt_tokens"].min()
@@ -62,7 +62,9 @@ def test_answers_do_not_depend_on_the_batch(arm, mdm, records):
 
 def test_an_intervention_is_in_force_and_then_gone(arm, records):
     plain = fs.evaluate(arm, records, SAMPLER)
-    cut = fs.evaluate(arm, records, SAMPLER, intervention=fs.MaskTokens(regions="gold"))
+    cut = fs.evaluate(
+        arm, records, SAMPLER, intervention=fs.interventions.MaskTokens(regions="gold")
+    )
     assert cut.mean()[0] < plain.mean()[0] - 0.5
     assert cut.intervention == "MaskTokens(regions='gold')" and plain.intervention == ""
     again = fs.evaluate(arm, records, SAMPLER)
@@ -71,19 +73,19 @@ def test_an_intervention_is_in_force_and_then_gone(arm, records):
 
 def test_masks_are_counted_and_extra_ones_keep_the_pace(mdm, records):
     sampler = fs.Confidence(length=10, steps=5)
-    more = fs.evaluate(mdm, records[:2], sampler, condition=fs.Condition(extra_masks=10))
+    more = fs.evaluate(mdm, records[:2], sampler, condition=fs.tasks.Condition(extra_masks=10))
     assert set(more.table["masks"]) == {20}
     assert "steps=10" in more.sampler
     blocks = fs.Confidence(length=10, block_length=5)
     with pytest.raises(UsageError, match="do not fit into blocks"):
-        fs.evaluate(mdm, records[:1], blocks, condition=fs.Condition(extra_masks=1))
+        fs.evaluate(mdm, records[:1], blocks, condition=fs.tasks.Condition(extra_masks=1))
 
 
 def test_what_cannot_be_asked_is_named_or_listed(arm, records):
-    long = fs.Record(
+    long = fs.tasks.Record(
         "long", "Why?", ("so",), (Passage("word " * 3000, gold=True),), where="f, line 3"
     )
-    bare = fs.Record("bare", "Why?", ("so",), where="f, line 4")
+    bare = fs.tasks.Record("bare", "Why?", ("so",), where="f, line 4")
     with pytest.raises(UsageError, match=r"'long' \(f, line 3\): .* exceed the context"):
         fs.evaluate(arm, [long], SAMPLER)
     with pytest.raises(UsageError, match=r"'bare' \(f, line 4\) has no passages"):
@@ -97,7 +99,7 @@ def test_what_cannot_be_asked_is_named_or_listed(arm, records):
 
 
 def test_every_sampler_is_compared_on_one_task(mdm, records):
-    compared = fs.compare_samplers(mdm, records[:2], length=8, steps=4, frequencies="pair")
+    compared = fs.tasks.compare_samplers(mdm, records[:2], length=8, steps=4, frequencies="pair")
     table = compared.table().set_index("name")
     assert set(table.index) == set(all_samplers(8, 4))
     assert len(table) == 12
@@ -114,7 +116,7 @@ def test_every_sampler_is_compared_on_one_task(mdm, records):
 def test_the_order_of_a_decoding_is_that_of_its_trace(mdm, records):
     prompt = WorldTemplate().prompt(records[0])
     sampler = fs.Confidence(length=8, block_length=4)
-    measure = fs.DecodingOrder(frequencies="pair")
+    measure = fs.measures.DecodingOrder(frequencies="pair")
     traced = measure(mdm.trace(prompt, sampler, keep=["residual_norm"]))
     plain = measure.of_decodings([mdm.generate(prompt, sampler)], mdm.name, mdm.end_ids)
     for name in traced.values:
@@ -155,12 +157,15 @@ def test_the_pair_brings_its_own_frequencies(arm):
 
 def test_interventions_by_name():
     spec = "mask-columns:k=5,rule=excess(4),layers=0:4,heads=1|3,control=random"
-    assert intervention_of(spec) == fs.MaskColumns(
-        k=5, rule=fs.Excess(4.0), layers=slice(0, 4), heads=[1, 3], control="random"
+    assert intervention_of(spec) == fs.interventions.MaskColumns(
+        k=5, rule=fs.anchors.Excess(4.0), layers=slice(0, 4), heads=[1, 3], control="random"
     )
     together = intervention_of("sink-token + mask-tokens:regions=gold|question;layers=2")
-    assert together == fs.Together(
-        (fs.SinkToken(), fs.MaskTokens(regions=("gold", "question"), layers=[2]))
+    assert together == fs.interventions.Together(
+        (
+            fs.interventions.SinkToken(),
+            fs.interventions.MaskTokens(regions=("gold", "question"), layers=[2]),
+        )
     )
     for text, says in {
         "mask": "no intervention 'mask'",

@@ -10,24 +10,29 @@ from pathlib import Path
 import pytest
 
 import floatscope
-from floatscope._lazy import _listed
+from floatscope._lazy import listed
 
 ROOT = Path(floatscope.__file__).parent
 # From left to right; a file imports from rooms before its own, and from its own.
 ROOMS = """
-    errors untrusted atomic children _lazy registry statistics sequences stats models decode attention
-    interventions trace recording instrument plots measures engine tasks scenes studies report livepage
-    harness cli
+    errors untrusted atomic children _lazy registry statistics sequences stats anchors models decode samplers
+    attention interventions trace recording instrument plots measures engine tasks scenes studies report
+    livepage harness cli
 """.split()
 # Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
-# one applies chat templates, and a registry has its library offer what it holds.
+# one applies chat templates, a family names its network, and a registry has its library offer its names.
 BY_NAME = {
-    "decode/samplers/base.py": {"floatscope.decode.samplers"},
-    "interventions/base.py": {"floatscope.interventions.library"},
-    "measures/base.py": {"floatscope.measures.library"},
-    "models/family.py": {"floatscope.models.families"},
+    "cli/outlines.py": {"floatscope.decode.samplers.base"},
+    "models/families/encoders.py": {"floatscope.models.networks.encoders"},
+    "models/families/llada2.py": {"floatscope.models.networks.llada2"},
+    "registry.py": {
+        "floatscope.decode.samplers",
+        "floatscope.interventions.library",
+        "floatscope.measures.library",
+        "floatscope.models.families",
+        "floatscope.studies.library",
+    },
     "sequences/chat.py": {"floatscope.sequences.chat_process"},
-    "studies/study.py": {"floatscope.studies.library"},
     "trace/trace.py": {
         "floatscope.plots.heatmap",
         "floatscope.plots.pattern",
@@ -52,8 +57,8 @@ def home(package, name):
     if f"{package}.{name}" in MODULES:
         return f"{package}.{name}"
     if package in PACKAGES:
-        for listed, where, _ in _listed(package):
-            if listed == name:
+        for one, where, _ in listed(package):
+            if one == name:
                 return home(where, name)
     return package
 
@@ -72,7 +77,7 @@ def imports(path):
                 continue
             for alias in node.names:
                 if alias.name == "*":
-                    yield from (home(module, name) for name, _, _ in _listed(module))
+                    yield from (home(module, name) for name, _, _ in listed(module))
                 else:
                     yield home(module, alias.name)
 
@@ -92,6 +97,7 @@ def test_the_front_door_holds_nothing_else():
     assert top == {
         *("__init__", "errors", "untrusted", "atomic", "children"),
         *("_lazy", "registry", "statistics", "instrument"),
+        *("samplers", "anchors"),  # namespaces: lists of names
     }
 
 
@@ -137,7 +143,7 @@ def test_what_is_imported_by_name_is_declared():
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_every_listed_name_is_there(package):
-    for name, where, attribute in _listed(package):
+    for name, where, attribute in listed(package):
         module = __import__(where, fromlist=["_"])
         assert not attribute or hasattr(module, attribute), f"{package}.{name}"
         # Importing a module of that name would put the module in the name's place.
@@ -155,6 +161,7 @@ WITHOUT_TORCH = {
     "a prompt": "import floatscope as fs; fs.Prompt.rag('Who?', ['Me.'])",
     "all names": "import floatscope; dir(floatscope), floatscope.__all__",
     "measures": "from floatscope.measures import MEASURES; [MEASURES[n] for n in MEASURES]",
+    "families": "from floatscope.models import FAMILIES; [f.about for f in FAMILIES.values()]",
     "studies": "from floatscope.studies import STUDIES; [STUDIES[n] for n in STUDIES]",
     "the report": "import floatscope.report.build, floatscope.report.serve",
     "the live page's server": "import floatscope.livepage.serve",

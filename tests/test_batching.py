@@ -95,7 +95,7 @@ def test_half_as_many_where_memory_runs_out_all_the_same():
     gpu = Device(10_000, each=30)
     assert traced(Batching(8, gpu), prompts(*[90] * 7), gpu.trace) == [3, 3, 1]  # asked for, too
     gpu = Device(500)
-    with pytest.raises(ModelError, match=r"one example of 90 tokens and 10.*\n?.*--dtype"):
+    with pytest.raises(ModelError, match=r"one example of 90 tokens and 10.*\n?.*dtype"):
         traced(Batching(4, gpu), prompts(*[90] * 4), gpu.trace)
     assert gpu.released == 2  # four, two, one
 

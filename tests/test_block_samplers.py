@@ -87,28 +87,33 @@ def nemotron(model, ids, n, span, *, threshold):
 
 
 CASES = {
-    "llada2": ("start", fs.LLaDA2(threshold=0.06), llada2, {"threshold": 0.06, "steps": 4}),
+    "llada2": (
+        "start",
+        fs.samplers.LLaDA2(threshold=0.06),
+        llada2,
+        {"threshold": 0.06, "steps": 4},
+    ),
     "llada2, few steps": (
-        *("start", fs.LLaDA2(threshold=0.9, block_steps=3)),
+        *("start", fs.samplers.LLaDA2(threshold=0.9, block_steps=3)),
         *(llada2, {"threshold": 0.9, "steps": 3}),
     ),
     "edit": (
-        *("start", fs.LLaDA2Edit(threshold=0.06, edit_threshold=0.06, more_steps=2)),
+        *("start", fs.samplers.LLaDA2Edit(threshold=0.06, edit_threshold=0.06, more_steps=2)),
         *(llada2, {"threshold": 0.06, "steps": 4, "edit": 0.06, "more": 2}),
     ),
     "edit, at once": (
-        *("padded", fs.LLaDA2Edit(threshold=0.05, edit_threshold=0.055, more_steps=0)),
+        *("padded", fs.samplers.LLaDA2Edit(threshold=0.05, edit_threshold=0.055, more_steps=0)),
         *(llada2, {"threshold": 0.05, "steps": 4, "edit": 0.055, "more": 0}),
     ),
     "sdar": (
-        *("start", fs.SDAR(temperature=0.0, threshold=0.055)),
+        *("start", fs.samplers.SDAR(temperature=0.0, threshold=0.055)),
         *(llada2, {"threshold": 0.055, "steps": 4}),
     ),
     "fast-dllm2": (
-        *("shifted", fs.FastDLLM2(threshold=0.055, sub_block=2)),
+        *("shifted", fs.samplers.FastDLLM2(threshold=0.055, sub_block=2)),
         *(fast_dllm2, {"threshold": 0.055, "sub": 2}),
     ),
-    "nemotron": ("active", fs.Nemotron(threshold=0.04), nemotron, {"threshold": 0.04}),
+    "nemotron": ("active", fs.samplers.Nemotron(threshold=0.04), nemotron, {"threshold": 0.04}),
 }
 
 
@@ -145,26 +150,28 @@ def test_sdar_asks_for_the_p_of_the_token_drawn():
     guess = Guess(drawn, logits.exp()[..., 0], logits, yes, yes, place, zero, ~yes, 0, 3, 3)
     warm = torch.softmax(logits / 0.5, -1).gather(-1, drawn[..., None])[0, :, 0]
     np.testing.assert_allclose(warm, [0.6923, 0.0122, 0.5], atol=1e-4)
-    sampler = fs.SDAR(temperature=0.5, threshold=0.45)
+    sampler = fs.samplers.SDAR(temperature=0.5, threshold=0.45)
     assert sampler.select(guess, torch.tensor([1])).tolist() == [[True, False, True]]
-    few = fs.SDAR(temperature=0.5, threshold=0.7, block_steps=2)  # none above it: two, then one
+    few = fs.samplers.SDAR(
+        temperature=0.5, threshold=0.7, block_steps=2
+    )  # none above it: two, then one
     assert few.select(guess, torch.tensor([1])).tolist() == [[True, False, True]]
 
 
 def test_what_they_refuse(in_blocks, models):  # noqa: F811
-    for sampler in (fs.FastDLLM2(length=8), fs.Nemotron(length=8)):
+    for sampler in (fs.samplers.FastDLLM2(length=8), fs.samplers.Nemotron(length=8)):
         with pytest.raises(
             FloatscopeError, match="decodes models in blocks.*direction='block-causal'"
         ):
             models["LLaDA"].generate("Hi", sampler)
     model = in_blocks["start"]
     for sampler in (
-        fs.LLaDA2(length=8, steps=4),
-        fs.SDAR(length=8, threshold=1.5),
-        fs.LLaDA2(length=8, block_steps=0),
-        fs.LLaDA2Edit(length=8, more_steps=-1),
-        fs.LLaDA2Edit(length=8, edit_threshold=2),
-        fs.FastDLLM2(length=8, sub_block=0),
+        fs.samplers.LLaDA2(length=8, steps=4),
+        fs.samplers.SDAR(length=8, threshold=1.5),
+        fs.samplers.LLaDA2(length=8, block_steps=0),
+        fs.samplers.LLaDA2Edit(length=8, more_steps=-1),
+        fs.samplers.LLaDA2Edit(length=8, edit_threshold=2),
+        fs.samplers.FastDLLM2(length=8, sub_block=0),
     ):
         with pytest.raises(FloatscopeError, match=type(sampler).__name__):
             model.generate("Hi", sampler)

@@ -191,10 +191,10 @@ def test_cached_is_uncached(in_blocks, rule):
     model = in_blocks[rule]
     for prompts, sampler in (
         (PROMPTS[1], fs.Confidence(length=9, steps=5, stop_at_eos=False)),
-        (PROMPTS, fs.Threshold(length=10, threshold=0.055, stop_at_eos=False)),
+        (PROMPTS, fs.samplers.Threshold(length=10, threshold=0.055, stop_at_eos=False)),
     ):
         plain, cached = (
-            every(model.trace(prompts, sampler, cache=cache, keep=list(fs.STATISTICS)))
+            every(model.trace(prompts, sampler, cache=cache, keep=list(fs.statistics.STATISTICS)))
             for cache in (None, "exact")
         )
         for one, other in zip(plain, cached, strict=True):
@@ -324,18 +324,20 @@ def test_caches_that_do_not_fit_are_refused(in_blocks, models):
 def test_interventions_and_the_cache(in_blocks):
     """Constant ones work with it; what needs all rows is refused, and decodes without a cache by default."""
     model, sampler = in_blocks["start"], fs.Confidence(length=9)
-    with fs.AblateHeads(heads=((0, 1), (1, 2)))(model):
+    with fs.interventions.AblateHeads(heads=((0, 1), (1, 2)))(model):
         one, other = (model.generate(PROMPTS, sampler, cache=c) for c in ("exact", "auto"))
         assert [x.canvas.tolist() for x in one] == [x.canvas.tolist() for x in other]
-    with fs.MaskColumns(k=1)(model):
+    with fs.interventions.MaskColumns(k=1)(model):
         model.generate(PROMPTS, sampler)
         with pytest.raises(FloatscopeError, match="MaskColumns.*Use cache=None"):
             model.generate("Hi", sampler, cache="exact")
-    with fs.ForceToken(position=0, token=65, step=3)(model):
+    with fs.interventions.ForceToken(position=0, token=65, step=3)(model):
         assert model.generate(PROMPTS[1], sampler).canvas[-1, 11] == 65
         with pytest.raises(FloatscopeError, match="finished block.*cache=None"):
             model.generate(PROMPTS[1], sampler, cache="exact")
-    with fs.ForceToken(position=7, token=65, step=0)(model):  # of a block that is not there yet
+    with fs.interventions.ForceToken(position=7, token=65, step=0)(
+        model
+    ):  # of a block that is not there yet
         assert model.generate(PROMPTS[1], sampler, cache="exact").canvas[-1, 18] == 65
 
 

@@ -14,7 +14,7 @@ from floatscope.decode.fixed_cache import room_for
 from floatscope.models import graphs, seam, tiny
 
 PROMPTS = ["Hello", "Something rather longer than the first", "abc"]
-LOOKED_AT = sorted(set(fs.STATISTICS) - {"lens", "kv_drift", "experts"})
+LOOKED_AT = sorted(set(fs.statistics.STATISTICS) - {"lens", "kv_drift", "experts"})
 ONE_BY_ONE = fs.Autoregressive(length=34, stop_at_eos=False)  # from 38 to 72 columns
 IN_BLOCKS = {"direction": "block-causal", "block": 4, "mask_id": tiny.MASK, "shift": 0}
 RULES = {
@@ -152,7 +152,7 @@ def test_replayed_traces_in_blocks_are_the_launched_ones(replaying, paths, rule)
 
 def test_prompts_that_end_early_leave_the_room_to_the_others(replaying, paths):
     model = fs.load(paths["Qwen3"], dtype="float64", check=False, **IN_BLOCKS)
-    sampler = fs.Threshold(length=16, threshold=0.05, stop_at_eos=False)
+    sampler = fs.samplers.Threshold(length=16, threshold=0.05, stop_at_eos=False)
     options = {"keep": [*LOOKED_AT, "kv_drift"], "cache": "exact"}
     expected = launched(model, lambda: model.trace(PROMPTS, sampler, **options))
     assert len({one.n_steps for one in expected}) > 1
@@ -161,14 +161,14 @@ def test_prompts_that_end_early_leave_the_room_to_the_others(replaying, paths):
 
 
 def test_interventions_that_are_fixed_are_replayed_and_others_launched(replaying, causal):
-    heads = fs.AblateHeads(heads=((0, 1), (1, 0)), steps=slice(0, 9))
+    heads = fs.interventions.AblateHeads(heads=((0, 1), (1, 0)), steps=slice(0, 9))
     with heads(causal):
         expected = launched(causal, lambda: causal.trace(PROMPTS, ONE_BY_ONE, keep=["mass"]))
         found = causal.trace(PROMPTS, ONE_BY_ONE, keep=["mass"])
     assert Again.replays > 20
     same_traces(found, expected)
     replays = Again.replays
-    with fs.MaskColumns(k=2)(causal):
+    with fs.interventions.MaskColumns(k=2)(causal):
         expected = launched(causal, lambda: causal.generate("Hello", ONE_BY_ONE))
         with pytest.warns(UserWarning, match=r"MaskColumns\(k=2\) does depends on the step"):
             found = causal.generate("Hello", ONE_BY_ONE)
@@ -191,7 +191,7 @@ def test_who_stands_at_the_seam_sees_the_keys_that_are_there(replaying, causal):
 def test_an_intervention_that_begins_to_depend_on_the_step_is_launched_from_there(
     replaying, causal, monkeypatch
 ):
-    with fs.AblateHeads(heads=((0, 1),))(causal):
+    with fs.interventions.AblateHeads(heads=((0, 1),))(causal):
         expected = launched(causal, lambda: causal.trace("Hello", ONE_BY_ONE, keep=LOOKED_AT))
         (edit,) = causal.edits
         monkeypatch.setattr(edit, "same_forward", lambda state: None if state.step > 9 else ())

@@ -40,7 +40,7 @@ def test_logits_are_bit_identical_traced_or_not(models, family, padding):
     plain = model.forward(ids, rows, visible)
     region = torch.zeros_like(ids).masked_fill(~visible.key_is_real, -1)
     forward = Forward(visible, Labels(region, 1, region, 1), (0, 1), cached=False)
-    keep = set(fs.STATISTICS)
+    keep = set(fs.statistics.STATISTICS)
     with Capture(model, keep, range(model.n_layers), range(model.n_heads)) as capture:
         with capture.forward(forward):
             traced = model.forward(ids, rows, visible)
@@ -172,7 +172,7 @@ def test_choosing_layers_heads_and_steps(models, family):
     np.testing.assert_allclose(part.data["row_weight"], weights, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in fs.STATISTICS if name != "experts"])
+@pytest.mark.parametrize("name", [name for name in fs.statistics.STATISTICS if name != "experts"])
 def test_each_statistic_can_be_kept_alone(models, name):
     for model in (models["Dream"], models["Qwen3"]):
         trace = model.trace("Hello", sampler_for(model), keep=[name])
@@ -228,7 +228,7 @@ def test_steps_that_are_never_reached(models):
     """Sampling may end early: such a trace says so and holds no statistics."""
     model = models["LLaDA"]
     with pytest.warns(UserWarning, match="none of the chosen steps was reached"):
-        trace = model.trace("Hi", fs.Threshold(length=8, threshold=0.0), steps=-1)
+        trace = model.trace("Hi", fs.samplers.Threshold(length=8, threshold=0.0), steps=-1)
     assert trace.n_steps == 1
     assert trace.data.sizes["step"] == 0
     with pytest.raises(fs.TraceError, match="holds no statistics: decoding ended after 1 steps"):
@@ -268,7 +268,7 @@ def test_keys_of_rows_are_the_same_alone_and_in_a_batch(models):
 
 def test_rows_of_prompts_that_reveal_unequal_numbers(exact):
     model = exact["LLaDA"]
-    sampler = fs.Threshold(length=8, threshold=0.05)
+    sampler = fs.samplers.Threshold(length=8, threshold=0.05)
     prompts = ["Hello there, how are you?", "Hi", "And now something else"]
     together = model.trace(prompts, sampler)
     counts = [np.bincount(t.rows["event_step"].values, minlength=9) for t in together]

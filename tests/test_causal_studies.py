@@ -181,11 +181,17 @@ def test_each_swap_is_what_a_patch_would_do(family, tmp_path):
     model = fs.load(tiny.write(family, tmp_path / family), dtype="float64")
     rng = np.random.default_rng(0)
     clean, other = ([int(i) for i in rng.integers(5, 30, 9)] for _ in range(2))
-    source = fs.PatchSource.of(model, clean, keep="residual")
-    swaps = [fs.Swap((1,), (2, 3)), fs.Swap((0, 2), (0, 8)), fs.Swap((0,), tuple(range(9)))]
-    found = fs.patched_each(model, clean, other, swaps, [4, 8])
-    assert torch.equal(found, fs.patched_each(model, clean, other, swaps, [4, 8], batch_size=9))
-    few = fs.patched_each(model, clean, other, swaps, [4, 8], batch_size=1)
+    source = fs.interventions.PatchSource.of(model, clean, keep="residual")
+    swaps = [
+        fs.interventions.Swap((1,), (2, 3)),
+        fs.interventions.Swap((0, 2), (0, 8)),
+        fs.interventions.Swap((0,), tuple(range(9))),
+    ]
+    found = fs.interventions.patched_each(model, clean, other, swaps, [4, 8])
+    assert torch.equal(
+        found, fs.interventions.patched_each(model, clean, other, swaps, [4, 8], batch_size=9)
+    )
+    few = fs.interventions.patched_each(model, clean, other, swaps, [4, 8], batch_size=1)
     torch.testing.assert_close(found, few, rtol=1e-10, atol=1e-10)
     plain = model.logits(torch.tensor([clean, other]))[:, [4, 8]]
     torch.testing.assert_close(found[:2], plain, rtol=1e-10, atol=1e-10)
@@ -193,14 +199,20 @@ def test_each_swap_is_what_a_patch_would_do(family, tmp_path):
         found[4], found[0], rtol=1e-10, atol=1e-10
     )  # all of it: the clean run
     for swap, one in zip(swaps, found[2:], strict=True):
-        patch = fs.Patch("residual", source, layers=swap.layers, positions=swap.positions)
+        patch = fs.interventions.Patch(
+            "residual", source, layers=swap.layers, positions=swap.positions
+        )
         torch.testing.assert_close(one, patched(model, other, patch), rtol=1e-10, atol=1e-10)
-    back = fs.patched_each(model, other, clean, [fs.Swap((1,), (2, 3), into=0)], [4, 8])
+    back = fs.interventions.patched_each(
+        model, other, clean, [fs.interventions.Swap((1,), (2, 3), into=0)], [4, 8]
+    )
     torch.testing.assert_close(back[2], found[2], rtol=1e-10, atol=1e-10)  # the runs change places
     with pytest.raises(UsageError, match="texts of one length"):
-        fs.patched_each(model, clean, other[:-1], swaps, [4])
+        fs.interventions.patched_each(model, clean, other[:-1], swaps, [4])
     with pytest.raises(UsageError, match="layers 0 to"):
-        fs.patched_each(model, clean, other, [fs.Swap((99,), (0,))], [4])
+        fs.interventions.patched_each(
+            model, clean, other, [fs.interventions.Swap((99,), (0,))], [4]
+        )
 
 
 # Parts
@@ -285,7 +297,9 @@ def test_what_untrained_heads_cost_stays_between_minus_one_and_one():
 def test_the_output_norm_of_a_head_is_what_it_writes(tmp_path):
     model = fs.load(tiny.write("Llama", tmp_path), dtype="float64")
     prompts = [[5, 6, 7, 8], [9, 10, 11]]
-    means, rows = (kind.of(model, prompts) for kind in (fs.HeadMeans, fs.HeadRows))
+    means, rows = (
+        kind.of(model, prompts) for kind in (fs.interventions.HeadMeans, fs.interventions.HeadRows)
+    )
     for layer, module in enumerate(seam.attention_modules(model.net)):
         outputs = torch.cat(rows.rows[layer])  # (row, h, d)
         by_head = module.o_proj.weight.unflatten(1, (model.n_heads, -1))  # (out, h, d)
@@ -294,7 +308,7 @@ def test_the_output_norm_of_a_head_is_what_it_writes(tmp_path):
 
 
 def test_an_answer_is_replaced_as_a_word_of_its_own():
-    record = fs.Record("r", "who?", ("Ann",), (Passage("Ann and Anna, Ann.", gold=True),))
+    record = fs.tasks.Record("r", "who?", ("Ann",), (Passage("Ann and Anna, Ann.", gold=True),))
     assert corrupted(record, "Ann", "Bo").passages[0].text == "Bo and Anna, Bo."
 
 

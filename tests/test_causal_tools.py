@@ -25,7 +25,7 @@ def brief(model):
 
 @pytest.fixture(scope="module")
 def means(exact):
-    return {name: fs.HeadMeans.of(model, OTHERS) for name, model in exact.items()}
+    return {name: fs.interventions.HeadMeans.of(model, OTHERS) for name, model in exact.items()}
 
 
 def test_means_are_those_of_all_rows(exact):
@@ -39,12 +39,12 @@ def test_means_are_those_of_all_rows(exact):
         with torch.inference_mode():
             for prompt in OTHERS:
                 plain(model, model.encode(prompt).ids, keep)
-        found = fs.HeadMeans.of(model, OTHERS)
+        found = fs.interventions.HeadMeans.of(model, OTHERS)
         assert found.rows == sum(len(model.encode(p).ids) for p in OTHERS) and found.prompts == 2
         for layer in range(model.n_layers):
             rows = torch.cat([out for at, out in outputs if at == layer], 1)
             torch.testing.assert_close(found.mean[layer], rows.mean(1), atol=1e-10, rtol=1e-9)
-        decoded = fs.HeadMeans.of(model, OTHERS, brief(model))
+        decoded = fs.interventions.HeadMeans.of(model, OTHERS, brief(model))
         grown = 2 * 3 * 2 if model.is_diffusion else 2 * 2  # two prompts, steps and their answers
         steps = 2 if model.is_diffusion else 1
         assert decoded.rows == steps * found.rows + grown, family
@@ -67,14 +67,20 @@ def test_ablated_heads_put_out_zero_or_their_mean(exact, means, family, steps):
                     out[head, rows] = 0 if reference is None else reference.mean[layer, head]
             return out
 
-        agrees(model, fs.AblateHeads(HEADS, to, steps, reference), PROMPT, brief(model), edit)
+        agrees(
+            model,
+            fs.interventions.AblateHeads(HEADS, to, steps, reference),
+            PROMPT,
+            brief(model),
+            edit,
+        )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_resampled_heads_say_what_they_said_in_rows_of_another_prompt(exact, family):
     model = exact[family]
     prompts = [PROMPT, *OTHERS]  # the first is never drawn for itself
-    reference = fs.HeadRows.of(model, prompts, heads=HEADS)
+    reference = fs.interventions.HeadRows.of(model, prompts, heads=HEADS)
     spoken = []
     with torch.inference_mode():
         for prompt in OTHERS:
@@ -98,7 +104,7 @@ def test_resampled_heads_say_what_they_said_in_rows_of_another_prompt(exact, fam
 
     from floatscope.interventions.library.ablate_heads import Fills
 
-    spec = fs.AblateHeads(HEADS, "resample", reference=reference, seed=4)
+    spec = fs.interventions.AblateHeads(HEADS, "resample", reference=reference, seed=4)
     other, noise = Fills(spec, model)._draw(model.encode(PROMPT).ids, reference)
     assert other in (1, 2)
     size = len(model.encode(OTHERS[other - 1]).ids)
@@ -106,7 +112,8 @@ def test_resampled_heads_say_what_they_said_in_rows_of_another_prompt(exact, fam
     agrees(model, spec, PROMPT, brief(model), edit)
     assert len(used) == len(HEADS)
     again = [
-        Fills(fs.AblateHeads(HEADS, seed=s), model)._draw((1, 2), reference)[0] for s in range(20)
+        Fills(fs.interventions.AblateHeads(HEADS, seed=s), model)._draw((1, 2), reference)[0]
+        for s in range(20)
     ]
     assert set(again) == {0, 1, 2}
 
@@ -115,11 +122,13 @@ def test_resampled_heads_say_what_they_said_in_rows_of_another_prompt(exact, fam
 @pytest.mark.parametrize("to", ["mean", "resample"])
 def test_a_batch_with_padding_is_ablated_as_each_alone(exact, means, family, to):
     model, sampler = exact[family], brief(exact[family])
-    reference = means[family] if to == "mean" else fs.HeadRows.of(model, OTHERS, heads=HEADS)
-    one = fs.AblateHeads(HEADS, to, reference=reference)
+    reference = (
+        means[family] if to == "mean" else fs.interventions.HeadRows.of(model, OTHERS, heads=HEADS)
+    )
+    one = fs.interventions.AblateHeads(HEADS, to, reference=reference)
     prompts = [PROMPT, fs.Prompt.rag("So?", ["No."], gold=0)]
-    cut = fs.CutEdges(queries="answer", keys="gold")
-    with fs.Together((one, fs.MaskValues(positions=0), cut))(model):
+    cut = fs.interventions.CutEdges(queries="answer", keys="gold")
+    with fs.interventions.Together((one, fs.interventions.MaskValues(positions=0), cut))(model):
         together = model.trace(prompts, sampler, keep="mass")
         alone = [model.trace(prompt, sampler, keep="mass") for prompt in prompts]
     for one, other in zip(together, alone, strict=True):
@@ -138,7 +147,9 @@ def test_a_mean_over_the_row_itself_changes_nothing(models, family):
     model = models[family]
     every = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
     for token in (5, 70):
-        one = fs.AblateHeads(every, "mean", reference=fs.HeadMeans.of(model, [[token]]))
+        one = fs.interventions.AblateHeads(
+            every, "mean", reference=fs.interventions.HeadMeans.of(model, [[token]])
+        )
         ids = torch.tensor([[token]])
         with one(model):
             same, other = model.logits(ids), model.logits(ids + 1)
@@ -152,17 +163,19 @@ def test_many_sets_in_one_forward_are_as_one_by_one(exact, means, family):
     ids = [*model.encode(PROMPT).ids, *([model.mask_id] * 2 if model.is_diffusion else [7, 9])]
     rows = [3, len(ids) - 1]
     sets = [((2, 1),), (), ((0, 0), (2, 3)), ((1, 2),), ((1, 0), (1, 1), (2, 2)), ((2, 0),)]
-    samples = fs.HeadRows.of(model, OTHERS)
+    samples = fs.interventions.HeadRows.of(model, OTHERS)
     for to, reference in (("zero", None), ("mean", means[family]), ("resample", samples)):
-        many = fs.ablated_each(model, ids, sets, rows, to=to, reference=reference)
-        few = fs.ablated_each(model, ids, sets, rows, to=to, reference=reference, batch_size=2)
+        many = fs.interventions.ablated_each(model, ids, sets, rows, to=to, reference=reference)
+        few = fs.interventions.ablated_each(
+            model, ids, sets, rows, to=to, reference=reference, batch_size=2
+        )
         torch.testing.assert_close(few, many, atol=1e-12, rtol=1e-12)
         for heads, found in zip(sets, many, strict=True):
             if not heads:
                 expected = model.logits(torch.tensor([ids]))[0, rows]
             else:
                 expected = _read_logits(
-                    model, ids, rows, fs.AblateHeads(heads, to, None, reference)
+                    model, ids, rows, fs.interventions.AblateHeads(heads, to, None, reference)
                 )
             torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
     assert not seam._handlers and not any(b._forward_pre_hooks for b in model.net.model.layers)
@@ -190,10 +203,10 @@ def test_lower_layers_are_computed_once(models):
 
     sets = [((2, h),) for h in range(4)] + [((1, 0),), ()]
     with seam.attached(model.net, look):
-        fs.ablated_each(model, [5, 6, 7], sets, [2])
+        fs.interventions.ablated_each(model, [5, 6, 7], sets, [2])
         assert seen == [1, 1, 1, 1, 5]  # the clean one, then layers 1 and 2
         del seen[:]
-        fs.ablated_each(model, [5, 6, 7], sets, [2], batch_size=2)
+        fs.interventions.ablated_each(model, [5, 6, 7], sets, [2], batch_size=2)
     assert seen == [1, 1, 1, 1, 2, 2, 1]
     assert not any("forward" in vars(block) for block in model.net.model.layers)
 
@@ -227,16 +240,16 @@ def test_values_are_gone_and_weights_are_not(exact, family, to, heads):
         )
         return torch.where(which[:, None, None], other, out)
 
-    gold = fs.MaskValues(regions="gold", to=to, heads=heads, layers=[0, 2])
-    first = fs.MaskValues(positions=0, to=to, heads=heads, layers=[0, 2])
-    agrees(model, fs.Together((gold, first)), PROMPT, brief(model), edit)
+    gold = fs.interventions.MaskValues(regions="gold", to=to, heads=heads, layers=[0, 2])
+    first = fs.interventions.MaskValues(positions=0, to=to, heads=heads, layers=[0, 2])
+    agrees(model, fs.interventions.Together((gold, first)), PROMPT, brief(model), edit)
 
 
 def test_the_weights_of_a_layer_stay_while_its_values_go(models):
     """In the first masked layer a trace sees the very same attention; above it, another."""
     for model in models.values():
         before = model.read(PROMPT, keep=["mass", "value_norm"])
-        with fs.MaskValues(regions="gold", layers=slice(1, None)).in_force(model):
+        with fs.interventions.MaskValues(regions="gold", layers=slice(1, None)).in_force(model):
             after = model.read(PROMPT, keep=["mass", "value_norm"])
         for layer in (0, 1):
             same = before.mass.sel(layer=layer), after.mass.sel(layer=layer)
@@ -267,19 +280,19 @@ def test_edges_are_cut_at_both_ends(exact, family):
             weights = scores.softmax(-1)
         return weights @ value
 
-    punctuation = fs.CutEdges(
+    punctuation = fs.interventions.CutEdges(
         queries="question", query_classes="punctuation", keys="gold", layers=1, heads=[1, 2, 3]
     )
-    answer = fs.CutEdges(queries="answer", keys="gold", layers=1, heads=[1, 2, 3])
-    agrees(model, fs.Together((punctuation, answer)), PROMPT, brief(model), edit)
+    answer = fs.interventions.CutEdges(queries="answer", keys="gold", layers=1, heads=[1, 2, 3])
+    agrees(model, fs.interventions.Together((punctuation, answer)), PROMPT, brief(model), edit)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_edges_and_masked_tokens_are_one_thing(models, family):
     model, sampler = models[family], brief(models[family])
     same = [
-        fs.MaskTokens(regions="gold", classes="content", queries="question"),
-        fs.CutEdges(queries="question", keys="gold", key_classes="content"),
+        fs.interventions.MaskTokens(regions="gold", classes="content", queries="question"),
+        fs.interventions.CutEdges(queries="question", keys="gold", key_classes="content"),
     ]
     traces = []
     for one in same:
@@ -319,7 +332,7 @@ def test_names_of_positions_by_hand(models):
 
 def test_a_row_keeps_its_only_keys(llama):
     """All rows cut from all keys see what they saw."""
-    with fs.CutEdges(queries="prompt", keys="prompt")(llama):
+    with fs.interventions.CutEdges(queries="prompt", keys="prompt")(llama):
         during = llama.read("Go on.", keep=["mass"])
     np.testing.assert_array_equal(during.mass, llama.read("Go on.", keep=["mass"]).mass)
 
@@ -327,8 +340,11 @@ def test_a_row_keeps_its_only_keys(llama):
 def test_one_inside_another_is_proven_by_itself(models):
     """What is in force already needs prompts, with a gold passage at that; a random text is none."""
     for model in (models["LLaDA"], models["Llama"]):
-        gold, head = fs.MaskTokens(regions="gold"), fs.AblateHeads(((1, 0),))
-        with fs.Together((head, gold))(model):
+        gold, head = (
+            fs.interventions.MaskTokens(regions="gold"),
+            fs.interventions.AblateHeads(((1, 0),)),
+        )
+        with fs.interventions.Together((head, gold))(model):
             together = model.trace(PROMPT, brief(model), keep="mass")
         with gold(model), head(model):
             assert len(model.edits) == 2
@@ -341,14 +357,14 @@ def test_one_inside_another_is_proven_by_itself(models):
 
 
 def test_as_a_person_types_it():
-    assert intervention_of("ablate-heads:heads=3.1|4.0,to=zero,steps=0:4") == fs.AblateHeads(
-        ((3, 1), (4, 0)), "zero", slice(0, 4)
-    )
+    assert intervention_of(
+        "ablate-heads:heads=3.1|4.0,to=zero,steps=0:4"
+    ) == fs.interventions.AblateHeads(((3, 1), (4, 0)), "zero", slice(0, 4))
     assert intervention_of(
         "mask-values:regions=gold|answer 2,to=mean,control=mass"
-    ) == fs.MaskValues(regions=("gold", "answer 2"), to="mean", control="mass")
+    ) == fs.interventions.MaskValues(regions=("gold", "answer 2"), to="mean", control="mass")
     typed = "cut-edges:queries=masked,keys=gold|question,key_classes=content,query_positions=0:4"
-    assert intervention_of(typed) == fs.CutEdges(
+    assert intervention_of(typed) == fs.interventions.CutEdges(
         queries=("masked",),
         keys=("gold", "question"),
         key_classes=("content",),
@@ -362,19 +378,19 @@ def test_as_a_person_types_it():
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (fs.AblateHeads(), r"needs heads.*heads=\(\(layer, head\), …\)"),
-        (fs.AblateHeads(((1, 2, 3),)), "Give pairs"),
-        (fs.AblateHeads(((9, 0),)), "no layer 9"),
-        (fs.AblateHeads(((0, 9),)), "no head 9"),
-        (fs.AblateHeads(((0, 0),), "median"), "Use one of zero, mean, resample"),
-        (fs.AblateHeads(((0, 0),), "mean"), r"HeadMeans\.of"),
-        (fs.AblateHeads(((0, 0),), "resample"), r"HeadRows\.of"),
-        (fs.AblateHeads(((0, 0),), seed=-1), "seed"),
-        (fs.MaskValues(), "MaskValues needs something to hide"),
-        (fs.MaskValues(regions="gold", to="one"), "Use one of zero, mean"),
-        (fs.CutEdges(keys="gold"), "has no queries.*query_classes="),
-        (fs.CutEdges(queries="gold"), "has no keys.*key_positions="),
-        (fs.CutEdges(queries="gold", key_classes="verbs"), "no token class 'verbs'"),
+        (fs.interventions.AblateHeads(), r"needs heads.*heads=\(\(layer, head\), …\)"),
+        (fs.interventions.AblateHeads(((1, 2, 3),)), "Give pairs"),
+        (fs.interventions.AblateHeads(((9, 0),)), "no layer 9"),
+        (fs.interventions.AblateHeads(((0, 9),)), "no head 9"),
+        (fs.interventions.AblateHeads(((0, 0),), "median"), "Use one of zero, mean, resample"),
+        (fs.interventions.AblateHeads(((0, 0),), "mean"), r"HeadMeans\.of"),
+        (fs.interventions.AblateHeads(((0, 0),), "resample"), r"HeadRows\.of"),
+        (fs.interventions.AblateHeads(((0, 0),), seed=-1), "seed"),
+        (fs.interventions.MaskValues(), "MaskValues needs something to hide"),
+        (fs.interventions.MaskValues(regions="gold", to="one"), "Use one of zero, mean"),
+        (fs.interventions.CutEdges(keys="gold"), "has no queries.*query_classes="),
+        (fs.interventions.CutEdges(queries="gold"), "has no keys.*key_positions="),
+        (fs.interventions.CutEdges(queries="gold", key_classes="verbs"), "no token class 'verbs'"),
     ],
 )
 def test_refused_before_anything_runs(llada, wrong, says):
@@ -386,18 +402,18 @@ def test_refused_before_anything_runs(llada, wrong, says):
 
 
 def test_references_that_do_not_fit_are_refused(llada, means):
-    few = fs.HeadRows.of(llada, OTHERS, heads=((0, 0),))
+    few = fs.interventions.HeadRows.of(llada, OTHERS, heads=((0, 0),))
     with pytest.raises(UsageError, match="nothing of head 1 of layer 0"):
-        fs.AblateHeads(((0, 1),), "resample", reference=few).check(llada)
-    alone = fs.HeadRows.of(llada, ["Short."], heads=((0, 0),))
-    one = fs.AblateHeads(((0, 0),), "resample", reference=alone)
+        fs.interventions.AblateHeads(((0, 1),), "resample", reference=few).check(llada)
+    alone = fs.interventions.HeadRows.of(llada, ["Short."], heads=((0, 0),))
+    one = fs.interventions.AblateHeads(((0, 0),), "resample", reference=alone)
     with one(llada), pytest.raises(UsageError, match="more prompts"):
         llada.generate("Short.", brief(llada))
     with one(llada), pytest.raises(UsageError, match="known while it is decoded"):
         llada.logits(torch.zeros(1, 4, dtype=torch.long))
     with pytest.raises(UsageError, match="a list of at least one prompt"):
-        fs.HeadMeans.of(llada, "one text")
+        fs.interventions.HeadMeans.of(llada, "one text")
     with one(llada), pytest.raises(UsageError, match="outside the `with`"):
-        fs.ablated_each(llada, [1, 2], [((0, 0),)], [1])
+        fs.interventions.ablated_each(llada, [1, 2], [((0, 0),)], [1])
     rows = len(llada.encode("Short.").ids)
     assert f"reference=HeadRows(1 prompts, {rows} rows, " in one.describe()

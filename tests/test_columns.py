@@ -62,11 +62,11 @@ def test_a_last_key_that_few_rows_see_does_not_win_by_noise(llama):
     scores[-3:] = torch.eye(size)[-3:] * 6
     found = {}
     specs = {
-        "default": fs.MaskColumns(),
-        "mass": fs.MaskColumns(by="mass"),
-        "published": fs.MaskColumns(**PUBLISHED),
-        "lift of anyone": fs.MaskColumns(viewers=0),
-        "ten rows": fs.MaskColumns(viewers=10),
+        "default": fs.interventions.MaskColumns(),
+        "mass": fs.interventions.MaskColumns(by="mass"),
+        "published": fs.interventions.MaskColumns(**PUBLISHED),
+        "lift of anyone": fs.interventions.MaskColumns(viewers=0),
+        "ten rows": fs.interventions.MaskColumns(viewers=10),
     }
     for name, spec in specs.items():
         changed = []
@@ -107,7 +107,7 @@ def test_even_attention_is_the_null_of_mass(llama, direction):
 @pytest.mark.parametrize("control", [None, "random", "matched", "mass"])
 def test_what_is_hidden_stays_over_steps(models, family, control):
     model = models[family]
-    with fs.MaskColumns(k=3, control=control).in_force(model):
+    with fs.interventions.MaskColumns(k=3, control=control).in_force(model):
         calls = watched(model, lambda: model.generate(PROMPT, sampler_for(model)))
     prompt = len(model.encode(PROMPT).ids)
     for layer in range(model.n_layers):
@@ -122,7 +122,7 @@ def test_what_is_hidden_stays_over_steps(models, family, control):
 @pytest.mark.parametrize("control", ["random", "matched"])
 def test_a_control_of_tokens_is_not_drawn_anew_for_a_layer_or_step(models, family, control):
     model = models[family]
-    with fs.MaskTokens(regions="gold", control=control).in_force(model):
+    with fs.interventions.MaskTokens(regions="gold", control=control).in_force(model):
         calls = watched(model, lambda: model.generate(PROMPT, sampler_for(model)))
     prompt = len(model.encode(PROMPT).ids)
     found = {tuple(row.tolist()) for call in calls for row in hidden_columns(call)[:, :prompt]}
@@ -174,7 +174,7 @@ def test_a_control_of_equal_mass_hides_as_much(models, family):
     model = models[family]
     share = {}
     for control in (None, "mass", "random"):
-        spec = fs.MaskColumns(k=3, by="mass", control=control, layers=0)
+        spec = fs.interventions.MaskColumns(k=3, by="mass", control=control, layers=0)
         with spec(model):
             model.read(PROMPT)
             share[control] = model.edits[0].hidden
@@ -227,7 +227,9 @@ def test_what_was_hidden_is_said(models, family, spec):
 
 
 def test_several_maskings_are_told_apart(llada):
-    with fs.Together((fs.MaskColumns(k=1), fs.MaskColumns(k=3)))(llada):
+    with fs.interventions.Together(
+        (fs.interventions.MaskColumns(k=1), fs.interventions.MaskColumns(k=3))
+    )(llada):
         info = llada.generate(PROMPT, fs.Confidence(length=2)).info
     assert info["hidden_columns"] == 1 and info["hidden_columns_2"] == 3
 
@@ -237,7 +239,7 @@ def test_a_cache_changes_nothing_and_the_prompt_is_masked_too(exact, family):
     """Decoded anew from the whole text at every step; and the first logits by a mask of one's own."""
     model, length = exact[family], 5
     encoded = model.encode(PROMPT)
-    with fs.MaskColumns(k=3).in_force(model):
+    with fs.interventions.MaskColumns(k=3).in_force(model):
         cached = model.generate(PROMPT, fs.Autoregressive(length=length, stop_at_eos=False))
         ids = list(encoded.ids)
         for step in range(length):
@@ -281,15 +283,15 @@ def test_a_cache_changes_nothing_and_the_prompt_is_masked_too(exact, family):
 def test_every_rank_is_the_same_where_every_row_sees_every_key(models, family):
     texts = []
     for by in columns.RANKS:
-        with fs.MaskColumns(k=3, by=by).in_force(models[family]):
+        with fs.interventions.MaskColumns(k=3, by=by).in_force(models[family]):
             calls = watched(models[family], lambda: models[family].read(PROMPT))
         texts.append(torch.stack([hidden_columns(call) for call in calls]))
     assert torch.equal(texts[0], texts[1]) and torch.equal(texts[0], texts[2])
 
 
 def test_answers_say_what_was_hidden(llada, tmp_path):
-    records = fs.world_records("world:one", 2)
-    spec = {"sampler": fs.Confidence(length=2), "intervention": fs.MaskColumns(k=2)}
+    records = fs.tasks.world_records("world:one", 2)
+    spec = {"sampler": fs.Confidence(length=2), "intervention": fs.interventions.MaskColumns(k=2)}
     first = fs.evaluate(llada, records, **spec, keep=tmp_path / "kept")
     again = fs.evaluate(llada, records, **spec, keep=tmp_path / "kept")  # from the store
     for answers in (first, again):

@@ -125,9 +125,9 @@ def test_trace_of_a_file(checkpoints, tmp_path, ended):
         ([], 2, "either --prompt or --data"),
         (["--prompt", "x", "--steps", "0"], 2, "steps = 0"),
         (["--prompt", "x", "--length", "8", "--steps", "9"], 2, "9 steps for 8 tokens"),
-        (["--prompt", "x", "--block-length", "5"], 2, "does not divide"),
+        (["--prompt", "x", "--sampler", "block_length=5"], 2, "does not divide"),
         (["--prompt", "x", "--sampler", "magic"], 2, "no sampler 'magic'"),
-        (["--prompt", "x", "--sampler", "threshold", "--set", "colour=3"], 2, "no such field"),
+        (["--prompt", "x", "--sampler", "threshold,colour=3"], 2, "no such field"),
         (["--prompt", "x", "--sampler", "autoregressive"], 2, "fills masks"),
         (["--prompt", "x", "--keep", "nothing"], 2, "no statistic 'nothing'"),
         (["--prompt", "x", "--layers", "a:b"], 2, "--layers a:b"),
@@ -168,18 +168,28 @@ def test_models_and_help_and_version(ended):
 
 
 def test_evaluate_asks_compares_and_saves(ended, tmp_path):
-    out = tmp_path / "answers.jsonl"
+    out = tmp_path / "answers"
     done = ended(
         "evaluate", "--model", "pair/arm", "--data", "world:three", "--limit", 6, "--length", 10,
         "--condition", "as-is", "--condition", "closed-book",
-        "--intervene", "mask-columns:k=1,control=random", "--out", out,
+        "--intervene", "mask-columns:k=1,control=random", "--out", out, "--format", "jsonl",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "closed-book" in done.stdout and "MaskColumns" in done.stdout
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
     assert len(rows) == 4 * 6
     assert {row["condition"] for row in rows} == {"as-is", "closed-book"}
-    again = ended("evaluate", "--model", "pair/arm", "--data", "world:three", "--out", out)
+    again = ended(
+        "evaluate",
+        "--model",
+        "pair/arm",
+        "--data",
+        "world:three",
+        "--out",
+        out,
+        "--format",
+        "jsonl",
+    )
     assert again.returncode == 2 and "exists" in again.stderr
 
 
@@ -208,7 +218,7 @@ def test_frequencies_are_counted(ended, tmp_path):
     assert "tokens seen" in done.stdout and out.exists()
     asked = ended(
         "evaluate", "--model", "pair/mdm", "--data", "world:one", "--limit", 2, "--length", 4,
-        "--sampler", "position-calibrated", "--set", f"frequencies={out}",
+        "--sampler", f"position-calibrated,frequencies={out}",
     )  # fmt: skip
     assert asked.returncode == 0, asked.stderr
 
@@ -233,7 +243,7 @@ def test_gpus_are_ray_s_to_give(ended, tmp_path, monkeypatch):
         "study", "--model", "pair/mdm", "--engine", "ray", "--device", "cuda:1", "--out", tmp_path
     )
     assert done.returncode == 2 and "Use --device cuda." in done.stderr
-    done = ended("study", "--model", "pair/mdm", "--gpus", "1.5", "--out", tmp_path)
+    done = ended("study", "--model", "pair/mdm", "--engine", "ray,gpus=1.5", "--out", tmp_path)
     assert done.returncode == 2 and "whole GPUs" in done.stderr
     asked = []
 
@@ -244,8 +254,12 @@ def test_gpus_are_ray_s_to_give(ended, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "run", refuse)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    start = ("study", "--model", "pair/mdm", "--engine", "ray", "--out", tmp_path)
-    for more in ((), ("--gpus", "0.5", "--workers", "8"), ("--device", "cpu", "--workers", "2")):
+    start = ("study", "--model", "pair/mdm", "--out", tmp_path, "--engine")
+    for more in (
+        ("ray",),
+        ("ray,gpus=0.5", "--workers", "8"),
+        ("ray", "--device", "cpu", "--workers", "2"),
+    ):
         assert ended(*start, *more).returncode == 6
     assert asked == [(4, None), (8, 0.5), (2, 0)]
     assert [_default_workers(device) for device in ("cuda", None, "cuda:1")] == [4, 4, 1]
@@ -261,12 +275,14 @@ def test_how_long_a_run_waits_is_a_flag_and_a_lost_worker_is_told_of(ended, tmp_
         raise fs.RunError("not now", "Later.")
 
     monkeypatch.setattr(runs, "run", lose)
-    flags = ("--patience", 90, "--shard-limit", 600, "--device", "cpu", "--out", tmp_path)
+    flags = ("--engine", "local,patience=90,shard_limit=600", "--device", "cpu", "--out", tmp_path)
     done = ended("study", "--model", "pair/mdm", *flags)
     assert done.returncode == 6
     assert "shard b was lost: its worker hung [for 90 s]\n" in done.stderr
     assert "stored" not in done.stderr
     monkeypatch.undo()
-    for flag in ("--patience", "--shard-limit"):
-        done = ended("study", "--model", "pair/mdm", flag, 0, "--out", tmp_path)
+    for key in ("patience", "shard_limit"):
+        done = ended(
+            "study", "--model", "pair/mdm", "--engine", f"local,{key}=0", "--out", tmp_path
+        )
         assert done.returncode == 2 and "Give it some seconds" in done.stderr

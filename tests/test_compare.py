@@ -27,7 +27,7 @@ def _traces(shares, layers=3, model="a", size=40, start=0):
 
 
 def sinks(shares, **options):
-    return fs.Absorption()(_traces(shares, **options))
+    return fs.measures.Absorption()(_traces(shares, **options))
 
 
 def test_side_by_side_with_the_difference():
@@ -48,7 +48,7 @@ def test_side_by_side_with_the_difference():
 def test_pairs_are_found_by_prompt_and_not_by_place():
     """Other order, and a prompt more: the same differences as of those two in order."""
     a, b = sinks([0.6, 0.9]), sinks([0.5, 0.5], model="b")
-    turned = fs.Absorption()(
+    turned = fs.measures.Absorption()(
         [*reversed(_traces([0.5, 0.5], model="b")), *_traces([0.1], model="b", start=2)]
     )
     want, found = compare(a, b, paired=True), compare(a, turned, paired=True)
@@ -113,11 +113,13 @@ def test_results_that_cannot_be_compared_are_refused():
     with pytest.raises(fs.UsageError, match="different measures: Absorption and RegionFlow"):
         compare(a, RegionFlow()(planted(np.ones(SIZE))))
     with pytest.raises(fs.UsageError, match="configured differently: rule"):
-        compare(a, fs.Absorption(rule=fs.Robust())(trace))
+        compare(a, fs.measures.Absorption(rule=fs.anchors.Robust())(trace))
     with pytest.raises(fs.UsageError, match="of 2 and 2 no id is in all"):
         compare(a, sinks([0.5, 0.6], start=2), paired=True)
     with pytest.raises(fs.UsageError, match="stands 2 times in list 1"):
-        compare(fs.Absorption()([trace] * 2), fs.Absorption()([trace]), paired=True)
+        compare(
+            fs.measures.Absorption()([trace] * 2), fs.measures.Absorption()([trace]), paired=True
+        )
     nameless = sinks([0.4, 0.5], model="b")
     nameless.examples = nameless.examples.drop_vars("example")
     with pytest.raises(fs.UsageError, match="a result of b has none"):

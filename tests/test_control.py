@@ -74,7 +74,7 @@ def test_a_study_may_do_without(checkpoints, data, monkeypatch):
 
 
 def test_the_control_is_the_permuted_model_as_sharp_as_the_trained_one(found, checkpoints, data):
-    records = fs.read_records(data).records
+    records = fs.tasks.read_records(data).records
     prompts = [PlainTemplate().prompt(record) for record in records]
     trained = fs.load(checkpoints["LLaDA"])
     model = fs.load(checkpoints["LLaDA"], weights="permuted", seed=6)
@@ -103,7 +103,7 @@ def test_models_and_the_viewer_know_the_trained_ones_alone(found):
 
 def test_examples_are_paired_by_their_prompt(found):
     key = "absorption-same"
-    ids = [record.id for record in fs.read_records(found.request.data).records]
+    ids = [record.id for record in fs.tasks.read_records(found.request.data).records]
     trained = found.result(key, found.mdm)
     control = found.control(key, found.mdm)
     assert trained.examples["example"].values.tolist() == ids

@@ -82,7 +82,7 @@ def test_records_tell_what_happened(llada, name):
         assert (one.canvas[-1] != mask).all()
 
 
-@pytest.mark.parametrize("kind", [fs.Remask, partial(fs.ReMDM, eta=0.1)])
+@pytest.mark.parametrize("kind", [fs.samplers.Remask, partial(fs.samplers.ReMDM, eta=0.1)])
 def test_remasking_really_takes_back(llada, kind):
     one = llada.generate("Say something.", kind(length=16, steps=24, stop_at_eos=False))
     assert (one.change == Change.REMASK).sum() > 0
@@ -154,22 +154,22 @@ def test_score_rules_by_hand():
     """Three distributions that the three rules rank differently."""
     guess = guess_of(SHARP)
     assert chosen(fs.Confidence(), guess) == [1]  # 0.6 is the largest p
-    assert chosen(fs.Margin(), guess) == [1]  # 0.4 is the largest lead
-    assert chosen(fs.Entropy(), guess) == [0]  # ln 2 is the least entropy
+    assert chosen(fs.samplers.Margin(), guess) == [1]  # 0.4 is the largest lead
+    assert chosen(fs.samplers.Entropy(), guess) == [0]  # ln 2 is the least entropy
     assert chosen(fs.Confidence(), guess, 2) == [1, 2]
     assert chosen(fs.Confidence(), guess_of(SHARP, [True, False, True])) == [2]
 
 
 def test_threshold_by_hand():
     p = [[0.95, 0.05], [0.7, 0.3], [0.92, 0.08]]
-    assert chosen(fs.Threshold(threshold=0.9), guess_of(p)) == [0, 2]
-    assert chosen(fs.Threshold(threshold=0.99), guess_of(p)) == [0]  # at least one
+    assert chosen(fs.samplers.Threshold(threshold=0.9), guess_of(p)) == [0, 2]
+    assert chosen(fs.samplers.Threshold(threshold=0.99), guess_of(p)) == [0]  # at least one
     p += [[0.6, 0.4]]
     # factor: p_(1) = .95 ≥ 1 − .3/2, p_(2) = .92 ≥ 1 − .3/3, p_(3) = .7 < 1 − .3/4
-    assert chosen(fs.Threshold(factor=0.3), guess_of(p)) == [0, 2]
-    assert chosen(fs.Threshold(factor=0.05), guess_of(p)) == [0]
+    assert chosen(fs.samplers.Threshold(factor=0.3), guess_of(p)) == [0, 2]
+    assert chosen(fs.samplers.Threshold(factor=0.05), guess_of(p)) == [0]
     # where the last of all fails alone it goes with the others
-    assert chosen(fs.Threshold(factor=0.3), guess_of(p[:3])) == [0, 1, 2]
+    assert chosen(fs.samplers.Threshold(factor=0.3), guess_of(p[:3])) == [0, 1, 2]
 
 
 def test_entropy_bound_by_hand():
@@ -177,10 +177,10 @@ def test_entropy_bound_by_hand():
     h = [-sum(x * math.log(x) for x in row) for row in p]
     # sorted: 1 (.0079), 2 (.056), 3 (.325), 0 (.693); cumsum − max: 0, .0079, .064, .389
     assert h[1] < h[2] < h[3] < h[0]
-    assert chosen(fs.EntropyBound(gamma=0.0), guess_of(p)) == [1]
-    assert chosen(fs.EntropyBound(gamma=0.01), guess_of(p)) == [1, 2]
-    assert chosen(fs.EntropyBound(gamma=0.1), guess_of(p)) == [1, 2, 3]
-    assert chosen(fs.EntropyBound(gamma=1.0), guess_of(p)) == [0, 1, 2, 3]
+    assert chosen(fs.samplers.EntropyBound(gamma=0.0), guess_of(p)) == [1]
+    assert chosen(fs.samplers.EntropyBound(gamma=0.01), guess_of(p)) == [1, 2]
+    assert chosen(fs.samplers.EntropyBound(gamma=0.1), guess_of(p)) == [1, 2, 3]
+    assert chosen(fs.samplers.EntropyBound(gamma=1.0), guess_of(p)) == [0, 1, 2, 3]
 
 
 def test_attention_guided_by_hand():
@@ -191,7 +191,7 @@ def test_attention_guided_by_hand():
     def taken(done=0.0, masked=None, p=p, coupling=coupling, **fields):
         heard = {"coupling": torch.tensor([coupling]) / 100, "done": torch.tensor([done])}
         guess = dataclasses.replace(guess_of(p, masked), **heard)
-        return chosen(fs.AttentionGuided(**fields), guess)
+        return chosen(fs.samplers.AttentionGuided(**fields), guess)
 
     # Σ s: 5, 6, 3.1, .1; times p: 4.75, 5.4, 2.5, .06. So 1, 0, 2, 3. Both 0 and 2 have their strongest
     # with 1; 3 has nothing with it.
@@ -249,7 +249,7 @@ def test_position_calibrated_by_hand(tmp_path):
     """ln C_i − decay·i with C_i = min(−p ln(f + 1e-9), clip), also where the product underflows."""
     f = np.array([0.5, 0.001])
     np.save(tmp_path / "f.npy", f)
-    sampler = fs.PositionCalibrated(decay=0.25, clip=10.0, frequencies=tmp_path / "f.npy")
+    sampler = fs.samplers.PositionCalibrated(decay=0.25, clip=10.0, frequencies=tmp_path / "f.npy")
     p = [[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]]
     expected = [
         math.log(min(-q * math.log(f[token] + 1e-9), 10)) - 0.25 * i
@@ -372,25 +372,25 @@ BAD = {
     "cold": (fs.Confidence(temperature=-1), "temperature"),
     "nan": (fs.Confidence(temperature=math.nan), "temperature"),
     "cfg": (fs.Confidence(cfg=-1), "cfg"),
-    "threshold": (fs.Threshold(threshold=2), "threshold"),
-    "steps of threshold": (fs.Threshold(steps=4), "as many steps as it needs"),
-    "gamma": (fs.EntropyBound(gamma=-1), "gamma"),
-    "tau": (fs.AttentionGuided(tau_min=0.2), "tau_max = 0.15"),
-    "variant": (fs.AttentionGuided(variant="fast"), "staged or direct"),
-    "guided steps": (fs.AttentionGuided(steps=4), "as many steps as it needs"),
-    "decay": (fs.PositionCalibrated(decay=-1), "decay"),
-    "frequencies": (fs.PositionCalibrated(frequencies="nowhere.npy"), "nowhere.npy"),
-    "hold": (fs.Remask(hold=1.5), "hold"),
-    "by": (fs.Remask(by="mood"), "mood"),
-    "alg": (fs.Dream(alg="mood"), "mood"),
-    "alg_temp": (fs.Dream(alg_temp=-1), "alg_temp = -1"),
-    "top_p": (fs.Dream(top_p=0), "top_p = 0"),
-    "top_k": (fs.Dream(top_k=0), "top_k = 0"),
-    "eps": (fs.Dream(eps=0), "eps = 0"),
-    "alpha_on": (fs.ReMDM(alpha_on=1), "alpha_on = 1"),
-    "eta": (fs.ReMDM(eta=0.2), "eta = 0.2 with alpha_on = 0.9"),
-    "t_on": (fs.ReMDM(t_on=0.1, t_off=0.2), "t_on = 0.1, t_off = 0.2"),
-    "top_p of remdm": (fs.ReMDM(top_p=2), "top_p = 2"),
+    "threshold": (fs.samplers.Threshold(threshold=2), "threshold"),
+    "steps of threshold": (fs.samplers.Threshold(steps=4), "as many steps as it needs"),
+    "gamma": (fs.samplers.EntropyBound(gamma=-1), "gamma"),
+    "tau": (fs.samplers.AttentionGuided(tau_min=0.2), "tau_max = 0.15"),
+    "variant": (fs.samplers.AttentionGuided(variant="fast"), "staged or direct"),
+    "guided steps": (fs.samplers.AttentionGuided(steps=4), "as many steps as it needs"),
+    "decay": (fs.samplers.PositionCalibrated(decay=-1), "decay"),
+    "frequencies": (fs.samplers.PositionCalibrated(frequencies="nowhere.npy"), "nowhere.npy"),
+    "hold": (fs.samplers.Remask(hold=1.5), "hold"),
+    "by": (fs.samplers.Remask(by="mood"), "mood"),
+    "alg": (fs.samplers.Dream(alg="mood"), "mood"),
+    "alg_temp": (fs.samplers.Dream(alg_temp=-1), "alg_temp = -1"),
+    "top_p": (fs.samplers.Dream(top_p=0), "top_p = 0"),
+    "top_k": (fs.samplers.Dream(top_k=0), "top_k = 0"),
+    "eps": (fs.samplers.Dream(eps=0), "eps = 0"),
+    "alpha_on": (fs.samplers.ReMDM(alpha_on=1), "alpha_on = 1"),
+    "eta": (fs.samplers.ReMDM(eta=0.2), "eta = 0.2 with alpha_on = 0.9"),
+    "t_on": (fs.samplers.ReMDM(t_on=0.1, t_off=0.2), "t_on = 0.1, t_off = 0.2"),
+    "top_p of remdm": (fs.samplers.ReMDM(top_p=2), "top_p = 2"),
     "causal": (fs.Autoregressive(), "fills masks"),
 }
 
@@ -411,7 +411,7 @@ def test_a_denoising_sampler_on_a_causal_model(llama):
 def test_frequencies_of_another_tokenizer(llada, tmp_path):
     np.save(tmp_path / "f.npy", np.ones(7) / 7)
     with pytest.raises(fs.UsageError, match="7 frequencies for 264 tokens"):
-        llada.generate("Hi", fs.PositionCalibrated(frequencies=tmp_path / "f.npy"))
+        llada.generate("Hi", fs.samplers.PositionCalibrated(frequencies=tmp_path / "f.npy"))
 
 
 def test_prompts_that_cannot_be_decoded_are_refused(llada):

@@ -32,7 +32,7 @@ def test_a_spread_model_is_traced_as_one(path):
     )
     assert hasattr(spread.net.model.layers[1], "_hf_hook")
     given = fs.load(spread.net, family="LLaDA", mask_id=259, tokenizer=plain.tokenizer)
-    keep = [name for name in fs.STATISTICS if name != "experts"]
+    keep = [name for name in fs.statistics.STATISTICS if name != "experts"]
     one = plain.trace("Hello", SAMPLER, keep=keep)
     for model in (spread, given):
         other = model.trace("Hello", SAMPLER, keep=keep)

@@ -188,7 +188,7 @@ def named(words):
         found += words[1:3]
     if words[0] == "frequencies":
         found += words[words.index("--out") + 2 :]
-    if "ray" in words:
+    if any(word.partition(",")[0] == "ray" for word in words):
         found.append(words[words.index("--out") + 1])
     names = [w.removeprefix("./") for w in found if not w.startswith(("pair/", "world:", "known:"))]
     return [*names, *(more for name in names for more in NEEDS.get(name, []))]
@@ -201,11 +201,12 @@ def few(words):
     study = words[0] == "study"
     questions = passages[1] if passages and not (study and "--data" in words) else "2"
     least = {"--limit": "2" if study else questions, "--questions": questions}
-    least |= dict.fromkeys(("--length", "--steps", "--block-length"), "4")
+    least |= dict.fromkeys(("--length", "--steps"), "4")
     small = [
         min(word, least[before], key=int) if before in least else word
         for before, word in pairwise(["", *words])
     ]
+    small = [re.sub(r"block_length=\d+", "block_length=4", word) for word in small]
     alone = words[0] == "study" and "--config" not in words and "end-of-prompt" not in words
     return [*small, "--controls", "0"] if alone else small
 
@@ -313,7 +314,7 @@ def test_the_scripts_for_clusters_start_studies():
         "eight_gpus.sh": ["study"],
     }
     (study,) = found["slurm.sbatch"]
-    assert {"--resume", "--address", "ray"} <= set(study)
+    assert {"--resume", "--engine", "ray,address=7"} <= set(study)
 
 
 # Few examples and short texts: what is said of them is a warning, and no failure.

@@ -11,7 +11,7 @@ from floatscope.measures.library.dormancy import Dormancy, draw_switching, switc
 SIZE, KEY, N = 40, 7, 30
 HEAD = (1, 2)
 EVERYWHERE = (2, 0)
-RULE = fs.Share(threshold=0.15, per_head=True)
+RULE = fs.anchors.Share(threshold=0.15, per_head=True)
 
 
 def domain(seed, *heads, n=N, **options):
@@ -84,7 +84,7 @@ def noise(seed, layers, heads):
 
 
 def test_without_a_difference_no_head_switches():
-    measure = Dormancy(rule=fs.Share(per_head=True))
+    measure = Dormancy(rule=fs.anchors.Share(per_head=True))
     found = switching({"a": measure(noise(1, 10, 40)), "b": measure(noise(2, 10, 40))})
     assert found.attrs["tested"] == 400
     assert found.attrs["switching"] == found.attrs["at_least"] == 0

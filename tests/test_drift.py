@@ -93,7 +93,7 @@ def test_random_attention_shows_no_drift(causal, size, over):
         trace_of(random_attention(rng, *shape, 1, size, causal=causal), causal=causal)
         for _ in range(few)
     ]
-    found = Drift(rule=fs.ZScore(2), over=over)(traces)
+    found = Drift(rule=fs.anchors.ZScore(2), over=over)(traces)
     # Exact where keys are exchangeable; where they are not it is a simulation of means and variances
     # alone, right to about a tenth, and rare long jumps make the displacement's interval too narrow.
     slack = 0.05 if causal else 0.01

@@ -33,7 +33,7 @@ def place(checkpoints, tmp_path, monkeypatch):
 
 
 STUDY = "study floating --limit 2 --questions 2 --workers 1 --out run --length 8 --model"
-ASK = "evaluate --limit 4 --out a.jsonl --length 8 --model"
+ASK = "evaluate --limit 4 --out a --length 8 --model"
 TRACE = "trace --out t.zarr --length 8 --model"
 NO_ROOM = (
     "record 'long:2' (long.jsonl, line 2): 4595 prompt tokens and 8 after them exceed the context"
@@ -73,7 +73,7 @@ NO_ROOM = (
             [NO_ROOM, "512"],
         ),
         (f"{TRACE} ./nowhere --prompt x", ["no such model", "Give a directory"]),
-        (f"{TRACE} LLaDA --family Lama --prompt x", ["no family 'Lama'", "Known"]),
+        (f"{TRACE} LLaDA,family=Lama --prompt x", ["no family 'Lama'", "Known"]),
         (f"{TRACE} Llama --prompt x --steps 4", ["autoregressive takes no steps", "Leave it out"]),
         (
             f"{TRACE} Llama --prompt x --sampler confidence",

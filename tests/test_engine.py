@@ -636,7 +636,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_shard_redone(
     execute(plan, tmp_path / "run", workers=2, patience=SHORT)
     assert files(tmp_path / "run") == unbroken(plan)
     lost = Run(tmp_path / "run").manifest()["history"]["lost"]
-    why = "its worker hung: no sign of life for 2 s (--patience)"
+    why = "its worker hung: no sign of life for 2 s (patience of --engine)"
     assert lost == [{"shard": "toy-002", "why": why}]
     stopped, *_ = (counted / "2").read_text().split()
     assert not running(stopped)
@@ -650,14 +650,14 @@ def test_a_shard_that_takes_too_long_is_given_to_another(tmp_path, unbroken, han
     execute(plan, tmp_path / "run", workers=workers, shard_limit=SHORT)
     assert files(tmp_path / "run") == unbroken(plan)
     lost = Run(tmp_path / "run").manifest()["history"]["lost"]
-    why = "its worker took more than 2 s for it (--shard-limit)"
+    why = "its worker took more than 2 s for it (shard_limit of --engine)"
     assert lost == [{"shard": "toy-003", "why": why}]
 
 
 def test_a_shard_that_always_hangs_ends_the_run(tmp_path, hang_clock):
     hang_clock(others=0)
     plan = toy_worker.plan(1, mishap="forget always", at=0)
-    with pytest.raises(fs.RunError, match=r"lost 4 times: its worker took .*--patience.*--resume"):
+    with pytest.raises(fs.RunError, match=r"lost 4 times: its worker took .*patience.*--resume"):
         execute(plan, tmp_path / "run", shard_limit=SHORT / 10)
 
 
@@ -706,9 +706,7 @@ def test_without_ray_there_is_a_remedy(tmp_path, monkeypatch):
 
 
 def test_a_ray_address_where_nobody_answers_is_named(tmp_path):
-    with pytest.raises(
-        fs.RunError, match=r"no Ray cluster at 127\.0\.0\.1:1: .*refused.*--address"
-    ):
+    with pytest.raises(fs.RunError, match=r"no Ray cluster at 127\.0\.0\.1:1: .*refused.*address"):
         execute(toy_worker.plan(1), tmp_path, engine="ray", address="127.0.0.1:1")
     assert execute(toy_worker.plan(1), tmp_path).computed == 1
 
@@ -795,7 +793,7 @@ def test_ray_replaces_a_worker_that_is_stopped(
     monkeypatch.setenv("TOY_COUNTS", str(cluster))  # where the mishap is over
     assert files(tmp_path / "run") == unbroken(plan)
     lost = Run(tmp_path / "run").manifest()["history"]["lost"]
-    why = "its worker hung: no sign of life for 2 s (--patience)"
+    why = "its worker hung: no sign of life for 2 s (patience of --engine)"
     assert lost == [{"shard": "toy-011", "why": why}]
     stopped, *_ = (cluster / "11").read_text().split()
     until(lambda: not running(stopped), "Ray has ended it")

@@ -28,7 +28,7 @@ def results():
         ("pair/mdm", fs.Confidence(length=8, steps=4)),
         ("pair/arm", fs.Autoregressive(length=6)),
     ):
-        traces = fs.load(name).trace(prompts, sampler, keep=fs.STATISTICS)
+        traces = fs.load(name).trace(prompts, sampler, keep=fs.statistics.STATISTICS)
         found[name] = {key: measure()(traces) for key, measure in THERE.items()}
     return found
 
@@ -55,17 +55,17 @@ def test_masks_left_over_stay_masks_when_read():
     assert trace.info["ended"] == "eos"
     assert left > 0
     assert int(read.data["rows_counted"].sel(group="masked").sum()) == left
-    total = fs.RegionFlow(rows="answer")(read)["flow"].sum("category")
+    total = fs.measures.RegionFlow(rows="answer")(read)["flow"].sum("category")
     np.testing.assert_allclose(total, 1, atol=1e-4)
     with pytest.raises(fs.TraceError, match="reveals nothing"):
-        fs.RetrievalHeads()(read)
+        fs.measures.RetrievalHeads()(read)
 
 
 def test_what_cannot_be_pooled_is_refused(llada):
     sampler = fs.Confidence(length=4, steps=2)
     traces = [llada.trace("Hello there, you", sampler, layers=layers) for layers in (None, [1])]
     with pytest.raises(fs.UsageError, match="kept different layers"):
-        fs.Absorption()(traces)
+        fs.measures.Absorption()(traces)
 
 
 def test_tables_count_the_examples_behind_each_value():
@@ -74,6 +74,6 @@ def test_tables_count_the_examples_behind_each_value():
     moving = flat.copy()
     moving[..., 5] = 0.5
     moving /= moving.sum(-1, keepdims=True)
-    table = fs.Drift()([trace_of(flat), trace_of(moving)]).table()
+    table = fs.measures.Drift()([trace_of(flat), trace_of(moving)]).table()
     row = table[table["value"] == "persistence"].iloc[0]
     assert row["n"] == 1  # the flat one has no anchors, and says nothing

@@ -45,7 +45,7 @@ def by_state(masked, rng):
 
 
 def test_states_that_have_experts_of_their_own_differ_wholly():
-    result = fs.ExpertRouting()(planted(np.random.default_rng(0), by_state))
+    result = fs.measures.ExpertRouting()(planted(np.random.default_rng(0), by_state))
     found, null = (result[n].sel(layer=0) for n in ("difference", "difference_null"))
     np.testing.assert_allclose(found.sel(pair=["masked–revealed", "masked–prompt"]), 1)
     assert (null.sel(pair=["masked–revealed", "masked–prompt"]) < 0.6).all()
@@ -55,7 +55,7 @@ def test_states_that_have_experts_of_their_own_differ_wholly():
 def test_chance_earns_its_null_and_no_more():
     """Choices that know nothing: over examples the difference is the null, though both are far from 0."""
     rng = np.random.default_rng(1)
-    result = fs.ExpertRouting(draws=40)([planted(rng, by_chance) for _ in range(24)])
+    result = fs.measures.ExpertRouting(draws=40)([planted(rng, by_chance) for _ in range(24)])
     for pair in PAIRS[:3]:
         found = result["difference"].sel(layer=0, pair=pair)
         null = float(result["difference_null"].sel(layer=0, pair=pair))
@@ -74,7 +74,7 @@ def test_the_definition_by_hand():
                 for one in experts[t, :, s]:
                     count[int(prompt[s]), one] += 1
     share = count / count.sum(1, keepdims=True)
-    found = fs.ExpertRouting()(trace)["difference"].sel(layer=0, pair="masked–prompt")
+    found = fs.measures.ExpertRouting()(trace)["difference"].sel(layer=0, pair="masked–prompt")
     np.testing.assert_allclose(found, np.abs(share[0] - share[1]).sum() / 2)
 
 
@@ -82,7 +82,7 @@ def test_on_a_model_with_experts(tmp_path):
     model = fs.load(tiny.write("LLaDA-MoE", tmp_path / "moe", tiny.Shape(layers=2)))
     sampler = fs.Confidence(length=8, steps=4)
     traces = model.trace(["Hello", "Good day"], sampler, keep=["mass", "experts"])
-    result = fs.ExpertRouting(draws=10)(traces)
+    result = fs.measures.ExpertRouting(draws=10)(traces)
     assert np.isnan(result["difference"].sel(layer=0)).all()  # a dense layer
     sparse = result["difference"].sel(layer=1, pair=list(PAIRS[:3]))
     assert ((sparse > 0) & (sparse <= 1)).all()
@@ -95,6 +95,6 @@ def test_on_a_model_with_experts(tmp_path):
 def test_what_cannot_be_measured_is_said():
     trace = planted(np.random.default_rng(3), by_chance)
     with pytest.raises(fs.TraceError, match="kept no expert. Trace a model that has some"):
-        fs.ExpertRouting()(fs.Trace(trace.data.drop_vars(["expert", "expert_weight"])))
+        fs.measures.ExpertRouting()(fs.Trace(trace.data.drop_vars(["expert", "expert_weight"])))
     with pytest.raises(fs.UsageError, match="per head"):
-        fs.ExpertRouting(rule=fs.ZScore(per_head=True))
+        fs.measures.ExpertRouting(rule=fs.anchors.ZScore(per_head=True))

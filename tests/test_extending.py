@@ -154,7 +154,7 @@ def test_a_name_of_ours_is_not_replaced():
 
     with pytest.raises(fs.UsageError, match=r"a measure 'absorption' in Floatscope already"):
         fs.register(Absorption)
-    assert MEASURES["absorption"] is fs.Absorption
+    assert MEASURES["absorption"] is fs.measures.Absorption
 
 
 def test_defined_again_the_new_one_counts():

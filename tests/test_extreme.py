@@ -20,7 +20,7 @@ def planted(drain, peak, gap, attention=None):
     return trace_of(sink() if attention is None else attention, extra=extra)
 
 
-@pytest.mark.parametrize("rule", [fs.ZScore(), fs.ZScore(per_head=True)])
+@pytest.mark.parametrize("rule", [fs.anchors.ZScore(), fs.anchors.ZScore(per_head=True)])
 @pytest.mark.parametrize(("drain", "peak", "gap"), [(0.3, 5, 2.5), (1, 1, 0), (2, 0.5, -1)])
 def test_planted_marks_have_their_size(rule, drain, peak, gap):
     found = ExtremeTokens(rule)(planted(drain, peak, gap))
@@ -54,14 +54,14 @@ def test_random_norms_are_nothing():
 
 def test_without_anchors_it_is_nan():
     flat = np.full((*DIMS, SIZE), 1 / SIZE)
-    found = ExtremeTokens(fs.Share(), fallback=False)(planted(0.3, 5, 2, attention=flat))
+    found = ExtremeTokens(fs.anchors.Share(), fallback=False)(planted(0.3, 5, 2, attention=flat))
     for name in ("drain", "peak", "gap"):
         assert np.isnan(found[name]).all()
     np.testing.assert_allclose(found.found, 0)
 
 
 def test_every_key_an_anchor_leaves_nothing_to_compare_with():
-    found = ExtremeTokens(fs.Share(threshold=0.0))(planted(0.3, 5, 2))
+    found = ExtremeTokens(fs.anchors.Share(threshold=0.0))(planted(0.3, 5, 2))
     assert np.isnan(found.drain).all() and np.isnan(found.gap).all()
 
 

@@ -89,7 +89,7 @@ def test_every_statistic_equals_the_materialised_one(written, loaded, family):
     said = {"direction": "block-causal", "block": BLOCK}
     model = fs.load(written[family], dtype="float64", **said) if blocks else loaded[family]
     config, weights = read(written[family])
-    keep = [n for n in fs.STATISTICS if n != "experts" or model.n_experts]
+    keep = [n for n in fs.statistics.STATISTICS if n != "experts" or model.n_experts]
     trace = model.trace(PROMPT, SAMPLER, keep=keep, groups="regions")
     before = None
     for t in range(trace.n_steps):
@@ -109,7 +109,7 @@ def test_every_statistic_equals_the_materialised_one(written, loaded, family):
 def test_cached_blocks_give_what_uncached_ones_give(loaded, family):
     """Tokens and every statistic, alone and in a padded batch."""
     model, sampler = loaded[family], fs.Confidence(length=10)
-    keep = [n for n in fs.STATISTICS if n != "experts" or model.n_experts]
+    keep = [n for n in fs.statistics.STATISTICS if n != "experts" or model.n_experts]
     for prompts in (["Hello you"], ["Hi", "Something longer"]):
         cached = model.trace(prompts, sampler, keep=keep, cache="exact")
         plain = model.trace(prompts, sampler, keep=keep, cache=None)
@@ -286,7 +286,7 @@ def test_layers_that_share_weights_are_told_apart(loaded):
     assert all(a is b for a, b in zip(mine, other, strict=True))
     trace = model.trace("Hello", SAMPLER, keep="residual_norm")
     assert not np.allclose(trace.residual_norm.isel(layer=0), trace.residual_norm.isel(layer=1))
-    with fs.AblateHeads([(1, 0)])(model):
+    with fs.interventions.AblateHeads([(1, 0)])(model):
         changed = model.trace("Hello", SAMPLER, keep="mass")
     plain = model.trace("Hello", SAMPLER, keep="mass")
     np.testing.assert_array_equal(changed.mass.isel(step=0), plain.mass.isel(step=0))

@@ -19,7 +19,7 @@ def found():
     """Absorption, two panels, of three planted traces."""
     rng = np.random.default_rng(0)
     traces = [trace_of(random_attention(rng, 2, 4, 2, 24, spread=2.0)) for _ in range(3)]
-    return fs.Absorption()(traces)
+    return fs.measures.Absorption()(traces)
 
 
 @pytest.mark.parametrize("width", [3.3, 6.8])

@@ -261,7 +261,7 @@ def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
     used = []
     kernels_alone = few.measured
     monkeypatch.setattr(few, "measured", lambda *a: used.append(1) or kernels_alone(*a))
-    with fs.MaskColumns(k=2)(model):
+    with fs.interventions.MaskColumns(k=2)(model):
         plain = [d.answer_ids for d in model.generate(prompts, sampler)]
         assert not used
         monkeypatch.setattr(backend, "on_gpu", lambda tensor: True)
@@ -293,7 +293,7 @@ def test_rows_where_only_some_layers_fit(tmp_path, family, monkeypatch):
     import floatscope as fs
 
     model = small(family, tmp_path, layers=3)  # this intervention needs them
-    with fs.BoostDynamics()(model):
+    with fs.interventions.BoostDynamics()(model):
         traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 

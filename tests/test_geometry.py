@@ -10,7 +10,7 @@ from floatscope.measures.library.geometry import Geometry
 
 SIZE, KEY = 40, 7
 DIMS = (2, 3, 2, SIZE)
-PER_HEAD = fs.ZScore(per_head=True)
+PER_HEAD = fs.anchors.ZScore(per_head=True)
 
 
 def sink(share=0.6, layers=slice(None)):
@@ -30,7 +30,7 @@ def planted(cosine, norm, *, others=(0.2, 2.0), attention=None, **options):
     return trace_of(sink() if attention is None else attention, extra=extra, **options)
 
 
-@pytest.mark.parametrize("rule", [fs.ZScore(), PER_HEAD])
+@pytest.mark.parametrize("rule", [fs.anchors.ZScore(), PER_HEAD])
 @pytest.mark.parametrize(
     ("cosine", "norm", "share"),
     [(0.6, 2.0, 1.0), (0.2, 6.0, 0.0), (0.6, 6.0, 0.5)],
@@ -75,7 +75,7 @@ def test_layers_without_anchors_are_nan_or_fall_back_to_the_strongest_key():
     a = sink(0.6, layers=1)
     a[:, [0, 2], :, :, KEY] += 1e-3  # the strongest, and no anchor by this rule
     trace = planted(0.6, 2.0, attention=a)
-    rule = fs.Share(threshold=0.3)
+    rule = fs.anchors.Share(threshold=0.3)
     alone = Geometry(rule, fallback=False)(trace)
     np.testing.assert_array_equal(np.isnan(alone.angle), [True, False, True])
     np.testing.assert_array_equal(np.isnan(alone.key_rank), [True, False, True])

@@ -305,7 +305,7 @@ def test_another_length_at_the_same_pace():
     assert resized(base, 64) == fs.Confidence(length=64, steps=32, block_length=8)
     assert resized(base, 20) == fs.Confidence(length=24, steps=12, block_length=8)
     assert resized(base, 5) == fs.Confidence(length=5, steps=2, block_length=5)
-    assert resized(fs.Margin(length=32), 7) == fs.Margin(length=7)
+    assert resized(fs.samplers.Margin(length=32), 7) == fs.samplers.Margin(length=7)
     assert resized(fs.Autoregressive(), 7) == fs.Autoregressive(length=7)
     for length in range(1, 70):
         resized(base, length).check_fields()
@@ -354,7 +354,7 @@ def test_it_is_registered_beside_the_others():
     assert "hf" in model_registry
     given = "model=pair/mdm,sampler=threshold,length=16,threshold=0.8,seed=3,samples=32"
     lm = FloatscopeLM.create_from_arg_string(given, {"batch_size": 4, "device": None})
-    assert lm.sampler == fs.Threshold(length=16, threshold=0.8, seed=3)
+    assert lm.sampler == fs.samplers.Threshold(length=16, threshold=0.8, seed=3)
     assert (lm.samples, lm.batch_size, lm.seed, lm.rank, lm.world_size) == (32, 4, 3, 0, 1)
     assert lm.device == torch.device(lm.model.device)
 

@@ -114,7 +114,11 @@ def test_a_batch_whose_prompts_end_apart_gives_what_each_gives_alone(exact, fami
     """Keys of the step before are those of the same prompt, whoever has left."""
     model = exact[family]
     prompts = ["Hello there, how are you?", "Hi", "And now something else"]
-    sampler = fs.Threshold(length=8, threshold=0.05) if model.is_diffusion else sampler_for(model)
+    sampler = (
+        fs.samplers.Threshold(length=8, threshold=0.05)
+        if model.is_diffusion
+        else sampler_for(model)
+    )
     together = model.trace(prompts, sampler, keep=KEEP)
     if model.is_diffusion:
         assert len({t.n_steps for t in together}) > 1
@@ -177,7 +181,11 @@ def test_a_head_that_does_more_is_refused(checkpoints):
 def test_they_see_a_model_as_an_intervention_has_it(checkpoints):
     """Also where the first forward of all is an edited one."""
     sampler = fs.Confidence(length=4, steps=2)
-    for edit in (fs.MaskTokens(positions=0), fs.SinkToken(token=5), fs.BoostDynamics()):
+    for edit in (
+        fs.interventions.MaskTokens(positions=0),
+        fs.interventions.SinkToken(token=5),
+        fs.interventions.BoostDynamics(),
+    ):
         model = fs.load(checkpoints["LLaDA"])
         with edit(model):
             trace = model.trace("Hello there", sampler, keep=KEEP)

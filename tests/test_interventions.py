@@ -33,17 +33,27 @@ ALL = {
     for name, kind in INTERVENTIONS.items()
     if name not in ELSEWHERE
 } | {
-    "random columns": fs.MaskColumns(k=2, control="random"),
-    "weakened random columns": fs.WeakenColumns(control="random"),
-    "matched columns": fs.MaskColumns(k=2, control="matched"),
-    "columns of equal mass": fs.MaskColumns(k=2, control="mass"),
-    "columns of the step before": fs.MaskColumns(k=2, hold=False, keys="all", control="random"),
-    "the first position": fs.MaskTokens(positions=0),
-    "columns by head mean": fs.MaskColumns(k=2, per_head=False),
-    "mean values, one head": fs.MaskValues(positions=0, to="mean", heads=1, control="random"),
-    "structural tokens": fs.MaskTokens(classes="structural", queries="answer"),
-    "strong boost": fs.BoostDynamics(strength=2.0),
-    "together": fs.Together((fs.SinkToken(), fs.MaskColumns(k=1), fs.BoostDynamics())),
+    "random columns": fs.interventions.MaskColumns(k=2, control="random"),
+    "weakened random columns": fs.interventions.WeakenColumns(control="random"),
+    "matched columns": fs.interventions.MaskColumns(k=2, control="matched"),
+    "columns of equal mass": fs.interventions.MaskColumns(k=2, control="mass"),
+    "columns of the step before": fs.interventions.MaskColumns(
+        k=2, hold=False, keys="all", control="random"
+    ),
+    "the first position": fs.interventions.MaskTokens(positions=0),
+    "columns by head mean": fs.interventions.MaskColumns(k=2, per_head=False),
+    "mean values, one head": fs.interventions.MaskValues(
+        positions=0, to="mean", heads=1, control="random"
+    ),
+    "structural tokens": fs.interventions.MaskTokens(classes="structural", queries="answer"),
+    "strong boost": fs.interventions.BoostDynamics(strength=2.0),
+    "together": fs.interventions.Together(
+        (
+            fs.interventions.SinkToken(),
+            fs.interventions.MaskColumns(k=1),
+            fs.interventions.BoostDynamics(),
+        )
+    ),
 }
 
 
@@ -103,16 +113,16 @@ def test_it_bites_on_every_family_and_leaves_the_model_as_it_was(models, alone, 
 @pytest.mark.parametrize(
     "nothing",
     [
-        fs.MaskColumns(k=0),
-        fs.WeakenColumns(dose=0.0),
-        fs.MaskColumns(rule=fs.Share(1.0), k=3),
-        fs.MaskTokens(regions="no such region"),
-        fs.BoostDynamics(strength=0.0),
-        fs.MaskColumns(k=3, steps=slice(90, 99)),
-        fs.MaskValues(regions="no such region", to="mean"),
-        fs.CutEdges(queries="question", keys="no such region"),
-        fs.CutEdges(queries="no such region", keys="gold"),
-        fs.AblateHeads(((0, 0),), steps=slice(90, 99)),
+        fs.interventions.MaskColumns(k=0),
+        fs.interventions.WeakenColumns(dose=0.0),
+        fs.interventions.MaskColumns(rule=fs.anchors.Share(1.0), k=3),
+        fs.interventions.MaskTokens(regions="no such region"),
+        fs.interventions.BoostDynamics(strength=0.0),
+        fs.interventions.MaskColumns(k=3, steps=slice(90, 99)),
+        fs.interventions.MaskValues(regions="no such region", to="mean"),
+        fs.interventions.CutEdges(queries="question", keys="no such region"),
+        fs.interventions.CutEdges(queries="no such region", keys="gold"),
+        fs.interventions.AblateHeads(((0, 0),), steps=slice(90, 99)),
     ],
     ids=lambda i: i.describe(),
 )
@@ -132,7 +142,7 @@ def test_over_zero_columns_it_changes_nothing_bit_for_bit(models, untouched, fam
 def test_hidden_are_the_anchors_of_the_step_before(models, family, per_head):
     """Recomputed in float64 from every layer's own q and k, without the mask."""
     model, k = models[family], 3
-    published = fs.MaskColumns(
+    published = fs.interventions.MaskColumns(
         k=k, per_head=per_head, by="received", viewers=0, keys="all", hold=False
     )
     with published.in_force(model):  # no proof: its forwards would count
@@ -183,7 +193,7 @@ def test_controls_hide_as_many_other_columns_in_every_layer(models, family, kind
     model, k = models[family], 4
     found = {}
     for control in (None, kind):
-        with fs.MaskColumns(k=k, control=control).in_force(model):
+        with fs.interventions.MaskColumns(k=k, control=control).in_force(model):
             calls = watched(model, lambda: model.read(PROMPT), innermost=True)
         found[control] = torch.stack([~call[3][0, :, -1] for call in calls])  # (l, h, k)
     assert (found[None].sum(-1) == k).all() and (found[kind].sum(-1) == k).all()
@@ -199,13 +209,13 @@ def test_controls_hide_as_many_other_columns_in_every_layer(models, family, kind
 def test_hidden_tokens_get_no_attention_where_they_are_hidden(models):
     for family, model in models.items():
         sampler = brief(model)
-        with fs.MaskTokens(regions="gold", layers=slice(1, None))(model):
+        with fs.interventions.MaskTokens(regions="gold", layers=slice(1, None))(model):
             trace = model.trace(PROMPT, sampler)
         to_gold = trace.flow.sel(target="passage 2").sel(source="question")
         assert float(abs(to_gold.sel(layer=slice(1, None))).max()) == 0, family
         if model.is_diffusion:
             assert float(to_gold.sel(layer=0).min()) > 0
-        with fs.MaskTokens(regions="passage 1", queries="question")(model):
+        with fs.interventions.MaskTokens(regions="passage 1", queries="question")(model):
             trace = model.trace(PROMPT, sampler)
         flow = trace.flow.sel(target="passage 1")
         assert float(abs(flow.sel(source="question")).max()) == 0
@@ -231,7 +241,9 @@ def test_a_trace_says_what_was_in_force(llada, tmp_path):
     from floatscope.scenes.pack import scene_of
 
     sampler = fs.Confidence(length=4, steps=2)
-    both = fs.Together((fs.MaskColumns(k=1), fs.SinkToken()))
+    both = fs.interventions.Together(
+        (fs.interventions.MaskColumns(k=1), fs.interventions.SinkToken())
+    )
     with both(llada):
         trace = llada.trace("Go on, now.", sampler)
         read = llada.read(trace)
@@ -252,7 +264,7 @@ def test_a_trace_says_what_was_in_force(llada, tmp_path):
 
 def test_a_sink_token_is_seen_by_all_and_sees_itself_alone(models):
     for family, model in models.items():
-        with fs.SinkToken()(model):
+        with fs.interventions.SinkToken()(model):
             trace = model.trace(PROMPT, brief(model))
         flow = trace.flow.sel(source="sink")
         np.testing.assert_allclose(flow.sel(target="sink"), 1, atol=1e-6, err_msg=family)
@@ -275,7 +287,7 @@ def test_boost_adds_what_it_says(models):
         return proceed(call)
 
     with (
-        fs.BoostDynamics(strength=3.0).in_force(model),
+        fs.interventions.BoostDynamics(strength=3.0).in_force(model),
         seam.attached(model.net, look, innermost=True),
     ):
         trace = model.read(PROMPT, keep=["mass"])
@@ -329,7 +341,12 @@ def test_rules_choose_the_same_in_torch_and_in_numpy():
     generator = np.random.default_rng(0)
     values = generator.dirichlet(np.full(40, 0.1), size=(3, 4)).astype(np.float64)
     values[0, :, :7] = np.nan
-    for rule in (fs.Share(0.2), fs.Excess(3), fs.ZScore(2), fs.Robust(8)):
+    for rule in (
+        fs.anchors.Share(0.2),
+        fs.anchors.Excess(3),
+        fs.anchors.ZScore(2),
+        fs.anchors.Robust(8),
+    ):
         found = rule.passes(torch.tensor(values)).numpy()
         np.testing.assert_array_equal(found, rule.passes(values))
         assert found.any() and not found[np.isnan(values)].any()
@@ -338,7 +355,7 @@ def test_rules_choose_the_same_in_torch_and_in_numpy():
 def test_guidance_is_edited_alike(models):
     """The blind forward hides the same columns and teaches nothing."""
     model = models["LLaDA"]
-    with fs.MaskColumns(k=2).in_force(model):
+    with fs.interventions.MaskColumns(k=2).in_force(model):
         calls = watched(
             model,
             lambda: model.generate(PROMPT, fs.Confidence(length=4, steps=2, cfg=1.0)),
@@ -352,17 +369,17 @@ def test_guidance_is_edited_alike(models):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (fs.MaskColumns(k=-1), "k = -1"),
-        (fs.MaskColumns(k=1, control="placebo"), "control"),
-        (fs.MaskColumns(k=1, by="luck"), "by = 'luck'"),
-        (fs.MaskColumns(k=1, keys="some"), "keys = 'some'"),
-        (fs.MaskColumns(k=1, viewers=-1), "viewers = -1"),
-        (fs.MaskColumns(k=1, layers=99), "no layer 99"),
-        (fs.MaskColumns(k=1, heads=99), "no head 99"),
-        (fs.MaskTokens(), "something to hide"),
-        (fs.MaskTokens(classes="verbs"), "no token class 'verbs'"),
-        (fs.SinkToken(token=10**9), "not in the vocabulary"),
-        (fs.Together(()), "nothing"),
+        (fs.interventions.MaskColumns(k=-1), "k = -1"),
+        (fs.interventions.MaskColumns(k=1, control="placebo"), "control"),
+        (fs.interventions.MaskColumns(k=1, by="luck"), "by = 'luck'"),
+        (fs.interventions.MaskColumns(k=1, keys="some"), "keys = 'some'"),
+        (fs.interventions.MaskColumns(k=1, viewers=-1), "viewers = -1"),
+        (fs.interventions.MaskColumns(k=1, layers=99), "no layer 99"),
+        (fs.interventions.MaskColumns(k=1, heads=99), "no head 99"),
+        (fs.interventions.MaskTokens(), "something to hide"),
+        (fs.interventions.MaskTokens(classes="verbs"), "no token class 'verbs'"),
+        (fs.interventions.SinkToken(token=10**9), "not in the vocabulary"),
+        (fs.interventions.Together(()), "nothing"),
     ],
 )
 def test_refused_before_anything_runs(llada, wrong, says):
@@ -371,18 +388,27 @@ def test_refused_before_anything_runs(llada, wrong, says):
 
 
 def test_refused_while_running(llada):
-    with fs.MaskColumns(k=4000)(llada), pytest.raises(UsageError, match="k = 4000 columns of rows"):
+    with (
+        fs.interventions.MaskColumns(k=4000)(llada),
+        pytest.raises(UsageError, match="k = 4000 columns of rows"),
+    ):
         llada.generate(PROMPT, fs.Confidence(length=2))
     with (
-        fs.MaskColumns(k=1, steps=-1)(llada),
+        fs.interventions.MaskColumns(k=1, steps=-1)(llada),
         pytest.raises(UsageError, match="Count from the first"),
     ):
         llada.generate(PROMPT, fs.Confidence(length=2))
-    with fs.MaskTokens(regions="gold")(llada), pytest.raises(UsageError, match="gold"):
+    with (
+        fs.interventions.MaskTokens(regions="gold")(llada),
+        pytest.raises(UsageError, match="gold"),
+    ):
         llada.generate("no gold here", fs.Confidence(length=2))
-    with fs.MaskTokens(regions="prompt")(llada), pytest.raises(UsageError, match="only while"):
+    with (
+        fs.interventions.MaskTokens(regions="prompt")(llada),
+        pytest.raises(UsageError, match="only while"),
+    ):
         llada.logits(torch.zeros(1, 4, dtype=torch.long))
-    many = fs.MaskTokens(
+    many = fs.interventions.MaskTokens(
         regions=("instruction", "question", "passage 2", "passage 1"), control="random"
     )
     with many(llada), pytest.raises(UsageError, match="no control of"):

@@ -64,17 +64,18 @@ def test_evaluate_prints_and_saves_what_a_reader_needs(command_line, pair_kept, 
         {"question": "What?", "answers": ["the"], "passages": ["It is so."]},
     ]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    flags = f"evaluate --model pair/arm --data {tmp_path / 'q.jsonl'} --length 2 --out".split()
-    done = command_line(*flags, tmp_path / "a.parquet")
+    flags = f"evaluate --model pair/arm --data {tmp_path / 'q.jsonl'} --length 2".split()
+    flags += ["--format", "parquet", "--out"]
+    done = command_line(*flags, tmp_path / "a")
     assert "gold: a [b] or c" in done.stdout and "ended" in done.stdout
     assert "1 of 2 records have a gold answer that seems to hold several" in done.stderr
-    frame = pd.read_parquet(tmp_path / "a.parquet")
+    frame = pd.read_parquet(tmp_path / "a" / "answers.parquet")
     assert [list(gold) for gold in frame["answers"]] == [["a [b] or c"], ["the"]]
     for row in frame.itertuples():
         assert bool(row.counted) == bool(row.contains)
-    split = command_line(*flags, tmp_path / "b.parquet", "--split-alternatives", "--examples", 0)
+    split = command_line(*flags, tmp_path / "b", "--split-alternatives", "--examples", 0)
     assert "seems to hold several" not in split.stderr and "gold:" not in split.stdout
-    gold = pd.read_parquet(tmp_path / "b.parquet")["answers"]
+    gold = pd.read_parquet(tmp_path / "b" / "answers.parquet")["answers"]
     assert list(gold[0]) == ["a [b] or c", "a [b]", "c"] and list(gold[1]) == ["the"]
 
 

@@ -199,11 +199,11 @@ def test_an_answer_without_an_end_is_cut_off(tiny_pair):
     assert cut.was_cut([5, 7], ()) is None
     assert cut.mostly([True, True, False]) and not cut.mostly([True, False])
     assert not cut.mostly([None])
-    records = [fs.Record(f"r{i}", f"Who is number {i}?", ("x",)) for i in range(6)]
+    records = [fs.tasks.Record(f"r{i}", f"Who is number {i}?", ("x",)) for i in range(6)]
     samplers = {"LLaDA": fs.Confidence(length=4), "Llama": fs.Autoregressive(length=4)}
     for name, sampler in samplers.items():
         model = fs.load(tiny_pair[name], check=False)
-        closed = fs.Condition(closed_book=True)
+        closed = fs.tasks.Condition(closed_book=True)
         answers = fs.evaluate(model, records, sampler, condition=closed)
         for decoding, noted in zip(answers.decodings, answers.table["cut"], strict=True):
             assert noted == (not any(i in model.end_ids for i in decoding.answer_ids))
@@ -219,7 +219,7 @@ def test_a_run_notes_its_cut_answers_and_asks_more_where_it_must(tiny_pair, tmp_
     answers = pd.read_parquet(tmp_path / "run/results/answers.parquet")
     sizes = answers.groupby("setting").size()
     assert sizes[CLOSED] == sizes[WITH] == 8 and sizes["gold-0"] == 4  # of two models
-    records = fs.world_records("world:mixed", 4)
+    records = fs.tasks.world_records("world:mixed", 4)
     of_one = answers[(answers["setting"] == WITH) & (answers["model"] == found.arm)]
     assert list(of_one["known"]) == [record.known for record in records]
     assert answers["cut"].mean() > 0.5
@@ -238,16 +238,16 @@ def test_the_command_line_warns_of_answers_that_were_cut_off(ended, tmp_path):
 
 
 def test_a_mixture_asks_about_known_and_unseen_people():
-    many = fs.world_records("world:mixed", 40, seed=2)
-    assert fs.world_records("world:mixed", 13, seed=2) == many[:13]  # more begin as fewer do
+    many = fs.tasks.world_records("world:mixed", 40, seed=2)
+    assert fs.tasks.world_records("world:mixed", 13, seed=2) == many[:13]  # more begin as fewer do
     assert len({record.id for record in many}) == 40 and passages_of("world:mixed") == 4
     for part in MIXTURES["mixed"]:
         kind = f"world:{part.level}/{'known' if part.known else 'unseen'}/"
         records = tuple(record for record in many if record.id.startswith(kind))
         assert len(records) == 2 * part.questions  # of 20
-        assert records == fs.world_records(f"world:{part.level}", len(records), 2, part.known)
+        assert records == fs.tasks.world_records(f"world:{part.level}", len(records), 2, part.known)
     with pytest.raises(UsageError, match="known and unseen"):
-        fs.world_records("world:mixed", 4, known=True)
+        fs.tasks.world_records("world:mixed", 4, known=True)
 
 
 def test_settings_may_ask_more_questions_than_the_others():

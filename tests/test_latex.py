@@ -47,7 +47,7 @@ def test_a_row_with_too_few_cells_is_noticed():
 def test_a_result_is_a_table_with_units_and_intervals():
     rng = np.random.default_rng(0)
     traces = [trace_of(random_attention(rng, 2, 3, 2, 24)) for _ in range(3)]
-    found = fs.Absorption()(traces)
+    found = fs.measures.Absorption()(traces)
     source = found.latex(caption="What 50 % do", label="tab:mine")
     assert_sound(source)
     assert r"\caption{What 50 \% do}" in source and r"\label{tab:mine}" in source
@@ -63,7 +63,7 @@ def test_a_result_is_a_table_with_units_and_intervals():
 def test_a_comparison_is_a_table_with_every_model_and_the_difference():
     rng = np.random.default_rng(0)
     results = [
-        fs.Absorption()([trace_of(random_attention(rng, 2, 3, 2, 24)) for _ in range(3)])
+        fs.measures.Absorption()([trace_of(random_attention(rng, 2, 3, 2, 24)) for _ in range(3)])
         for _ in range(2)
     ]
     compared = fs.compare(*results, labels=["first_model", "second"])

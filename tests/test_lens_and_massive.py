@@ -46,7 +46,7 @@ def lens(layer_of, step_of, wrong=99):
 
 def test_commitment_is_where_it_was_planted():
     layers, steps = [1, 2, 3, 4], [0, 0, 1, 3]
-    found = fs.LogitLens()(lens(layers, steps))
+    found = fs.measures.LogitLens()(lens(layers, steps))
     assert float(found.commit_layer) == np.mean(layers)
     assert float(found.commit_step) == np.mean(steps)
     assert float(found.lead) == np.mean([0, 1, 1, 0])
@@ -64,13 +64,13 @@ def test_a_token_that_goes_again_is_not_committed_to():
     trace = lens([1, 1, 1, 1], [0, 0, 0, 0])
     trace.data["lens_token"][3, 2, SIZE - 1] = 99  # lost in layer 2 at its reveal, back in 3
     trace.data["lens_token"][1, -1, SIZE - 1] = 99  # and at step 1, in the last layer
-    found = fs.LogitLens()(trace)
+    found = fs.measures.LogitLens()(trace)
     assert float(found.commit_layer) == np.mean([1, 1, 1, 3])
     assert float(found.commit_step) == np.mean([0, 0, 0, 2])
 
 
 def test_a_token_that_is_never_the_argmax_has_no_commitment():
-    found = fs.LogitLens()(lens([9] * 4, [0] * 4))
+    found = fs.measures.LogitLens()(lens([9] * 4, [0] * 4))
     assert np.isnan(found.commit_layer) and np.isnan(found.lead)
     np.testing.assert_allclose(found.committed, 0)
     np.testing.assert_allclose(found.agree, 0)
@@ -81,7 +81,7 @@ def test_always_the_same_token_is_chance():
     trace = lens([0] * 4, [0] * 4)
     trace.data["canvas"].values[trace.data["canvas"].values >= 50] = 50
     trace.data["lens_token"].values[trace.data["lens_token"].values >= 50] = 50
-    found = fs.LogitLens()(trace)
+    found = fs.measures.LogitLens()(trace)
     np.testing.assert_allclose(found.agree, 1)
     np.testing.assert_allclose(found.agree_null, 1)
 
@@ -90,14 +90,16 @@ def test_a_position_that_stays_masked_says_nothing():
     trace = lens([1] * 4, [0] * 4)
     trace.data["canvas"].values[-1, -1] = MASK
     trace.data["change"].values[-1, -1] = 0
-    found = fs.LogitLens()(trace)
+    found = fs.measures.LogitLens()(trace)
     assert float(found.commit_layer) == 1
     np.testing.assert_allclose(found.agree[1:], 1)
 
 
 def test_a_causal_model_predicts_each_position_once():
     arm = fs.load("pair/arm")
-    found = fs.LogitLens()(arm.trace("Where is Ada?", fs.Autoregressive(length=4), keep="lens"))
+    found = fs.measures.LogitLens()(
+        arm.trace("Where is Ada?", fs.Autoregressive(length=4), keep="lens")
+    )
     assert np.isnan(found.lead) and np.isnan(found.commit_step)
     assert float(found.agree[-1]) == 1 and 0 <= float(found.commit_layer) < arm.n_layers
     assert float(found.committed[-1]) == 1
@@ -113,7 +115,7 @@ def residual(massive_at=None, by=1.0):
 
 
 def test_a_massive_channel_is_found_where_it_was_planted():
-    found = fs.MassiveActivations()(residual([0, 4], by=500))
+    found = fs.measures.MassiveActivations()(residual([0, 4], by=500))
     np.testing.assert_allclose(found.largest[2], 500, rtol=0.02)
     np.testing.assert_allclose(found["first"][2], 500, rtol=0.02)
     np.testing.assert_allclose(found["count"], [0, 0, 2, 0, 0])
@@ -122,13 +124,13 @@ def test_a_massive_channel_is_found_where_it_was_planted():
 
 
 def test_normal_channels_are_the_null():
-    found = fs.MassiveActivations()(residual())
+    found = fs.measures.MassiveActivations()(residual())
     for name in ("largest", "first", "typical"):
         np.testing.assert_allclose(found[name], found[f"{name}_null"], rtol=0.25)
     np.testing.assert_allclose(found.typical.mean(), found.typical_null.mean(), rtol=0.05)
     np.testing.assert_allclose(found.count_null, 0, atol=1e-12)
     with pytest.raises(fs.UsageError, match="threshold = 1"):
-        fs.MassiveActivations(threshold=1)
+        fs.measures.MassiveActivations(threshold=1)
 
 
 def test_drift_is_told_apart_by_what_happened():
@@ -144,7 +146,7 @@ def test_drift_is_told_apart_by_what_happened():
             else:
                 kind = "masked" if canvas[t, p] == MASK else "revealed"
             drift[t, :, p] = size[kind] * np.arange(1, LAYERS + 1)
-    found = fs.KVDrift()(planted({"key_drift": drift, "value_drift": 2 * drift}, canvas))
+    found = fs.measures.KVDrift()(planted({"key_drift": drift, "value_drift": 2 * drift}, canvas))
     for kind, one in size.items():
         np.testing.assert_allclose(found[f"key_{kind}"], one * np.arange(1, LAYERS + 1))
         np.testing.assert_allclose(found[f"value_{kind}"], 2 * one * np.arange(1, LAYERS + 1))
@@ -152,7 +154,11 @@ def test_drift_is_told_apart_by_what_happened():
 
 @pytest.mark.parametrize(
     ("measure", "keep"),
-    [(fs.LogitLens, "lens"), (fs.MassiveActivations, "massive"), (fs.KVDrift, "kv_drift")],
+    [
+        (fs.measures.LogitLens, "lens"),
+        (fs.measures.MassiveActivations, "massive"),
+        (fs.measures.KVDrift, "kv_drift"),
+    ],
 )
 def test_missing_statistics_are_named_and_figures_are_drawn(measure, keep, llada, tmp_path):
     with pytest.raises(fs.TraceError, match=f"keep including '{keep}'"):
@@ -168,6 +174,6 @@ def test_the_command_line_keeps_what_a_measure_needs(command_line, checkpoints):
 
 
 def test_a_worker_keeps_what_its_measures_need_and_nothing_else():
-    assert keep_for([fs.Absorption(), fs.Drift()]) == {"head_mean"}
-    assert keep_for([fs.Absorption(), fs.LogitLens()]) == {"head_mean", "lens"}
+    assert keep_for([fs.measures.Absorption(), fs.measures.Drift()]) == {"head_mean"}
+    assert keep_for([fs.measures.Absorption(), fs.measures.LogitLens()]) == {"head_mean", "lens"}
     assert keep_for([]) == frozenset()

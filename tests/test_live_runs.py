@@ -99,58 +99,73 @@ def test_the_stream_is_the_trace(first, models, name):
 
 TOUCHES = {
     "LLaDA": [
-        ([{"kind": "force", "position": 2, "token": 65}], lambda m, p: fs.ForceToken(2, 65, 2)),
-        ([{"kind": "remask", "positions": [0, 1]}], lambda m, p: fs.Remasked([0, 1], 2)),
+        (
+            [{"kind": "force", "position": 2, "token": 65}],
+            lambda m, p: fs.interventions.ForceToken(2, 65, 2),
+        ),
+        (
+            [{"kind": "remask", "positions": [0, 1]}],
+            lambda m, p: fs.interventions.Remasked([0, 1], 2),
+        ),
         (
             [{"kind": "ablate", "heads": [[1, 2], [0, 0]]}],
-            lambda m, p: fs.AblateHeads(((1, 2), (0, 0)), steps=slice(2, None)),
+            lambda m, p: fs.interventions.AblateHeads(((1, 2), (0, 0)), steps=slice(2, None)),
         ),
         (
             [{"kind": "ablate", "heads": [[1, 2]], "to": "mean"}],
-            lambda m, p: fs.AblateHeads(((1, 2),), "mean", slice(2, None), fs.HeadMeans.of(m, [p])),
+            lambda m, p: fs.interventions.AblateHeads(
+                ((1, 2),), "mean", slice(2, None), fs.interventions.HeadMeans.of(m, [p])
+            ),
         ),
         (
             [{"kind": "hide", "positions": [-9, -8], "layers": [0, 1], "heads": [1]}],
-            lambda m, p: fs.MaskTokens(
+            lambda m, p: fs.interventions.MaskTokens(
                 [0, 1], [1], slice(2, None), positions=[len(m.encode(p).ids) - n for n in (9, 8)]
             ),
         ),
         (
             [{"kind": "hide", "positions": [3]}],
-            lambda m, p: fs.MaskTokens(steps=slice(2, None), regions=("answer 3",)),
+            lambda m, p: fs.interventions.MaskTokens(steps=slice(2, None), regions=("answer 3",)),
         ),
         (
             [{"kind": "value", "positions": [-4], "to": "mean"}],
-            lambda m, p: fs.MaskValues(
+            lambda m, p: fs.interventions.MaskValues(
                 steps=slice(2, None), positions=[len(m.encode(p).ids) - 4], to="mean"
             ),
         ),
         (
             [{"kind": "cut", "queries": ["answer"], "keys": ["gold"]}],
-            lambda m, p: fs.CutEdges(steps=slice(2, None), queries=("answer",), keys=("gold",)),
+            lambda m, p: fs.interventions.CutEdges(
+                steps=slice(2, None), queries=("answer",), keys=("gold",)
+            ),
         ),
         (
             [
                 {"kind": "force", "position": 2, "token": 65},
                 {"kind": "hide", "positions": [2]},
             ],
-            lambda m, p: fs.Together(
+            lambda m, p: fs.interventions.Together(
                 (
-                    fs.ForceToken(2, 65, 2),
-                    fs.MaskTokens(steps=slice(2, None), regions=("answer 2",)),
+                    fs.interventions.ForceToken(2, 65, 2),
+                    fs.interventions.MaskTokens(steps=slice(2, None), regions=("answer 2",)),
                 )
             ),
         ),
     ],
     "Llama": [
-        ([{"kind": "force", "position": 2, "token": 65}], lambda m, p: fs.ForceToken(2, 65)),
+        (
+            [{"kind": "force", "position": 2, "token": 65}],
+            lambda m, p: fs.interventions.ForceToken(2, 65),
+        ),
         (
             [{"kind": "ablate", "heads": [[1, 2]]}, {"kind": "hide", "positions": [-3, 1]}],
-            lambda m, p: fs.Together(
+            lambda m, p: fs.interventions.Together(
                 (
-                    fs.AblateHeads(((1, 2),), steps=slice(2, None)),
-                    fs.MaskTokens(steps=slice(2, None), positions=[len(m.encode(p).ids) - 3]),
-                    fs.MaskTokens(steps=slice(2, None), regions=("answer 1",)),
+                    fs.interventions.AblateHeads(((1, 2),), steps=slice(2, None)),
+                    fs.interventions.MaskTokens(
+                        steps=slice(2, None), positions=[len(m.encode(p).ids) - 3]
+                    ),
+                    fs.interventions.MaskTokens(steps=slice(2, None), regions=("answer 1",)),
                 )
             ),
         ),
@@ -256,8 +271,8 @@ def test_samplers_that_draw_branch_from_what_they_drew(page, models):
             "touches": [{"kind": "force", "position": start + 1, "token": 70}],
         }
     )
-    sampler = fs.Remask(**settings)
-    with fs.ForceToken(1, 70, 4)(model):
+    sampler = fs.samplers.Remask(**settings)
+    with fs.interventions.ForceToken(1, 70, 4)(model):
         expected = model.generate("Hi there", sampler)
     assert branch[-1]["result_ids"] == expected.answer_ids
     assert branch[-1]["changed"]["first"] == 5
@@ -274,7 +289,7 @@ def test_candidates_and_patterns_are_those_of_the_step(page, first, models, name
     model, step = models[name], 3
     run, change = first[name][0]["run"], None
     if touch:
-        change = fs.AblateHeads(((1, 2),), steps=slice(1, None))
+        change = fs.interventions.AblateHeads(((1, 2),), steps=slice(1, None))
         touches = [{"kind": "ablate", "heads": [[1, 2]]}]
         run = page.run({"from": {"run": run, "step": 1}, "touches": touches})[0]["run"]
     trace = traced(model, samplers()[name], change)

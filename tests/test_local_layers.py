@@ -38,7 +38,7 @@ def model(written):
 
 @pytest.fixture(scope="module")
 def trace(model):
-    keep = [n for n in fs.STATISTICS if n != "experts"]
+    keep = [n for n in fs.statistics.STATISTICS if n != "experts"]
     return model.trace(PROMPT, SAMPLER, keep=keep, groups="regions")
 
 
@@ -123,24 +123,37 @@ def regions_of_passages(trace):
 def test_measures_follow_or_refuse(trace):
     n = trace.data.sizes["key"]
     due = evenly(n).sum(1) / n
-    found = fs.Absorption(rule=fs.Robust())(trace).data
+    found = fs.measures.Absorption(rule=fs.anchors.Robust())(trace).data
     close(found["first_null"], due[:, 0])
     top = trace.mass.mean("head").argmax("key").values  # (step, layer)
     close(found["top_null"], due[np.arange(3), top].mean(0))
-    anchor = fs.Robust()(trace).transpose("step", "layer", "key").values
+    anchor = fs.anchors.Robust()(trace).transpose("step", "layer", "key").values
     close(found["absorption_null"], (anchor * due).sum(-1).mean(0))
     region = trace.data["region"].values
     gold, other = (region == name for name in regions_of_passages(trace))
     seen = evenly(n)[:, other].mean(1)  # (layer, key): from the passage after it
     wanted = seen[:, gold].mean(-1) / seen[:, gold | other].mean(-1)
-    found = fs.RegionFlow(rows="answer", source=(regions_of_passages(trace)[1],))(trace).data
+    found = fs.measures.RegionFlow(rows="answer", source=(regions_of_passages(trace)[1],))(
+        trace
+    ).data
     close(found["gold_lift_null"], wanted)
     assert wanted[0] == pytest.approx(1) and 0 < wanted[1] < 0.9
-    following = [fs.AttentionEntropy(), fs.Dormancy(), fs.Rollout(), fs.KindsOfKey(), fs.Geometry()]
+    following = [
+        fs.measures.AttentionEntropy(),
+        fs.measures.Dormancy(),
+        fs.measures.Rollout(),
+        fs.measures.KindsOfKey(),
+        fs.measures.Geometry(),
+    ]
     for measure in following:
         measure(trace)
     with_window = "see a window.*Trace with layers=\\[0\\], which see everything"
-    for measure in (fs.Drift(), fs.Dynamics(), fs.StrongestKey(), fs.RetrievalHeads()):
+    for measure in (
+        fs.measures.Drift(),
+        fs.measures.Dynamics(),
+        fs.measures.StrongestKey(),
+        fs.measures.RetrievalHeads(),
+    ):
         with pytest.raises(fs.UsageError, match=with_window):
             measure(trace)
     with pytest.raises(fs.UsageError, match="the viewer has one level of chance"):
@@ -150,7 +163,7 @@ def test_measures_follow_or_refuse(trace):
         "the viewer has one level" in Catalogue("t", ["a"], {"a": trace}.get).index()["left_out"][0]
     )
     with pytest.raises(fs.UsageError, match="perturbation has one level"):
-        fs.perturbation([trace], [trace])
+        fs.measures.perturbation([trace], [trace])
 
 
 def test_global_layers_alone_are_measured_as_ever(model, trace):
@@ -159,7 +172,7 @@ def test_global_layers_alone_are_measured_as_ever(model, trace):
     np.testing.assert_allclose(some.mass, trace.mass.sel(layer=[0]), rtol=1e-5)
     rolled = nulls.rollout_null(some)
     np.testing.assert_array_equal(rolled, nulls.rollout_null(trace).sel(layer=[0]))
-    fs.Dynamics()(some)
+    fs.measures.Dynamics()(some)
     assert scene_of(some)["layers"] == [0]
 
 
@@ -188,11 +201,11 @@ def test_columns_are_hidden_by_the_lift_of_their_layer(model):
         close(found[layer].even[0, 0], matrix.sum(0))
         close(found[layer].viewers[0, 0], by_layer(n)[layer].sum(0))
     plain = model.generate(PROMPT, SAMPLER).canvas
-    with fs.MaskColumns(k=2)(model):
+    with fs.interventions.MaskColumns(k=2)(model):
         hidden = model.trace(PROMPT, SAMPLER)
     assert hidden.canvas.shape == plain.shape
     with pytest.raises(fs.UsageError, match="SinkToken: layers of .* see a window"):
-        fs.SinkToken()(model).__enter__()
+        fs.interventions.SinkToken()(model).__enter__()
 
 
 def test_what_is_shown_of_a_layer_has_its_own_level_of_chance(trace):

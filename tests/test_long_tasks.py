@@ -64,7 +64,7 @@ def test_sentences_end_where_a_reader_ends_them():
 
 
 def test_a_continuation_follows_its_opening():
-    records = fs.long_records("long:continuation")
+    records = fs.tasks.long_records("long:continuation")
     books = {f"long:continuation/book/{i}": " ".join(s) for i, s in enumerate(sentences())}
     articles = {f"long:continuation/article/{a.title}": a.text for a in openings()}
     texts = books | articles
@@ -77,7 +77,7 @@ def test_a_continuation_follows_its_opening():
 
 
 def test_a_summary_is_compared_with_the_passage_s_beginning():
-    for record in fs.long_records("long:summary"):
+    for record in fs.tasks.long_records("long:summary"):
         (passage,) = record.passages
         assert passage.text.startswith(record.answers[0]) and passage.gold
         assert len(record.answers[0]) < len(passage.text) and passage.title in record.question
@@ -85,14 +85,14 @@ def test_a_summary_is_compared_with_the_passage_s_beginning():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_seed_draws_an_order_and_fewer_are_the_first(task):
-    every = fs.long_records(task)
+    every = fs.tasks.long_records(task)
     ids = [record.id for record in every]
     assert len(set(ids)) == len(ids)
-    assert fs.long_records(task, 5) == every[:5] == named.named_records(task, 5)
-    other = [record.id for record in fs.long_records(task, seed=1)]
+    assert fs.tasks.long_records(task, 5) == every[:5] == named.named_records(task, 5)
+    other = [record.id for record in fs.tasks.long_records(task, seed=1)]
     assert other != ids and sorted(other) == sorted(ids)
     with pytest.raises(UsageError, match=f"expected 1 to {len(every)} records of {task}"):
-        fs.long_records(task, len(every) + 1)
+        fs.tasks.long_records(task, len(every) + 1)
 
 
 def test_names(tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_names(tmp_path, monkeypatch):
 
 
 def prompts(task, condition=None, **how):
-    record = fs.long_records(task, 1)[0]
+    record = fs.tasks.long_records(task, 1)[0]
     return record, PlainTemplate(**how).prompt(record, condition)
 
 
@@ -132,7 +132,7 @@ def test_what_is_asked_for_is_said():
 
 
 def test_conditions_that_have_no_meaning_say_so():
-    text, summary, answer = (fs.long_records(task, 9) for task in TASKS)
+    text, summary, answer = (fs.tasks.long_records(task, 9) for task in TASKS)
     assert Condition().apply(text[0]) == text[0]
     for condition in (Condition(closed_book=True), Condition(passages=3)):
         with pytest.raises(UsageError, match="a text to go on with"):
@@ -201,7 +201,7 @@ def test_repetition_and_ground():
 
 def test_every_score_that_has_a_meaning_and_no_other(llada):
     sampler = fs.Confidence(length=12, steps=3)
-    text = fs.evaluate(llada, fs.long_records("long:continuation", 2), sampler)
+    text = fs.evaluate(llada, fs.tasks.long_records("long:continuation", 2), sampler)
     table = text.table
     assert table[["contains", "f1", "exact_match", "cut"]].isnull().all(axis=None)
     assert text.scores[0] == "rouge_l" and not text.cut_off
@@ -213,8 +213,8 @@ def test_every_score_that_has_a_meaning_and_no_other(llada):
     assert {"rouge_l", "rouge_l_low"} <= set(text.summary())
     brief = Passage("It was in Boston.", gold=True)  # letters are tokens of this model
     asked = [
-        [replace(one, passages=(brief,)) for one in fs.long_records("long:answer", 2)],
-        fs.world_records("world:one", 2),
+        [replace(one, passages=(brief,)) for one in fs.tasks.long_records("long:answer", 2)],
+        fs.tasks.world_records("world:one", 2),
     ]
     sentence, words = (fs.evaluate(llada, records, sampler) for records in asked)
     assert sentence.table["contains"].notnull().all() and sentence.table["rouge_l"].isnull().all()
@@ -226,8 +226,8 @@ def test_every_score_that_has_a_meaning_and_no_other(llada):
 
 
 def test_answers_kept_before_there_were_long_ones_go_on():
-    assert "asks" not in _fields(fs.world_records("world:one", 1)[0])
-    assert _fields(fs.long_records("long:answer", 1)[0])["asks"] == "sentences"
+    assert "asks" not in _fields(fs.tasks.world_records("world:one", 1)[0])
+    assert _fields(fs.tasks.long_records("long:answer", 1)[0])["asks"] == "sentences"
 
 
 def test_evaluate_prints_what_long_answers_are_like(command_line, checkpoints, tmp_path):

@@ -34,7 +34,7 @@ def traces(models):
     diffusion = models["LLaDA"]
     prompt = fs.Prompt.rag("Who?", ["Ada did it.", "No, Bob."], gold=0)
     sampler = fs.Confidence(length=48, steps=24, stop_at_eos=False)
-    keep = [name for name in fs.STATISTICS if name != "experts"]
+    keep = [name for name in fs.statistics.STATISTICS if name != "experts"]
     routed = test_expert_routing.planted(np.random.default_rng(0), test_expert_routing.by_chance)
     decoded = diffusion.trace(prompt, sampler, keep=keep)
     return {

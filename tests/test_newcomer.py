@@ -180,9 +180,12 @@ def produced(run):
 def test_from_an_adapted_checkpoint_to_a_run_that_is_repeated_elsewhere(type_in, project):
     few = "--data questions.jsonl --length 6"
     said = type_in.imported(
-        f"floatscope evaluate --model '{OURS}' {few} --out answers.jsonl", project
+        f"floatscope evaluate --model '{OURS}' {few} --out answers --format jsonl", project
     )
-    assert "ours" in said and len((project / "answers.jsonl").read_text().splitlines()) == 3
+    assert (
+        "ours" in said
+        and len((project / "answers" / "answers.jsonl").read_text().splitlines()) == 3
+    )
 
     small = "--limit 2 --questions 3 --steps 3 --workers 1 --out run"
     said = type_in.imported(

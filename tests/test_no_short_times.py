@@ -35,6 +35,7 @@ def test_no_test_gives_less_than_a_minute():
         "command_line('study', '--patience', 5)",
         "words = ['study', '--shard-limit', '5']",
         "words = 'study --patience 5'.split()",
+        "words = ['study', '--engine', 'local,patience=5']",
         "run(**{'timeout': 3})",
         "time.sleep(0.1)",
         "await asyncio.sleep(3)",

@@ -104,10 +104,12 @@ def test_a_figure_and_its_axes_are_pictures(llada):
     # Drawn a second time, the layout may move by a hair: bytes are not the same, what is shown is.
     for png in (axes._repr_png_(), axes.figure._repr_png_()):
         assert png.startswith(b"\x89PNG") and struct.unpack(">I", png[16:20]) == (900,)
-    figure = fs.Absorption()(trace).plot()
+    figure = fs.measures.Absorption()(trace).plot()
     assert figure._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(fs.UsageError, match="no value 'frist'.*absorption, first"):
-        fs.compare(fs.Absorption()(trace), fs.Absorption()(trace), labels=["a", "b"]).plot("frist")
+        fs.compare(
+            fs.measures.Absorption()(trace), fs.measures.Absorption()(trace), labels=["a", "b"]
+        ).plot("frist")
 
 
 def test_what_is_no_plain_python_is_refused(tmp_path, monkeypatch):

@@ -184,7 +184,7 @@ def test_dispersion_finds_nothing_in_random_causal_attention():
         trace_of(random_attention(rng, 1, 2, 8, 64, causal=True, spread=0.3), causal=True)
         for _ in range(12)
     ]
-    found = fs.Dispersion()(traces)
+    found = fs.measures.Dispersion()(traces)
     assert (found["first_null"] > 0.5).all()
     assert (abs(found["first"] - found["first_null"]) < 0.35).all()
     assert (abs(found["dispersion"] - found["dispersion_null"]) < 0.35).all()
@@ -200,14 +200,14 @@ def test_unrelated_twins_are_no_more_alike_than_chance(causal):
         ]
         for _ in range(2)
     )
-    found = fs.perturbation(one, two)
+    found = fs.measures.perturbation(one, two)
     assert (abs(found["perturbation"] - found["perturbation_null"]) < 0.05).all()
 
 
 def test_anchors_of_uniform_causal_attention_are_its_null():
     a = np.tril(np.ones((64, 64)))
     a = np.broadcast_to(a / a.sum(1, keepdims=True), (1, 1, 1, 64, 64))
-    found = fs.Absorption()(trace_of(a, causal=True))
+    found = fs.measures.Absorption()(trace_of(a, causal=True))
     assert found["anchors"].item() == found["anchors_null"].item() > 0
-    flat = fs.Absorption()(trace_of(np.full((1, 1, 1, 64, 64), 1 / 64)))
+    flat = fs.measures.Absorption()(trace_of(np.full((1, 1, 1, 64, 64), 1 / 64)))
     assert flat["anchors_null"].item() == 0

@@ -48,7 +48,7 @@ def test_claims_have_a_primary_quantity_and_a_verdict(finished):
     assert all(claim.rule and claim.variants for claim in claims.values())
     for number in ("9c", "10a", "10b"):
         assert claims[number].numbers[0].level == LEVEL and claims[number].numbers[0].n == 3
-    assert "48 content tokens" in claims["9a"].why and "--frequencies" in claims["9b"].why
+    assert "48 content tokens" in claims["9a"].why and "decoding.frequencies" in claims["9b"].why
     assert claims["10b"].verdict == "undecided" and "needs 20 examples" in claims["10b"].why
     share = claims["10a"].numbers[0]
     assert 0 <= share.low <= share.value <= share.high <= 1

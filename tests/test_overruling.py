@@ -49,7 +49,7 @@ def test_the_decoding_goes_on_from_what_was_forced(exact, family, step):
         if now == step:
             answer[4] = 65
 
-    with fs.ForceToken(4, 65, step)(model):
+    with fs.interventions.ForceToken(4, 65, step)(model):
         done = model.generate(PROMPT, sampler)
         trace = model.trace(PROMPT, sampler)
     assert answers(done) == by_hand(model, 6, 6, overrule)
@@ -60,7 +60,7 @@ def test_the_decoding_goes_on_from_what_was_forced(exact, family, step):
     plainly = model.generate(PROMPT, sampler)
     np.testing.assert_array_equal(plainly.canvas[: step + 1], done.canvas[: step + 1])
     np.testing.assert_array_equal(trace.canvas, done.canvas)
-    assert trace.interventions == (fs.ForceToken(4, 65, step).describe(),)
+    assert trace.interventions == (fs.interventions.ForceToken(4, 65, step).describe(),)
     rows = trace.data.where(trace.data["event_position"] == start + 4, drop=True)
     assert int(rows["event_token"][-1]) == 65 or done.change[step, start + 4] == Change.EDIT
     assert not model.edits and not seam._handlers
@@ -75,7 +75,7 @@ def test_what_was_put_back_is_revealed_later(exact, family):
             for n in (0, 1, 2, 5):
                 answer[n] = model.mask_id
 
-    with fs.Remasked([0, 1, 2, -1], step=3)(model):
+    with fs.interventions.Remasked([0, 1, 2, -1], step=3)(model):
         done = model.generate(PROMPT, sampler)
     plainly = model.generate(PROMPT, sampler)
     assert answers(done) == by_hand(model, 6, 6, overrule)
@@ -97,7 +97,7 @@ def test_a_causal_model_goes_on_from_the_forced_token(exact, family):
             ids.append(65 if place == 2 else int(logits.argmax()))
             if place == 2:
                 p = float(logits.float().softmax(-1)[65])
-    with fs.ForceToken(2, 65)(model):
+    with fs.interventions.ForceToken(2, 65)(model):
         done = model.generate(PROMPT, sampler)
         trace = model.trace(PROMPT, sampler)
     assert done.canvas[-1].tolist() == ids and trace.canvas[-1].values.tolist() == ids
@@ -111,7 +111,7 @@ def test_a_causal_model_goes_on_from_the_forced_token(exact, family):
 def test_every_sampler_fills_what_was_put_back(llada, name):
     """All of the answer after the first step; of blocks, the first one's alone are there to be put back."""
     sampler = EVERY[name]
-    with fs.Remasked(step=0)(llada):
+    with fs.interventions.Remasked(step=0)(llada):
         done = llada.generate(PROMPT, sampler)
     revealed = np.array(answers(llada.generate(PROMPT, sampler))[1]) != llada.mask_id
     assert (np.array(answers(done)[1]) == llada.mask_id).all()
@@ -125,7 +125,13 @@ def test_every_sampler_fills_what_was_put_back(llada, name):
 @pytest.mark.parametrize("name", ["confidence", "random, few steps", "dream, cold"])
 def test_several_decisions_of_one_decoding(llada, name):
     sampler = EVERY[name]
-    both = fs.Together((fs.ForceToken(0, 65), fs.Remasked(0, step=1), fs.ForceToken(7, 66)))
+    both = fs.interventions.Together(
+        (
+            fs.interventions.ForceToken(0, 65),
+            fs.interventions.Remasked(0, step=1),
+            fs.interventions.ForceToken(7, 66),
+        )
+    )
     with both(llada):
         done = llada.generate(PROMPT, sampler)
     assert answers(done)[1][0] == 65 and answers(done)[2][0] == llada.mask_id
@@ -136,9 +142,9 @@ def test_several_decisions_of_one_decoding(llada, name):
 @pytest.mark.parametrize("family", ["Dream", "Llama"])
 def test_a_batch_is_changed_as_each_prompt_alone(exact, family):
     model, sampler = exact[family], sampler_for(exact[family], length=5, steps=5)
-    change = fs.ForceToken(1, 65)
+    change = fs.interventions.ForceToken(1, 65)
     if model.is_diffusion:
-        change = fs.Together((change, fs.Remasked([0, 1, 2], step=2)))
+        change = fs.interventions.Together((change, fs.interventions.Remasked([0, 1, 2], step=2)))
     with change(model):
         together = model.generate(PROMPTS, sampler)
         alone = [model.generate(p, sampler) for p in PROMPTS]
@@ -153,20 +159,20 @@ def test_all_at_once_each_does_its_part_and_is_gone(models):
         sampler = sampler_for(model, length=4, steps=4)
         before = model.generate(PROMPTS, sampler)
         every = [
-            fs.AblateHeads(((0, 1),)),
-            fs.MaskValues(positions=0, layers=1),
-            fs.CutEdges(queries="predicting", key_positions=slice(1, 3)),
-            fs.Patch(
+            fs.interventions.AblateHeads(((0, 1),)),
+            fs.interventions.MaskValues(positions=0, layers=1),
+            fs.interventions.CutEdges(queries="predicting", key_positions=slice(1, 3)),
+            fs.interventions.Patch(
                 "residual",
-                fs.PatchSource.of(model, PROMPT, sampler),
+                fs.interventions.PatchSource.of(model, PROMPT, sampler),
                 layers=2,
                 positions=1,
                 align="regions",
             ),
-            fs.ForceToken(0, 65),
+            fs.interventions.ForceToken(0, 65),
         ]
-        every += [fs.Remasked(0, step=1)] if model.is_diffusion else []
-        with fs.Together(tuple(every))(model):
+        every += [fs.interventions.Remasked(0, step=1)] if model.is_diffusion else []
+        with fs.interventions.Together(tuple(every))(model):
             during = model.trace(PROMPTS, sampler, keep="mass")
         for trace, prompt in zip(during, PROMPTS, strict=True):
             start = len(model.encode(prompt).ids)
@@ -190,10 +196,10 @@ def test_nothing_changed_is_nothing_changed(models):
         start = len(plainly.prompt.ids)
         place = int(plainly.change[0, start:].argmax())
         token = int(plainly.canvas[1, start + place])
-        same = [fs.ForceToken(place, token)]
+        same = [fs.interventions.ForceToken(place, token)]
         if model.is_diffusion:
             late = int(plainly.change[-1, start:].argmax())
-            same.append(fs.Remasked(late, step=1))
+            same.append(fs.interventions.Remasked(late, step=1))
         for one in same:
             with one(model):
                 done = model.generate(PROMPT, sampler)
@@ -203,28 +209,34 @@ def test_nothing_changed_is_nothing_changed(models):
 
 
 def test_as_a_person_types_it():
-    assert intervention_of("force-token:position=2,token=65,step=1") == fs.ForceToken(2, 65, 1)
-    assert intervention_of("remasked:positions=0|3,step=4") == fs.Remasked([0, 3], 4)
+    assert intervention_of("force-token:position=2,token=65,step=1") == fs.interventions.ForceToken(
+        2, 65, 1
+    )
+    assert intervention_of("remasked:positions=0|3,step=4") == fs.interventions.Remasked([0, 3], 4)
 
 
 def test_refused_with_a_remedy(llada, llama):
     for model, wrong, says in (
-        (llada, fs.ForceToken(), "not in the vocabulary"),
-        (llada, fs.ForceToken(0, llada.mask_id), "Use Remasked"),
-        (llada, fs.ForceToken(-1, 5), "from 0"),
-        (llada, fs.ForceToken(0, 5, step=-1), "Count steps from 0"),
-        (llada, fs.Remasked(0, step=-1), "Count steps from 0"),
-        (llama, fs.ForceToken(2, 5, step=1), "Leave step out"),
-        (llama, fs.Remasked(0), "Use ForceToken"),
+        (llada, fs.interventions.ForceToken(), "not in the vocabulary"),
+        (llada, fs.interventions.ForceToken(0, llada.mask_id), "Use Remasked"),
+        (llada, fs.interventions.ForceToken(-1, 5), "from 0"),
+        (llada, fs.interventions.ForceToken(0, 5, step=-1), "Count steps from 0"),
+        (llada, fs.interventions.Remasked(0, step=-1), "Count steps from 0"),
+        (llama, fs.interventions.ForceToken(2, 5, step=1), "Leave step out"),
+        (llama, fs.interventions.Remasked(0), "Use ForceToken"),
     ):
         with pytest.raises(UsageError, match=says), wrong(model):
             raise AssertionError("in force")
     for wrong, sampler, says in (
-        (fs.ForceToken(9, 5), fs.Confidence(length=4), "answer of 4 tokens"),
-        (fs.Remasked(9), fs.Confidence(length=4), "no position 9"),
-        (fs.Remasked(step=3), fs.Confidence(length=4, stop_at_eos=False), "no step left"),
+        (fs.interventions.ForceToken(9, 5), fs.Confidence(length=4), "answer of 4 tokens"),
+        (fs.interventions.Remasked(9), fs.Confidence(length=4), "no position 9"),
         (
-            fs.Remasked(0, step=2),
+            fs.interventions.Remasked(step=3),
+            fs.Confidence(length=4, stop_at_eos=False),
+            "no step left",
+        ),
+        (
+            fs.interventions.Remasked(0, step=2),
             fs.Confidence(length=4, block_length=2, stop_at_eos=False),
             "longer blocks",
         ),
@@ -232,5 +244,5 @@ def test_refused_with_a_remedy(llada, llama):
         with wrong(llada), pytest.raises(UsageError, match=says):
             llada.generate(PROMPT, sampler)
     assert not llada.edits
-    with fs.ForceToken(3, 5)(llama):  # a decoding that ends before says so
+    with fs.interventions.ForceToken(3, 5)(llama):  # a decoding that ends before says so
         assert llama.generate(PROMPT, fs.Autoregressive(length=2)).info["forced"] == 0

@@ -24,7 +24,7 @@ def brief(model):
 
 @pytest.fixture(scope="module")
 def clean(models):
-    return {name: fs.PatchSource.of(m, CLEAN, brief(m)) for name, m in models.items()}
+    return {name: fs.interventions.PatchSource.of(m, CLEAN, brief(m)) for name, m in models.items()}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def untouched(models):
 @pytest.mark.parametrize("what", KINDS)
 def test_a_run_put_into_itself_changes_nothing_bit_for_bit(models, clean, untouched, family, what):
     model, before = models[family], untouched[family]
-    with fs.Patch(what, clean[family])(model):
+    with fs.interventions.Patch(what, clean[family])(model):
         during = model.trace(CLEAN, brief(model))
     assert set(before.data.data_vars) == set(during.data.data_vars)
     for name in before.data.data_vars:
@@ -50,7 +50,7 @@ def test_every_layers_residual_restores_the_clean_answer(models, clean, family):
     """In every step, to the last bit of its confidence; without the patch it is another answer."""
     model, sampler = models[family], brief(models[family])
     wanted, plainly = model.generate(CLEAN, sampler), model.generate(OTHER, sampler)
-    with fs.Patch("residual", clean[family])(model):
+    with fs.interventions.Patch("residual", clean[family])(model):
         restored = model.generate(OTHER, sampler)
     start = len(wanted.prompt.ids)
     np.testing.assert_array_equal(restored.canvas[:, start:], wanted.canvas[:, start:])
@@ -109,9 +109,9 @@ def test_a_patch_is_what_plain_torch_says(exact, family, what, align):
             x[row] = theirs[step_of(step, other)][0][layer][other]
         return x
 
-    patch = fs.Patch(
+    patch = fs.interventions.Patch(
         what,
-        fs.PatchSource.of(model, CLEAN, sampler, keep=what),
+        fs.interventions.PatchSource.of(model, CLEAN, sampler, keep=what),
         layers=[1, 2],
         heads=None if what == "residual" else [1, 2],
         regions=("gold", "answer"),
@@ -124,15 +124,15 @@ def test_a_patch_is_what_plain_torch_says(exact, family, what, align):
 def test_one_step_and_one_layer_of_it(exact, family):
     """At the second step alone: the first is the run's own."""
     model, sampler = exact[family], brief(exact[family])
-    source = fs.PatchSource.of(model, CLEAN, sampler, keep="head", layers=1, steps=1)
+    source = fs.interventions.PatchSource.of(model, CLEAN, sampler, keep="head", layers=1, steps=1)
     assert set(source.first_row) == {1}
     plainly = model.generate(OTHER, sampler)
-    with fs.Patch("head", source, layers=1)(model):
+    with fs.interventions.Patch("head", source, layers=1)(model):
         patched = model.generate(OTHER, sampler)
     np.testing.assert_array_equal(plainly.confidence[0], patched.confidence[0])
     assert not np.array_equal(plainly.confidence[1], patched.confidence[1], equal_nan=True)
     with pytest.raises(UsageError, match="nothing of layer 0"):
-        fs.Patch("head", source).check(model)
+        fs.interventions.Patch("head", source).check(model)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -141,11 +141,14 @@ def test_a_batch_with_padding_is_patched_as_each_alone(exact, family, what):
     model, sampler = exact[family], brief(exact[family])
     align = "positions" if what == "attention" else "regions"
     prompts = [OTHER, CLEAN] if what == "attention" else [OTHER, LONGER]
-    source = fs.PatchSource.of(model, CLEAN, sampler, keep=what)
+    source = fs.interventions.PatchSource.of(model, CLEAN, sampler, keep=what)
     part = {} if what == "attention" else {"regions": ("gold", "question", "masked")}
-    with fs.Together((fs.AblateHeads(((0, 0),)), fs.Patch(what, source, align=align, **part)))(
-        model
-    ):
+    with fs.interventions.Together(
+        (
+            fs.interventions.AblateHeads(((0, 0),)),
+            fs.interventions.Patch(what, source, align=align, **part),
+        )
+    )(model):
         together = model.trace(prompts, sampler, keep=["mass"])
         alone = [model.trace(p, sampler, keep=["mass"]) for p in prompts]
     for one, other in zip(together, alone, strict=True):
@@ -157,16 +160,21 @@ def test_a_batch_with_padding_is_patched_as_each_alone(exact, family, what):
 def test_the_first_acts_first(models, clean):
     """On a layer's input: the second puts its own there. On what comes out, the first has the last word."""
     model, sampler = models["Dream"], brief(models["Dream"])
-    one, other = clean["Dream"], fs.PatchSource.of(model, OTHER, sampler)
+    one, other = clean["Dream"], fs.interventions.PatchSource.of(model, OTHER, sampler)
     for what, stays in (("residual", OTHER), ("head", CLEAN)):
-        alone = fs.Patch(what, other if stays is OTHER else one)
+        alone = fs.interventions.Patch(what, other if stays is OTHER else one)
         with alone(model):
             expected = model.generate(CLEAN, sampler)
-        with fs.Together((fs.Patch(what, one), fs.Patch(what, other)))(model):
+        with fs.interventions.Together(
+            (fs.interventions.Patch(what, one), fs.interventions.Patch(what, other))
+        )(model):
             both = model.generate(CLEAN, sampler)
         np.testing.assert_array_equal(both.confidence, expected.confidence)
         assert expected.info["patched_rows"] == both.info["patched_rows"] > 0
-    with fs.Patch("residual", other)(model), fs.Patch("residual", one)(model):
+    with (
+        fs.interventions.Patch("residual", other)(model),
+        fs.interventions.Patch("residual", one)(model),
+    ):
         nested = model.generate(OTHER, sampler)  # the inner `with` is the outer one of the chain
     plainly = model.generate(OTHER, sampler).confidence
     np.testing.assert_array_equal(nested.confidence, plainly)
@@ -184,33 +192,36 @@ def test_spans_correspond_in_order_and_from_their_ends():
 def test_guidances_blank_is_left_alone(models):
     """Put into itself a guided run stays as it is: its second forward is not the recorded one."""
     model, sampler = models["LLaDA"], fs.Confidence(length=3, steps=2, cfg=1.0)
-    source = fs.PatchSource.of(model, CLEAN, sampler)
-    with fs.Patch("residual", source)(model):
+    source = fs.interventions.PatchSource.of(model, CLEAN, sampler)
+    with fs.interventions.Patch("residual", source)(model):
         during = model.generate(CLEAN, sampler)
     np.testing.assert_array_equal(during.confidence, model.generate(CLEAN, sampler).confidence)
 
 
 def test_refused_with_a_remedy(models, clean):
     model, source = models["LLaDA"], clean["LLaDA"]
-    few = fs.PatchSource.of(model, CLEAN, keep="head", layers=[0])
+    few = fs.interventions.PatchSource.of(model, CLEAN, keep="head", layers=[0])
     assert few.nbytes < source.nbytes and "read" in repr(few)
     for wrong, says in (
-        (fs.Patch("head"), r"PatchSource\.of"),
-        (fs.Patch("value", source), "Use one of head, attention, residual"),
-        (fs.Patch("residual", source, heads=1), "has no heads"),
-        (fs.Patch("head", source, align="tokens"), "positions' or 'regions"),
-        (fs.Patch("head", source, classes="verbs"), "no token class"),
-        (fs.Patch("head", source, layers=9), "no layer 9"),
-        (fs.Patch("residual", few, layers=0), "keep='residual'"),
+        (fs.interventions.Patch("head"), r"PatchSource\.of"),
+        (fs.interventions.Patch("value", source), "Use one of head, attention, residual"),
+        (fs.interventions.Patch("residual", source, heads=1), "has no heads"),
+        (fs.interventions.Patch("head", source, align="tokens"), "positions' or 'regions"),
+        (fs.interventions.Patch("head", source, classes="verbs"), "no token class"),
+        (fs.interventions.Patch("head", source, layers=9), "no layer 9"),
+        (fs.interventions.Patch("residual", few, layers=0), "keep='residual'"),
     ):
         with pytest.raises(UsageError, match=says), wrong(model):
             raise AssertionError("in force")
-    with fs.Patch("head", source)(model), pytest.raises(UsageError, match="align='regions'"):
+    with (
+        fs.interventions.Patch("head", source)(model),
+        pytest.raises(UsageError, match="align='regions'"),
+    ):
         model.generate(LONGER, brief(model))
-    rows = fs.Patch("attention", source, align="regions")
+    rows = fs.interventions.Patch("attention", source, align="regions")
     with rows(model), pytest.raises(UsageError, match="one to one"):
         model.generate(LONGER, brief(model))
     with pytest.raises(UsageError, match="Use some of"):
-        fs.PatchSource.of(model, CLEAN, keep="values")
+        fs.interventions.PatchSource.of(model, CLEAN, keep="values")
     with pytest.raises(UsageError, match="none of the steps"):
-        fs.PatchSource.of(model, CLEAN, brief(model), keep="head", steps=50)
+        fs.interventions.PatchSource.of(model, CLEAN, brief(model), keep="head", steps=50)

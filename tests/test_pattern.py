@@ -78,7 +78,7 @@ def test_what_would_be_another_pattern_is_refused(models, llada):
         models["Dream"].pattern(trace, step=0)
     with pytest.raises(fs.UsageError, match="no step 2: there are 2"):
         llada.pattern(trace, step=2)
-    with fs.MaskTokens(positions=0)(llada):
+    with fs.interventions.MaskTokens(positions=0)(llada):
         edited = llada.trace("Hello", fs.Confidence(length=4, steps=2), keep="mass")
         with pytest.raises(fs.UsageError, match="in force on this model"):
             llada.pattern(trace, step=0)

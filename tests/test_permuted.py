@@ -148,9 +148,10 @@ def test_the_command_line_permutes_too(checkpoints, command_line, tmp_path):
     path = checkpoints["Llama"]
     traced = command_line("trace", "--model", path, "--prompt", "Hi", *common)
     assert "(permuted, seed 3)" in traced.stdout.replace("\n", "")
-    answers = tmp_path / "answers.jsonl"
+    answers = tmp_path / "answers"
     data = ("--data", "world:one", "--limit", "2", "--template", "plain", "--out", answers)
+    data = (*data, "--format", "jsonl")
     command_line("evaluate", "--model", path, *data, *common)
-    rows = [json.loads(line) for line in answers.read_text().splitlines()]
+    rows = [json.loads(line) for line in (answers / "answers.jsonl").read_text().splitlines()]
     assert len(rows) == 2
     assert {row["model"] for row in rows} == {f"{path} (permuted, seed 3)"}

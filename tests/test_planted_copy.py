@@ -49,14 +49,14 @@ def test_it_copies(planted):
 def test_of_all_heads_one_is_needed(planted):
     fact, model = planted
     ids, row = fact.canvas
-    logits = fs.ablated_each(model, ids, [(), *([one] for one in fact.heads)], [row])
+    logits = fs.interventions.ablated_each(model, ids, [(), *([one] for one in fact.heads)], [row])
     letter = fact.ids[fact.source]
     logp = logits[:, 0].log_softmax(-1)[:, letter]
     loss = dict(zip(fact.heads, (logp[0] - logp[1:]).tolist(), strict=True))
     assert loss.pop((fact.layer, fact.head)) > 3
     assert max(map(abs, loss.values())) < SMALL and all(loss.values())
     for one in fact.heads:
-        text, _ = said(model, fact, change=fs.AblateHeads([one]))
+        text, _ = said(model, fact, change=fs.interventions.AblateHeads([one]))
         assert (text == fact.answer) is (one != (fact.layer, fact.head))
 
 
@@ -65,9 +65,11 @@ def test_of_all_edges_one_is_needed(planted):
     fact, model = planted
     plain, before = said(model, fact)
     assert plain == fact.answer
-    needed = fs.CutEdges(queries="predicting", key_positions=fact.source, layers=fact.layer)
+    needed = fs.interventions.CutEdges(
+        queries="predicting", key_positions=fact.source, layers=fact.layer
+    )
     assert said(model, fact, change=needed)[0] != fact.answer
-    alone = fs.CutEdges(
+    alone = fs.interventions.CutEdges(
         queries="predicting", key_positions=fact.source, layers=fact.layer, heads=fact.head
     )
     assert said(model, fact, change=alone)[0] != fact.answer
@@ -84,20 +86,24 @@ def test_of_all_edges_one_is_needed(planted):
         "the control of it": {"key_positions": fact.source, "control": "random"},
     }
     for name, edge in others.items():
-        text, after = said(model, fact, change=fs.CutEdges(queries="predicting", **edge))
+        text, after = said(
+            model, fact, change=fs.interventions.CutEdges(queries="predicting", **edge)
+        )
         assert text == fact.answer and abs(after - before) < SMALL, name
     rows = slice(0, len(fact.ids) - model.shift)
-    text, after = said(model, fact, change=fs.CutEdges(query_positions=rows, keys="gold"))
+    text, after = said(
+        model, fact, change=fs.interventions.CutEdges(query_positions=rows, keys="gold")
+    )
     assert text == fact.answer and abs(after - before) < SMALL
 
 
 def test_a_patch_restores_the_answer_where_it_passes_and_nowhere_else(planted):
     fact, model = planted
-    clean = fs.PatchSource.of(model, fact.clean, fact.sampler)
+    clean = fs.interventions.PatchSource.of(model, fact.clean, fact.sampler)
     rest = [at for at in range(len(fact.ids)) if at != fact.source]
 
     def restored(**patch):
-        change = fs.Patch(source=clean, **patch)
+        change = fs.interventions.Patch(source=clean, **patch)
         text, _ = said(model, fact, fact.corrupted, change)
         assert text in (fact.answer, fact.other)
         return text == fact.answer
@@ -124,11 +130,11 @@ def test_the_answer_enters_at_one_step(waiting):
         assert done.text.replace("-", "") == letter and done.steps == fact.step + 1 == 3
         token = model.encode(prompt).ids[fact.source]
         assert [token in row[len(fact.ids) :] for row in done.canvas] == [0, 0, 0, 1]
-    clean = fs.PatchSource.of(model, fact.clean, fact.sampler)
+    clean = fs.interventions.PatchSource.of(model, fact.clean, fact.sampler)
     for step in range(fact.length):
         for layer in range(fact.layers):
             for head in range(4):
-                one = fs.Patch("head", clean, layer, head, step, regions="answer")
+                one = fs.interventions.Patch("head", clean, layer, head, step, regions="answer")
                 text, _ = said(model, fact, fact.corrupted, one)
                 here = (step, layer, head) == (fact.step, fact.layer, fact.head)
                 assert (fact.answer in text) is here
@@ -137,6 +143,6 @@ def test_the_answer_enters_at_one_step(waiting):
                 ({"positions": fact.source}, layer <= fact.layer),
                 ({"regions": "masked"}, layer > fact.layer),
             ):
-                one = fs.Patch("residual", clean, layer, None, step, **at)
+                one = fs.interventions.Patch("residual", clean, layer, None, step, **at)
                 text, _ = said(model, fact, fact.corrupted, one)
                 assert (fact.answer in text) is (passes and step == fact.step)

@@ -76,7 +76,7 @@ def test_what_cannot_be_tested_says_what_would_do(verdicts):
     assert frequent.verdict != "not testable"  # three to ten content tokens have a first quarter
     evidence.request = evidence.request.model_copy(update={"frequencies": None})
     for claim in study.claims(evidence)[1:]:
-        assert claim.verdict == "not testable" and "--frequencies" in claim.why
+        assert claim.verdict == "not testable" and "decoding.frequencies" in claim.why
     evidence.models = {ARM: {"direction": "causal"}}
     for name in ("decoding", "dormancy", "structure"):
         for claim in STUDIES[name].claims(evidence):

@@ -215,7 +215,7 @@ def test_another_mask_than_the_configs_needs_a_word(llada, ended):
     assert fs.load(llada, mask_id=5, override_mask=True, check=False).mask_id == 5
     spec = ModelSpec.parse(f"{llada},mask_id=5,override_mask=true")
     assert fs.load(spec.text, check=False).mask_id == 5
-    done = ended("trace", "--model", llada, "--mask-id", 5, "--prompt", "a")
+    done = ended("trace", "--model", f"{llada},mask_id=5", "--prompt", "a")
     assert done.returncode == 3
     assert "names 126336 as the mask token" in done.stderr
 

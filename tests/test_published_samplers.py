@@ -164,9 +164,9 @@ LLADA = {
         {"length": 12, "steps": 6, "block_length": 4, "temperature": 0.4, "cfg": 0.8, "seed": 9},
         {},
     ),
-    "random": (fs.Random, {"length": 13, "steps": 5, "seed": 1}, {}),
+    "random": (fs.samplers.Random, {"length": 13, "steps": 5, "seed": 1}, {}),
     "random, warm blocks": (
-        fs.Random,
+        fs.samplers.Random,
         {"length": 12, "steps": 4, "block_length": 6, "temperature": 1.2},
         {},
     ),
@@ -196,7 +196,7 @@ def test_llada_decodes_as_published(chatty, name):
     one = chatty.generate(PROMPT, kind(**given, **ends, stop_at_eos=False))
     published = llada_generate(
         *(chatty, given["length"], given["steps"], given.get("block_length", given["length"])),
-        remasking="random" if kind is fs.Random else "low_confidence",
+        remasking="random" if kind is fs.samplers.Random else "low_confidence",
         logits_eos_inf=ends.get("no_eos", False),
         confidence_eos_eot_inf=ends.get("end_last", False),
         **{key: given[key] for key in ("temperature", "cfg", "seed") if key in given},
@@ -295,7 +295,7 @@ def dream_generate(model, length, steps, *, temperature, top_p, top_k, alg, seed
 )
 def test_dream_decodes_as_published(small, alg, length, steps, temperature, top_p, top_k):
     given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "alg": alg, "seed": 6}
-    sampler = fs.Dream(length=length, steps=steps, stop_at_eos=False, **given)
+    sampler = fs.samplers.Dream(length=length, steps=steps, stop_at_eos=False, **given)
     one = small["Dream"].generate(PROMPT, sampler)
     np.testing.assert_array_equal(
         one.canvas, dream_generate(small["Dream"], length, steps, **given)
@@ -304,7 +304,7 @@ def test_dream_decodes_as_published(small, alg, length, steps, temperature, top_
 
 def test_dream_reveals_nothing_at_first_with_as_many_steps_as_tokens(small):
     """int(8 · (1 − s/t)) is int(0.999) at the first step; a trace has that step too."""
-    sampler = fs.Dream(length=8, stop_at_eos=False)
+    sampler = fs.samplers.Dream(length=8, stop_at_eos=False)
     trace = small["Dream"].trace(PROMPT, sampler, keep=["mass", "rows"])
     counts = (trace.change.values == Change.REVEAL).sum(1)
     assert counts[0] == 0 and counts.sum() == 8 == len(trace.rows["event"])
@@ -335,7 +335,7 @@ def chosen(sampler, guess, quota=1):
 def test_dream_draws_positions_by_softmax_without_replacement():
     """alg_temp: P(first a, then b) = w_a · w_b / (1 − w_a), with w = softmax(order / alg_temp)."""
     rows = torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.0, 0.2]])
-    sampler = fs.Dream(temperature=0, top_p=1.0, alg="maskgit_plus", alg_temp=0.2)
+    sampler = fs.samplers.Dream(temperature=0, top_p=1.0, alg="maskgit_plus", alg_temp=0.2)
     w = (rows.softmax(-1).max(-1).values / 0.2).softmax(-1).tolist()
     trials = 20000
     many = guess_of(rows)
@@ -402,7 +402,7 @@ def remdm_generate(model, length, steps, *, eta, alpha_on, t_on, t_off, top_p, s
     ],
 )
 def test_remdm_decodes_as_published(small, family, steps, given):
-    sampler = fs.ReMDM(length=14, steps=steps, seed=2, stop_at_eos=False, **given)
+    sampler = fs.samplers.ReMDM(length=14, steps=steps, seed=2, stop_at_eos=False, **given)
     one = small[family].generate(PROMPT, sampler)
     named = {n: getattr(sampler, n) for n in ("eta", "alpha_on", "t_on", "t_off", "top_p", "seed")}
     np.testing.assert_array_equal(one.canvas, remdm_generate(small[family], 14, steps, **named))
@@ -410,7 +410,7 @@ def test_remdm_decodes_as_published(small, family, steps, given):
 
 def test_remdm_keeps_the_schedules_share_of_masks():
     """20,000 positions: 1 − α_t on the way up, 1 − α_on in the loop, and evenly to none at the end."""
-    sampler, steps, size = fs.ReMDM(), 100, 20_000
+    sampler, steps, size = fs.samplers.ReMDM(), 100, 20_000
     generator = torch.Generator().manual_seed(0)
     masked = torch.ones((1, size), dtype=torch.bool)
     shares, backs = [], []
@@ -464,9 +464,9 @@ def test_fast_dllm_reveals_as_published(steps, data, factor):
         torch.zeros((len(p), 2)), confidence=torch.tensor([p]), masked=torch.tensor([which])
     )
     masked = [i for i, m in enumerate(which) if m]
-    assert chosen(fs.Threshold(factor=factor), guess) == fast_factor(p, masked, factor)
+    assert chosen(fs.samplers.Threshold(factor=factor), guess) == fast_factor(p, masked, factor)
     bar = data.draw(st.sampled_from([*p, 0.9]))
-    assert chosen(fs.Threshold(threshold=bar), guess) == fast_threshold(p, masked, bar)
+    assert chosen(fs.samplers.Threshold(threshold=bar), guess) == fast_threshold(p, masked, bar)
 
 
 @settings(max_examples=50, deadline=None)
@@ -485,7 +485,8 @@ def test_entropy_bound_reveals_as_published(seed, size, gamma):
     while k < len(order) and sum(entropy[i] for i in order[:k]) <= gamma:  # the next is the largest
         k += 1
     took = chosen(
-        fs.EntropyBound(gamma=gamma), guess_of(logits, masked=torch.from_numpy(which)[None])
+        fs.samplers.EntropyBound(gamma=gamma),
+        guess_of(logits, masked=torch.from_numpy(which)[None]),
     )
     assert took == sorted(int(i) for i in order[:k])
 
@@ -507,7 +508,7 @@ def test_position_calibrated_reveals_as_published(tmp_path_factory, seed, size, 
         for i, v in enumerate(best)
     }
     k = int(rng.integers(1, size + 1))
-    sampler = fs.PositionCalibrated(decay=decay, clip=1.5, frequencies=path)
+    sampler = fs.samplers.PositionCalibrated(decay=decay, clip=1.5, frequencies=path)
     assert chosen(sampler, guess_of(logits), k) == sorted(first_best(worth, k))
 
 
@@ -591,7 +592,7 @@ def dapd_generate(model, length, block, tau_min, tau_max, variant):
 @torch.inference_mode()
 def test_attention_guided_decodes_as_published(four_layers, family, given):
     model, length = four_layers[family], given["length"]
-    one = model.generate(PROMPT, fs.AttentionGuided(**given, stop_at_eos=False))
+    one = model.generate(PROMPT, fs.samplers.AttentionGuided(**given, stop_at_eos=False))
     published = dapd_generate(
         *(model, length, given.get("block_length", length)),
         *(given.get("tau_min", 0.01), given.get("tau_max", 0.15)),

@@ -43,10 +43,10 @@ def capture_leaves_its_tokens_alone(smollm):
 
 def it_answers_from_passages(smollm):
     """End to end on real questions: more right with passages than without, none dropped."""
-    records = fs.read_records(Path(__file__).parent / "data" / "xquad.json").records[:4]
+    records = fs.tasks.read_records(Path(__file__).parent / "data" / "xquad.json").records[:4]
     answers = {
         name: fs.evaluate(
-            smollm, records, fs.Autoregressive(length=12), condition=fs.Condition.parse(name)
+            smollm, records, fs.Autoregressive(length=12), condition=fs.tasks.Condition.parse(name)
         )
         for name in ("closed-book", "passages=1,gold=0")
     }

@@ -74,6 +74,6 @@ def test_the_citation_file_says_the_same_as_the_entries():
 
 
 def test_a_measure_brings_the_paper_of_its_rule():
-    assert "2601.07894" in references._of_object(fs.Absorption())
-    assert "2410.10781" in references._of_object(fs.Absorption(rule=fs.Share(0.3)))
-    assert "2410.10781" not in references._of_object(fs.Absorption())
+    assert "2601.07894" in references._of_object(fs.measures.Absorption())
+    assert "2410.10781" in references._of_object(fs.measures.Absorption(rule=fs.anchors.Share(0.3)))
+    assert "2410.10781" not in references._of_object(fs.measures.Absorption())

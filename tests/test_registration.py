@@ -278,7 +278,7 @@ def test_the_command_line_registers_first_and_runs_later(asked, tmp_path, monkey
     words = (
         f"study floating --model {asked.models[0]} --data world:one --limit 2 --length 4 --steps 4"
     )
-    words += " --controls 0 --shard 2 --workers 1 --view 1"
+    words += " --controls 0 --set shard=2 --workers 1 --view 1"
 
     def call(more):
         with pytest.raises(SystemExit) as ended:

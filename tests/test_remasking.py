@@ -66,25 +66,25 @@ def test_where_nobody_looks_at_others_nothing_moves(llada):
         size = call.key.shape[2]
         return proceed(replace(call, mask=torch.eye(size, dtype=torch.bool)[None, None]))
 
-    usual = fs.remasking(llada, trace)
+    usual = fs.measures.remasking(llada, trace)
     with seam.attached(llada.net, alone):
-        found = fs.remasking(llada, trace)
+        found = fs.measures.remasking(llada, trace)
     assert float(found.moved.max()) < 1e-6 and float(found.flipped.max()) == 0
     assert float(usual.moved.sel(step=1)) > 1e-3
 
 
 def test_the_result_has_steps_nulls_and_a_figure(llada, tmp_path):
     traces = llada.trace(["Hello there", "Hi you", "Well"], SAMPLER, keep="mass")
-    found = fs.remasking(llada, traces, steps=[0, 2])
+    found = fs.measures.remasking(llada, traces, steps=[0, 2])
     assert found.n == 3 and found.data["step"].values.tolist() == [0, 2]
     assert np.isnan(found.moved.sel(step=0)) and np.isfinite(found.moved_null.sel(step=2))
     each = [remasked(llada, t, 2) for t in traces]
     by_hand = [float(e["moved"].where(e["region"] == "answer").mean()) for e in each]
     np.testing.assert_allclose(found.moved.sel(step=2), np.mean(by_hand), rtol=1e-6)
     assert_drawn(found.save_figure(tmp_path / "f.svg"))
-    again = fs.remasking(llada, traces, steps=[0, 2])
+    again = fs.measures.remasking(llada, traces, steps=[0, 2])
     assert again.data.equals(found.data)
-    other = fs.remasking(llada, traces, steps=[0, 2], seed=1)
+    other = fs.measures.remasking(llada, traces, steps=[0, 2], seed=1)
     assert float(other.moved.sel(step=2)) == float(found.moved.sel(step=2))
     assert float(other.moved_null.sel(step=2)) != float(found.moved_null.sel(step=2))
 
@@ -93,8 +93,8 @@ def test_what_cannot_be_asked_is_refused(models, llada):
     arm = models["Llama"]
     causal = arm.trace("Hello", fs.Autoregressive(length=2), keep="mass")
     with pytest.raises(fs.UsageError, match="has no mask token"):
-        fs.remasking(arm, causal)
+        fs.measures.remasking(arm, causal)
     with pytest.raises(fs.UsageError, match="expected a trace of"):
-        fs.remasking(llada, causal)
+        fs.measures.remasking(llada, causal)
     with pytest.raises(fs.UsageError, match="no traces"):
-        fs.remasking(llada, [])
+        fs.measures.remasking(llada, [])

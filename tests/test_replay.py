@@ -83,7 +83,7 @@ SAMPLERS = {
     "plain": fs.Confidence(length=8, steps=STEPS),
     "blocks": fs.Confidence(length=8, steps=STEPS, block_length=4),
     "guided": fs.Confidence(length=8, steps=STEPS, cfg=1.0, temperature=0.5),
-    "adaptive": fs.Threshold(length=8, threshold=0.9),
+    "adaptive": fs.samplers.Threshold(length=8, threshold=0.9),
 }
 
 
@@ -106,7 +106,7 @@ def test_replayed_decodings_are_the_launched_ones(replaying, models, family, nam
 def test_replayed_traces_are_the_launched_ones(replaying, models, options):
     """Every statistic of every step, of prompts of several lengths."""
     model, sampler = models["LLaDA"], SAMPLERS["plain"]
-    keep = sorted(set(fs.STATISTICS) - {"lens", "kv_drift", "experts"})
+    keep = sorted(set(fs.statistics.STATISTICS) - {"lens", "kv_drift", "experts"})
     expected = launched(model, lambda: model.trace(PROMPTS, sampler, keep=keep, **options))
     found = model.trace(PROMPTS, sampler, keep=keep, **options)
     assert Again.replays > 2
@@ -174,9 +174,9 @@ def test_no_graphs_without_cuda_nor_where_they_are_switched_off(models, monkeypa
 
 
 FIXED = {
-    "sink": fs.SinkToken(token=5),
-    "heads": fs.AblateHeads(heads=((0, 1), (2, 0)), steps=slice(0, 5)),
-    "force": fs.ForceToken(position=1, token=9, step=3),
+    "sink": fs.interventions.SinkToken(token=5),
+    "heads": fs.interventions.AblateHeads(heads=((0, 1), (2, 0)), steps=slice(0, 5)),
+    "force": fs.interventions.ForceToken(position=1, token=9, step=3),
 }
 
 
@@ -194,7 +194,7 @@ def test_what_is_the_same_at_every_step_is_replayed(replaying, models, name):
 
 def test_what_depends_on_the_step_is_launched_with_a_notice(replaying, models):
     model, sampler = models["LLaDA"], SAMPLERS["plain"]
-    with fs.MaskColumns(k=2)(model):
+    with fs.interventions.MaskColumns(k=2)(model):
         with pytest.warns(UserWarning, match=r"MaskColumns\(k=2\) does depends on the step"):
             model.generate("Hello", sampler)
         model.generate("Hello", sampler)  # said once
@@ -314,7 +314,7 @@ def test_reads_of_causal_models_are_launched(replaying, models):
 def test_a_network_is_not_kept_by_its_graphs(replaying, models):
     """They are kept by the network: what they hold must not lead back to it."""
     model = models["LLaDA"]
-    with fs.SinkToken(token=5)(model):
+    with fs.interventions.SinkToken(token=5)(model):
         model.trace("Hello", SAMPLERS["plain"])
     store = graphs.store_of(model.net)
     ((key, recorded),) = store.recorded.items()

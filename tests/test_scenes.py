@@ -151,7 +151,7 @@ def test_a_token_that_was_taken_back_is_named_by_its_id():
 
 
 def test_a_token_that_was_taken_back_is_spelled(llada):
-    trace = llada.trace([5, 6, 7], fs.Remask(length=6, steps=12))
+    trace = llada.trace([5, 6, 7], fs.samplers.Remask(length=6, steps=12))
     gone = np.setdiff1d(trace.canvas.values, [*trace.canvas.values[-1], llada.mask_id])
     assert len(gone)
     words = scene_of(trace, budget=ROOM)["vocabulary"]
@@ -159,7 +159,9 @@ def test_a_token_that_was_taken_back_is_spelled(llada):
     assert not any("⟨token" in word for word in words)
 
 
-@pytest.mark.parametrize("rule", [fs.ZScore(1.5), fs.Share(0.07), fs.Robust(3)])
+@pytest.mark.parametrize(
+    "rule", [fs.anchors.ZScore(1.5), fs.anchors.Share(0.07), fs.anchors.Robust(3)]
+)
 def test_anchors_are_those_of_the_rule(rule):
     trace = trace_with()
     scene = scene_of(trace, rule=rule, budget=ROOM)

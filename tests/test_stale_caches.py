@@ -112,7 +112,7 @@ def test_a_cache_is_what_putting_old_keys_back_gives(small, family, kind):
 def test_prompts_of_a_batch_refresh_at_their_own_steps(small):
     """An adaptive sampler lets them drift apart: each decodes as it would alone."""
     model = small["LLaDA"]
-    sampler = fs.Threshold(length=12, threshold=0.06, block_length=4, stop_at_eos=False)
+    sampler = fs.samplers.Threshold(length=12, threshold=0.06, block_length=4, stop_at_eos=False)
     for kind in KINDS:
         together = model.trace(PROMPTS, sampler, cache=kind)
         assert len({one.n_steps for one in together}) > 1
@@ -153,7 +153,10 @@ def test_what_an_approximate_cache_refuses(small, tmp_path):
     for cache in ("dkv:0", "dkv:x", "dual:3"):
         with pytest.raises(FloatscopeError, match="'dkv:8' refreshes every 8 steps"):
             model.generate("Hi", SAMPLER, cache=cache)
-    with fs.AblateHeads(heads=((0, 1),))(model), pytest.raises(FloatscopeError, match="cache=None"):
+    with (
+        fs.interventions.AblateHeads(heads=((0, 1),))(model),
+        pytest.raises(FloatscopeError, match="cache=None"),
+    ):
         model.generate("Hi", SAMPLER, cache="dual")
     trace = model.trace("Hi", SAMPLER, cache="dual", keep="mass")
     trace = fs.Trace.load(trace.save(tmp_path / "t.zarr"))
@@ -166,7 +169,7 @@ def test_what_an_approximate_cache_refuses(small, tmp_path):
 def test_staleness_is_the_difference_to_the_same_step_without(small, family):
     """Attention, keys and the answer, against whole matrices of both kinds of forward."""
     model, prompt = small[family], PROMPTS[1]
-    found = fs.staleness(model, prompt, SAMPLER, cache="dual").data
+    found = fs.measures.staleness(model, prompt, SAMPLER, cache="dual").data
     canvases, last, masses, fresh = plain(model, "dual", prompt)
     moved, flips = [], []
     for t, ids in enumerate(canvases):
@@ -196,10 +199,12 @@ def test_staleness_is_the_difference_to_the_same_step_without(small, family):
     # Layer 0 sees no context: a key is old only where its token is another one now, and none is.
     assert abs(float(found["key"][0])) < 1e-12 < float(found["key"][1])
     with pytest.raises(FloatscopeError, match="is exact"):
-        fs.staleness(model, prompt, SAMPLER, cache="exact")
+        fs.measures.staleness(model, prompt, SAMPLER, cache="exact")
 
 
 def test_without_old_keys_nothing_moves(small):
-    found = fs.staleness(small["LLaDA"], PROMPTS, replace(SAMPLER, steps=2), cache="prefix").data
+    found = fs.measures.staleness(
+        small["LLaDA"], PROMPTS, replace(SAMPLER, steps=2), cache="prefix"
+    ).data
     assert float(found["answer"]) == 1 and float(found["old"]) == 0 and float(found["rows"]) == 1
     assert bool(found["attention"].isnull().all())

@@ -148,7 +148,7 @@ def test_tables_are_tidy_and_complete(finished):
 
 def test_findings_are_those_of_the_measures(finished, models, data):
     """What came through the shards is what measuring the same traces here gives."""
-    records = fs.read_records(data).records[:3]
+    records = fs.tasks.read_records(data).records[:3]
     from floatscope.tasks import PlainTemplate
 
     model = models["LLaDA"]

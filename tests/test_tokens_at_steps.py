@@ -66,7 +66,9 @@ def test_a_causal_model_has_one_token_more_at_each_step(models, family):
 def test_raw_text_goes_on_where_text_ends(checkpoints, family):
     """The third token of an answer is made the end of text: what follows it is not what one reads."""
     model = fs.load(checkpoints[family], check=False)
-    once = fs.Random(length=6, steps=6) if model.is_diffusion else fs.Autoregressive(length=6)
+    once = (
+        fs.samplers.Random(length=6, steps=6) if model.is_diffusion else fs.Autoregressive(length=6)
+    )
     ids = model.generate(PROMPT, once).answer_ids
     end = next(i for i, token in enumerate(ids) if i and token not in ids[:i])
     model.end_ids, model.__dict__["special_ids"] = (ids[end],), model.special_ids | {ids[end]}
@@ -88,7 +90,7 @@ def test_masks_that_an_early_end_leaves_are_in_raw_text(checkpoints):
 
 
 def test_a_token_that_was_taken_back_stands_where_it_stood(llada, tmp_path):
-    trace = llada.trace(PROMPT, fs.Remask(length=8, steps=16))
+    trace = llada.trace(PROMPT, fs.samplers.Remask(length=8, steps=16))
     path = trace.save(tmp_path / "t.zarr")
     for one in (trace, fs.Trace.load(path), fs.Trace.load(path, lazy=True)):
         tick, key = (int(i[0]) for i in np.nonzero(one.change.values == 2))
@@ -105,7 +107,7 @@ def test_tokens_of_the_kept_steps_alone(llada):
 
 
 def test_a_trace_without_a_step_still_tells_its_final_tokens(llada, tmp_path):
-    sampler = fs.Threshold(length=4, threshold=0.0)
+    sampler = fs.samplers.Threshold(length=4, threshold=0.0)
     with pytest.warns(UserWarning, match="none of the chosen steps was reached"):
         trace = llada.trace(PROMPT, sampler, steps=[3])
     again = fs.Trace.load(trace.save(tmp_path / "t.zarr"))
@@ -135,7 +137,7 @@ def test_a_kind_of_key_is_named_by_the_token_of_the_step_it_looks_at():
     attention = planted.random_attention(rng, 2, 1, 1, size)
     trace = planted.trace_of(attention, classes=classes, tokens=[*"abcdefg", "."], extra=geometry)
     trace.data["token"].values[1, -1] = ","
-    kinds = fs.KindsOfKey().compute(trace)["kind"].values.tolist()
+    kinds = fs.measures.KindsOfKey().compute(trace)["kind"].values.tolist()
     assert "punctuation ," in kinds and "punctuation ." not in kinds
 
 

@@ -29,7 +29,7 @@ def stand_in(tmp_path, monkeypatch, llama, checkpoints):
     monkeypatch.setattr(twin, "DIGEST", hashlib.sha256(file.read_bytes()).hexdigest())
     monkeypatch.setattr(twin, "FOLDER", folder)
     parent = fs.load("twin/parent", check=False)
-    said = {"direction": "bidirectional", "shift": 1, "mask_id": 258}
+    said = {"direction": "bidirectional", "shift": 1, "mask_id": 258, "override_mask": True}
     for name, seed in (("mdm", 1), ("arm", 2)):
         handmade(parent, folder / name, seed=seed, token=258, int8=True)
         if name == "mdm":
@@ -70,12 +70,13 @@ def test_three_models_of_one_base(stand_in):
 
 
 def test_evaluate_and_studies_take_it_by_name(stand_in, tmp_path, command_line):
-    answers = tmp_path / "answers.jsonl"
+    answers = tmp_path / "answers"
     command_line(
         "evaluate", "--model", "twin/mdm", "--model", "twin/arm", "--data", "world:one", "--limit", 2,
         "--length", 4, "--condition", "closed-book", "--out", answers,
+        "--format", "jsonl",
     )  # fmt: skip
-    lines = [json.loads(line) for line in answers.read_text().splitlines()]
+    lines = [json.loads(line) for line in (answers / "answers.jsonl").read_text().splitlines()]
     assert {line["model"] for line in lines} == {"twin/mdm", "twin/arm"}
     fields = {"studies": ["floating"], "models": ["twin/mdm"], "data": "world:one", "limit": 2}
     made = plan(request_of({**fields, "length": 4, "controls": 0}))
@@ -201,7 +202,7 @@ def test_settings_that_are_none(tmp_path, content, message):
 def test_an_adapter_from_the_command_line(checkpoints, llama, tmp_path, command_line):
     adapter = handmade(llama, tmp_path / "b")
     done = command_line(
-        "trace", "--model", checkpoints["Llama"], "--adapter", adapter, "--prompt", "Hi",
+        "trace", "--model", f"{checkpoints['Llama']},adapter={adapter}", "--prompt", "Hi",
         "--length", 2, "--out", tmp_path / "t.zarr",
     )  # fmt: skip
     assert str(adapter) in done.stdout.replace("\n", "")

@@ -305,11 +305,11 @@ def odd_traces(llada, llama):
         "groups by region",
         llada.trace(fs.Prompt.rag("why", ["a b", "c d"], gold=1), few, groups="regions"),
     )
-    yield "taken back", llada.trace(three, fs.Remask(length=6, steps=6))
+    yield "taken back", llada.trace(three, fs.samplers.Remask(length=6, steps=6))
     yield "half precision", llada.trace(three, few, dtype="float16")
     yield "causal", llama.trace(three, fs.Autoregressive(length=4, stop_at_eos=False))
     yield "two of a kind", llada.trace(three, few)
-    yield "two of a kind", llada.trace(three, fs.Random(length=4, steps=2))
+    yield "two of a kind", llada.trace(three, fs.samplers.Random(length=4, steps=2))
 
 
 def test_odd_traces_open_too(browser, llada, llama, tmp_path):

@@ -113,7 +113,7 @@ def removed(model, intervention, prompts=PROMPT):
 @pytest.mark.parametrize("control", [None, "random"])
 def test_in_a_model_every_head_loses_the_dose_at_every_step(models, family, control):
     model = models[family]
-    kept, calls = removed(model, fs.WeakenColumns(dose=0.1, control=control))
+    kept, calls = removed(model, fs.interventions.WeakenColumns(dose=0.1, control=control))
     steps, layers = kept.shape[1:3]
     np.testing.assert_allclose(kept[0].reshape(steps * layers, -1), calls[:, 0], atol=1e-5)
     np.testing.assert_allclose(kept[0, 0], 0.1, atol=1e-5)
@@ -121,7 +121,9 @@ def test_in_a_model_every_head_loses_the_dose_at_every_step(models, family, cont
 
 def test_layers_heads_and_steps_narrow_it(models):
     model = models[DIFFUSION[0]]
-    kept, calls = removed(model, fs.WeakenColumns(dose=0.1, layers=0, heads=1, steps=1))
+    kept, calls = removed(
+        model, fs.interventions.WeakenColumns(dose=0.1, layers=0, heads=1, steps=1)
+    )
     assert kept.shape[-1] == 1 and np.isnan(kept[0, 0]).all()
     assert kept[0, 1, 0, 0] == pytest.approx(0.1, abs=1e-5)
     moved = (calls.abs() > 1e-9).nonzero()[:, -1]
@@ -141,6 +143,6 @@ def test_layers_heads_and_steps_narrow_it(models):
 def test_what_cannot_work_is_refused(models, wrong):
     with (
         pytest.raises(fs.FloatscopeError, match="WeakenColumns"),
-        fs.WeakenColumns(**wrong)(models[CAUSAL[0]]),
+        fs.interventions.WeakenColumns(**wrong)(models[CAUSAL[0]]),
     ):
         pass

@@ -22,25 +22,33 @@ DENOISING = {
 EVERY = {name: kind(length=8) for name, kind in DENOISING.items()} | {
     "confidence, few steps": fs.Confidence(length=8, steps=4),
     "confidence, blocks": fs.Confidence(length=8, steps=6, block_length=4),
-    "entropy, few steps": fs.Entropy(length=8, steps=3),
-    "random, few steps": fs.Random(length=8, steps=4, seed=3),
-    "threshold, low": fs.Threshold(length=8, threshold=0.05),
-    "threshold, blocks": fs.Threshold(length=8, threshold=0.05, block_length=4),
-    "factor": fs.Threshold(length=8, factor=0.99),
-    "entropy-bound, wide": fs.EntropyBound(length=8, gamma=3.0),
-    "attention-guided, wide": fs.AttentionGuided(length=8, tau_max=1.0, variant="direct", layers=0),
-    "position-calibrated, blocks": fs.PositionCalibrated(length=8, steps=4, block_length=4),
-    "remask, more steps": fs.Remask(length=8, steps=12),
-    "remask, blocks": fs.Remask(length=8, steps=16, block_length=4, by="confidence"),
-    "dream, cold": fs.Dream(length=8, steps=4, temperature=0, alg="topk_margin"),
-    "dream, by chance": fs.Dream(length=8, steps=5, temperature=1.0, alg="origin", top_k=20),
-    "dream, blocks": fs.Dream(length=8, block_length=4, alg="maskgit_plus", alg_temp=0.1, seed=2),
-    "remdm, more steps": fs.ReMDM(length=8, steps=24, eta=0.1),
-    "remdm, blocks": fs.ReMDM(length=8, steps=40, block_length=4, temperature=0.5, seed=4),
+    "entropy, few steps": fs.samplers.Entropy(length=8, steps=3),
+    "random, few steps": fs.samplers.Random(length=8, steps=4, seed=3),
+    "threshold, low": fs.samplers.Threshold(length=8, threshold=0.05),
+    "threshold, blocks": fs.samplers.Threshold(length=8, threshold=0.05, block_length=4),
+    "factor": fs.samplers.Threshold(length=8, factor=0.99),
+    "entropy-bound, wide": fs.samplers.EntropyBound(length=8, gamma=3.0),
+    "attention-guided, wide": fs.samplers.AttentionGuided(
+        length=8, tau_max=1.0, variant="direct", layers=0
+    ),
+    "position-calibrated, blocks": fs.samplers.PositionCalibrated(
+        length=8, steps=4, block_length=4
+    ),
+    "remask, more steps": fs.samplers.Remask(length=8, steps=12),
+    "remask, blocks": fs.samplers.Remask(length=8, steps=16, block_length=4, by="confidence"),
+    "dream, cold": fs.samplers.Dream(length=8, steps=4, temperature=0, alg="topk_margin"),
+    "dream, by chance": fs.samplers.Dream(
+        length=8, steps=5, temperature=1.0, alg="origin", top_k=20
+    ),
+    "dream, blocks": fs.samplers.Dream(
+        length=8, block_length=4, alg="maskgit_plus", alg_temp=0.1, seed=2
+    ),
+    "remdm, more steps": fs.samplers.ReMDM(length=8, steps=24, eta=0.1),
+    "remdm, blocks": fs.samplers.ReMDM(length=8, steps=40, block_length=4, temperature=0.5, seed=4),
     "ends last": fs.Confidence(length=8, steps=4, end_last=True, no_eos=True),
     "warm": fs.Confidence(length=8, steps=4, temperature=1.0, seed=5),
     "guided": fs.Confidence(length=8, steps=4, cfg=1.5),
-    "warm random": fs.Random(length=8, steps=4, temperature=0.7, seed=1),
+    "warm random": fs.samplers.Random(length=8, steps=4, temperature=0.7, seed=1),
 }
 
 

@@ -77,7 +77,7 @@ def ways(folder: Path) -> dict[str, Way]:
         "plain": decoding(floor),
         "Floatscope: generate, untraced": ours(None),
         "Floatscope: trace, mass": ours({"mass"}),
-        "Floatscope: trace, all statistics": ours(set(fs.STATISTICS)),
+        "Floatscope: trace, all statistics": ours(set(fs.statistics.STATISTICS)),
         "transformers: output_attentions, reduced": decoding(reduced),
         "transformers: output_attentions, kept": decoding(attentions),
     }

@@ -1,7 +1,7 @@
 """Floatscope: an instrument for attention in masked diffusion language models.
 
 The public names, nothing else. They are imported when first used: `floatscope --help` and reading a
-saved trace do not wait for torch. What a library holds is listed there.
+saved trace do not wait for torch. What a library holds is in its namespace: `floatscope.measures`.
 """
 
 from typing import TYPE_CHECKING
@@ -9,26 +9,18 @@ from typing import TYPE_CHECKING
 from ._lazy import lazily
 
 if TYPE_CHECKING:
+    from . import anchors, interventions, measures, samplers, statistics, studies, tasks
     from .attention.column_sums import column_sums
     from .decode.likelihood import log_likelihood
-    from .decode.samplers import *
+    from .decode.samplers.autoregressive import Autoregressive
     from .decode.samplers.base import Sampler
+    from .decode.samplers.confidence import Confidence
     from .errors import CaptureError, FloatscopeError, ModelError, RunError, TraceError, UsageError
     from .instrument import Model, load
-    from .interventions.base import Intervention, Together
-    from .interventions.branching import ablated_each
-    from .interventions.head_outputs import HeadMeans, HeadRows
-    from .interventions.library import *
-    from .interventions.patch_source import PatchSource
-    from .interventions.swapping import Swap, patched_each
+    from .interventions.base import Intervention
     from .livepage.notebook import live
     from .measures.base import Measure
     from .measures.comparing import compare
-    from .measures.library import *
-    from .measures.library.agreement import perturbation
-    from .measures.library.dormancy import switching
-    from .measures.library.remasking import remasking
-    from .measures.library.staleness import staleness
     from .measures.result import Result
     from .models.family import Family
     from .plots.picture import heatmap
@@ -37,20 +29,8 @@ if TYPE_CHECKING:
     from .registry import load_plugin, register
     from .sequences.decoding import Decoding
     from .sequences.prompt import Part, Prompt
-    from .statistics import STATISTICS
-    from .stats.anchors import Excess, Robust, Share, ZScore
-    from .studies.claim import Claim, Number
     from .studies.study import Study
-    from .tasks import (
-        Answers,
-        Condition,
-        Record,
-        evaluate,
-        long_records,
-        read_records,
-        world_records,
-    )
-    from .tasks.samplers import compare_samplers
+    from .tasks import evaluate
     from .trace import Trace
     from .trace.activations import Activations
 

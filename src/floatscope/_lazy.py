@@ -13,39 +13,70 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
+from .errors import did_you_mean
 
-def lazily(package: str) -> list[str]:
-    """Give a package its `__getattr__`, `__dir__` and `__all__`; returns its names, in order."""
+
+def lazily(package: str, *defined: str) -> list[str]:
+    """Give a module its `__getattr__`, `__dir__` and `__all__`; return its names, in order.
+
+    `defined` are public names that the module defines itself.
+    """
     module = vars(sys.modules[package])
-    where = {name: (home, attribute) for name, home, attribute in _listed(package)}
+    where = {name: (home, attribute) for name, home, attribute in listed(package)}
+    names = [*where, *defined]
 
     def get(name: str) -> Any:
         if name not in where:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise _missing(package, name, names)
         home, attribute = where[name]
         holder = import_module(home)
         module[name] = getattr(holder, attribute) if attribute else holder
         return module[name]
 
     # Not assigned in the package itself: a type checker would then believe any name.
-    names = list(where)
-    module |= {"__getattr__": get, "__dir__": lambda: sorted({*module, *where}), "__all__": names}
+    module |= {"__getattr__": get, "__dir__": lambda: sorted(names), "__all__": names}
     return names
 
 
-def _listed(package: str) -> Iterator[tuple[str, str, str]]:
+def _missing(package: str, name: str, names: list[str]) -> AttributeError:
+    """Say where a name is, or which name was meant."""
+    text = f"module {package!r} has no attribute {name!r}"
+    if name.startswith("_") or any(map(Path.exists, _files(f"{package}.{name}"))):
+        return AttributeError(text)  # Python asks before it imports a submodule
+    known = {one: f"{package}.{one}" for one in names}
+    for namespace in [one for one in names if any(map(Path.exists, _files(f"{package}.{one}")))]:
+        for one in import_module(f"{package}.{namespace}").__all__:
+            known.setdefault(one, f"{package}.{namespace}.{one}")
+    if name in known:
+        return AttributeError(f"{text}: {name} is {known[name]}")
+    guess = did_you_mean(name, known, lambda one: known[one])
+    return AttributeError(f"{text}. {guess or f'dir({package}) lists its names.'}")
+
+
+def _files(module: str) -> list[Path]:
+    """The two files that a module of this name can be."""
+    root, *below = module.split(".")
+    path = Path(str(sys.modules[root].__file__)).parent.joinpath(*below)
+    return [path / "__init__.py", path.with_suffix(".py")]
+
+
+def parsed(module: str) -> ast.Module:
+    """Parse a module of this package, which is not imported for it."""
+    init, file = _files(module)
+    return ast.parse((init if init.exists() else file).read_text(encoding="utf-8"))
+
+
+def listed(module: str) -> Iterator[tuple[str, str, str]]:
     """Name, the module it is in, what it is called there ("" for a module itself)."""
-    root, *below = package.split(".")
-    top = Path(str(sys.modules[root].__file__)).parent
-    tree = ast.parse(top.joinpath(*below, "__init__.py").read_text(encoding="utf-8"))
-    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    package = module if _files(module)[0].exists() else module.rpartition(".")[0]
+    blocks = [node for node in parsed(module).body if isinstance(node, ast.If)]
     for node in (node for block in blocks for node in block.body):
         if not isinstance(node, ast.ImportFrom):
             continue
         home = resolve_name("." * node.level + (node.module or ""), package)
         for alias in node.names:
             if alias.name == "*":  # all that the other package lists, without importing it
-                yield from ((name, home, name) for name, _, _ in _listed(home))
+                yield from ((name, home, name) for name, _, _ in listed(home))
             elif home == package:
                 yield alias.asname or alias.name, f"{package}.{alias.name}", ""
             else:

@@ -4,8 +4,9 @@ Every error that a user can cause is a FloatscopeError; the command line prints 
 traceback and ends with the class's exit code. Anything else that escapes is a bug of ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 
 class FloatscopeError(Exception):
@@ -46,6 +47,48 @@ class RunError(FloatscopeError):
     """A run that cannot start, write or go on; what it finished is kept."""
 
     exit_code = 6
+
+
+def did_you_mean(name: str, known: Iterable[str], say: Callable[[str], str] = repr) -> str:
+    """Name the known name that is closest to a misspelt one; "" where none is close."""
+    by_lower = {one.lower(): one for one in known}
+    close = get_close_matches(name.lower()[:100], by_lower, n=1, cutoff=0.7)
+    return f"Did you mean {say(by_lower[close[0]])}?" if close else ""
+
+
+class OutOfMemory(RunError, MemoryError):
+    """A model or a trace that does not fit into the memory of this machine."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error says that there is too little memory: on a CPU torch has no class for it."""
+    words = str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (
+            isinstance(error, RuntimeError)
+            and ("can't allocate memory" in words or "not enough memory" in words)
+        )
+    )
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Say what to do where a CPU has too little memory; a GPU's own error passes through."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        gpu = (
+            type(error).__name__ == "OutOfMemoryError"
+        )  # studies then trace fewer prompts together
+        if gpu or isinstance(error, FloatscopeError) or not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(
+            f"out of memory: {' '.join(str(error).split())[:200] or type(error).__name__}",
+            "Use a smaller batch_size, a shorter length, fewer statistics (keep=['mass']) or steps, a "
+            "smaller model or dtype='bfloat16'; trace(..., to=PATH) writes each step as it is done.",
+        ) from error
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from .attention import selfcheck
 from .decode import AnySampler, decode, default_sampler
 from .decode.blocks import most_steps
 from .decode.state import prepared
-from .errors import UsageError
+from .errors import UsageError, enough_memory
 from .models.select import Choice
 from .models.spec import ModelSpec
 from .recording import pattern as patterns
@@ -77,7 +77,7 @@ class Model(models.Model):
 
         A list of prompts gives a list.
         """
-        with models.seam.alone(self.net):
+        with enough_memory(), models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             decodings: list[Decoding] = []
             for batch, tick in job.batches():
@@ -108,8 +108,8 @@ class Model(models.Model):
         Args:
             prompts: text, a Prompt, token ids; a list of texts or Prompts gives a list of traces.
             sampler: by default Confidence() for a diffusion model, Autoregressive() for a causal one.
-            keep: which statistics, of `floatscope.STATISTICS`; by default all but "massive", "lens" and
-                "kv_drift", which have to be named.
+            keep: which statistics, of `floatscope.statistics.STATISTICS`; by default all but "massive",
+                "lens" and "kv_drift", which have to be named.
             layers, heads, steps: which of them, as a number, a slice or a sequence; all by default.
             groups: query groups of the column sums: "coarse" (prompt, masked, revealed) or "regions".
             top: how many of the strongest keys to keep of the row that predicted a revealed position.
@@ -124,7 +124,7 @@ class Model(models.Model):
                 a few are in memory. The trace that comes back reads from there when it is asked. If the
                 process is ended, `Trace.load` opens the steps that are there.
         """
-        with models.seam.alone(self.net):
+        with enough_memory(), models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             _require_trace_options(options, job.sampler)
             kept = TraceOptions(**options)
@@ -208,7 +208,7 @@ class Model(models.Model):
             dtype: float32, float16, bfloat16; "auto" is the model's own.
         """
         path = Path(out)
-        with models.seam.alone(self.net):
+        with enough_memory(), models.seam.alone(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             wanted = (layers, steps, positions, dtype)
             streaming = Streaming(self, job.sampler, job.steps, *wanted)
@@ -252,7 +252,7 @@ def _require_trace_options(options: Mapping[str, object], sampler: AnySampler) -
             kind = type(sampler).__name__
             raise UsageError(
                 f"{name} is a setting of the sampler, and trace does not take it",
-                f"Write model.trace(prompt, fs.{kind}({name}={options[name]!r:.40})).",
+                f"Write model.trace(prompt, fs.samplers.{kind}({name}={options[name]!r:.40})).",
             )
         raise UsageError(f"trace has no option {name!r:.80}", f"Use {', '.join(known)}.")
 
@@ -293,6 +293,9 @@ def _paths(to: str | Path | Sequence[str | Path], n: int, several: bool) -> list
     if not isinstance(to, str | Path):
         raise UsageError(f"to = {to!r} for one prompt", "Give one path.")
     return [Path(to)]
+
+
+_AUTO = {"dtype": "auto"}  # arguments that leave it to the text
 
 
 def load(
@@ -341,9 +344,10 @@ def load(
     ModelSpec("anywhere", name=name)  # refuses what is no name
     if isinstance(where, str | ModelSpec):
         spec = ModelSpec.of(where)
-        said = {key: value for key, value in spec.settings.items() if options[key] is None}
+        said = {k: v for k, v in spec.settings.items() if options[k] in (None, _AUTO.get(k))}
         options |= {"where": spec.where, **said}
-    model = models.load(into=Model, **options)
-    if check:
-        selfcheck.check(model)
+    with enough_memory():
+        model = models.load(into=Model, **options)
+        if check:
+            selfcheck.check(model)
     return model

@@ -17,7 +17,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from .errors import UsageError
+from .errors import UsageError, did_you_mean
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -65,9 +65,14 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def named(self, name: str) -> V:
         """The thing of this name, or an error that lists what there is."""
-        if name not in self:
-            raise UsageError(f"no {self.kind} {name!r}", f"There are: {', '.join(self)}.")
+        self.require(name)
         return self[name]
+
+    def require(self, name: str) -> None:
+        """Refuse a name that is not known; nothing is imported for one that is."""
+        if name not in self:
+            remedy = f"{did_you_mean(name, self)} There are: {', '.join(self)}.".strip()
+            raise UsageError(f"no {self.kind} {name!r:.80}", remedy)
 
     def __getitem__(self, name: str) -> V:
         self._ready()
@@ -85,6 +90,19 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def __len__(self) -> int:
         return len([*iter(self)])
+
+    def home(self, name: str) -> tuple[str, str] | None:
+        """Package and attribute of a name of the package's own; nothing is imported for it."""
+        import_module(self._library)
+        return self._own.get(name)
+
+
+# One for each kind; the base class of the kind carries it.
+FAMILIES: Registry[Any] = Registry("family", "floatscope.models.families")
+SAMPLERS: Registry[type] = Registry("sampler", "floatscope.decode.samplers")
+INTERVENTIONS: Registry[Any] = Registry("intervention", "floatscope.interventions.library")
+MEASURES: Registry[Any] = Registry("measure", "floatscope.measures.library")
+STUDIES: Registry[Any] = Registry("study", "floatscope.studies.library", lambda study: study())
 
 
 def dashed(name: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
+from ._lazy import lazily
 from .errors import UsageError
 from .registry import Registry
 
@@ -271,3 +272,5 @@ STATISTICS = Table(
     ]
 )
 Statistic.registry = STATISTICS
+
+lazily(__name__, "STATISTICS", "Array", "Join", "Statistic")

@@ -27,11 +27,8 @@ from pathlib import Path
 from tests.waiting import LIMIT, until
 
 STUDY = """study floating knowledge --model pair/mdm --model pair/arm --data world:one --limit 8
---questions 16 --length 6 --steps 3 --view 1 --shard 1 --batch-size 2""".split()
-ENGINES = {
-    "local": "--workers 2".split(),
-    "ray": "--engine ray --workers 2".split(),
-}
+--questions 16 --length 6 --steps 3 --view 1 --set shard=1 --set batch_size=2""".split()
+ENGINES = ("local", "ray")
 KINDS = ("kill the program", "kill a worker", "stop a worker", "fill the disk", "flip a byte")
 DISK = "24m"
 
@@ -98,7 +95,7 @@ def main_with_clock(engine: str, *command: str) -> None:
 
     for module in (local, ray_engine):
         module.Awake = partial(Awake, clock=StoppedClock())
-    sys.argv = ["floatscope", *command, *ENGINES[engine], "--patience", "5"]
+    sys.argv = ["floatscope", *command, "--engine", f"{engine},patience=5", "--workers", "2"]
     cli.main()
 
 

@@ -502,7 +502,7 @@ def _commands(kind, folder, draw):
         yield lambda: _view(folder)
     elif kind == "adapter":
         prompt = ["--prompt", "Hello", "--length", "2", "--steps", "2"]
-        yield ["trace", "--model", base, "--adapter", str(folder), *prompt]
+        yield ["trace", "--model", f"{base},adapter={folder}", *prompt]
     elif kind == "config":
         for suffix in ("json", "toml", "yaml"):
             file = folder / f"study.{suffix}"

@@ -44,7 +44,7 @@ def test_threads_that_ask_for_different_things(llada):
     """Tracing, plain decoding, likelihoods, reading and interventions, of two models with one network."""
     other = fs.load(llada.net, tokenizer=llada.tokenizer, family="LLaDA", mask_id=259)
     sampler = sampler_for(llada, length=2, steps=2)
-    hidden = fs.MaskTokens(regions="prompt")
+    hidden = fs.interventions.MaskTokens(regions="prompt")
     context = list(llada.encode("Hello").ids)
 
     def changed(model):
@@ -76,7 +76,7 @@ def test_an_intervention_waits_for_a_decoding(llada):
 
     def edit():
         begun.set()
-        with fs.MaskTokens(regions="prompt")(llada):
+        with fs.interventions.MaskTokens(regions="prompt")(llada):
             entered.append(True)
 
     thread = threading.Thread(target=edit)
@@ -153,7 +153,7 @@ def with_seed(sampler, seed):
 def test_seeds_that_are_none(llada, llama, seed):
     for model, sampler in (
         (llada, fs.Confidence(length=2)),
-        (llada, fs.Threshold(length=2)),
+        (llada, fs.samplers.Threshold(length=2)),
         (llama, fs.Autoregressive(length=2)),
     ):
         with pytest.raises(fs.UsageError, match=r"seed = .*Use a whole number from 0"):
@@ -209,5 +209,5 @@ def test_weights_made_in_inference_mode(checkpoints, llama):
     np.testing.assert_allclose(found.data["value_norm"], expected.data["value_norm"], rtol=1e-5)
     np.testing.assert_allclose(found.mass, expected.mass, rtol=1e-5)
     assert model.fingerprint == llama.fingerprint
-    with fs.MaskTokens(regions="prompt")(model):
+    with fs.interventions.MaskTokens(regions="prompt")(model):
         model.trace("Hello", sampler)

@@ -19,6 +19,11 @@ from floatscope.tasks.keeping import kept
 CHAPTER = "Ten years of work.\n"
 
 
+def saved(path):
+    """Flags with which the answers are saved at this path."""
+    return "--out", path.parent, "--format", path.suffix.removeprefix(".")
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "q.jsonl"
@@ -39,7 +44,7 @@ def small(checkpoints, data):
     """One model, drawn at random: three batches, of 2, 2 and 1 questions."""
     return (
         *("evaluate", "--model", checkpoints["LLaDA"], "--data", data),
-        *("--length", 4, "--batch-size", 2, "--set", "temperature=1.0"),
+        *("--length", 4, "--batch-size", 2, "--sampler", "temperature=1.0"),
     )
 
 
@@ -85,8 +90,8 @@ def unbroken(ended, tmp_path_factory, batches):
     """The bytes of a file of answers that nothing disturbed."""
 
     def of(command, ending):
-        path = tmp_path_factory.mktemp("unbroken") / f"a{ending}"
-        done = ended(*command, "--out", path)
+        path = tmp_path_factory.mktemp("unbroken") / f"answers{ending}"
+        done = ended(*command, *saved(path))
         assert done.returncode == 0, done.stderr
         assert [one.name for one in path.parent.iterdir()] == [path.name]
         batches.counted()
@@ -104,7 +109,7 @@ def interrupt():
 
 def prepared(kind, folder):
     """A path at which no answers can be saved, even with --overwrite; and what the error says."""
-    path, mine = folder / "a.csv", folder / "mine.csv"
+    path, mine = folder / "answers.csv", folder / "mine.csv"
     mine.write_text(CHAPTER)
     if kind == "a file":
         mine.rename(path)
@@ -117,16 +122,16 @@ def prepared(kind, folder):
     elif kind == "a pipe":
         os.mkfifo(path)
     elif kind == "a file as a directory":
-        return mine / "a.csv", "mine.csv could not be written"
+        return mine / "answers.csv", "mine.csv could not be written"
     elif kind == "nowhere":
-        return folder.joinpath("/proc/nowhere/a.csv"), "/proc/nowhere could not be written"
+        return folder.joinpath("/proc/nowhere/answers.csv"), "/proc/nowhere could not be written"
     elif kind == "a long name":  # room for the name itself, not for what is written beside it
-        return folder / f"{'a' * 240}.csv", "is too long"
+        return folder / ("a" * 240) / "answers.csv", "is too long"
     elif kind == "parquet of another":
-        path = folder / "a.parquet"
+        path = folder / "answers.parquet"
         path.write_text(CHAPTER)
     elif kind == "jsonl of another":
-        path = folder / "a.jsonl"
+        path = folder / "answers.jsonl"
         path.write_text('["model", "condition"]\n')
     return path, "it is not overwritten"
 
@@ -143,10 +148,10 @@ def test_what_cannot_be_saved_is_said_before_a_model_is_loaded(ended, data, tmp_
     before = sorted(
         (one.name, one.is_symlink() or one.lstat().st_size) for one in tmp_path.iterdir()
     )
-    done = ended("evaluate", "--model", "nowhere", "--data", data, "--out", path, "--overwrite")
+    done = ended("evaluate", "--model", "nowhere", "--data", data, *saved(path), "--overwrite")
     assert done.returncode in (2, 6) and says in done.stderr and "nowhere:" not in done.stderr
     if "not overwritten" in says:
-        done = ended("evaluate", "--model", "nowhere", "--data", data, "--out", path)
+        done = ended("evaluate", "--model", "nowhere", "--data", data, *saved(path))
         assert done.returncode == 2 and "exists" in done.stderr
         assert "--overwrite" not in done.stderr  # no use advising that
     after = sorted(
@@ -159,45 +164,49 @@ def test_a_full_disk_is_said_before_a_model_is_loaded(ended, data, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
-        done = ended("evaluate", "--model", "nowhere", "--data", data, "--out", tmp_path / "a.csv")
+        done = ended(
+            "evaluate", "--model", "nowhere", "--data", data, *saved(tmp_path / "answers.csv")
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert done.returncode == 6 and "a.csv could not be written: File too large" in done.stderr
+    assert (
+        done.returncode == 6 and "answers.csv could not be written: File too large" in done.stderr
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_command_that_kept_nothing_leaves_nothing_and_may_be_corrected(
     ended, small, batches, tmp_path
 ):
-    out = tmp_path / "new" / "a.csv"  # the folder is made
-    wrong = ended("evaluate", "--model", "nowhere", "--data", "world:one", "--out", out)
-    assert wrong.returncode == 3 and list(out.parent.iterdir()) == []
-    with kept(out.parent / ".a.csv.answers", {"model": "killed before its first batch"}):
+    out = tmp_path / "new" / "answers.csv"
+    wrong = ended("evaluate", "--model", "nowhere", "--data", "world:one", *saved(out))
+    assert wrong.returncode == 3 and not out.parent.exists()
+    with kept(out.parent / ".answers.csv.answers", {"model": "killed before its first batch"}):
         pass
-    assert ended(*small, "--out", out).returncode == 0
+    assert ended(*small, *saved(out)).returncode == 0
     assert batches.counted() == 3
-    assert [one.name for one in out.parent.iterdir()] == ["a.csv"]
+    assert [one.name for one in out.parent.iterdir()] == ["answers.csv"]
 
 
 # Stopped, and again -------------------------------------------------------------------------------
 
 
 def test_stopped_anywhere_and_again_the_file_is_the_same(ended, large, batches, unbroken, tmp_path):
-    out, whole = tmp_path / "a.csv", unbroken(large, ".csv")
+    out, whole = tmp_path / "answers.csv", unbroken(large, ".csv")
     for at, answers in ((0, 0), (2, 4), (5, 12)):
         batches.before(at, interrupt)
-        done = ended(*large, "--out", out)
+        done = ended(*large, *saved(out))
         assert done.returncode == 130 and not out.exists()
         if answers:
             assert f"stopped: {answers} answers are kept in" in done.stderr
             assert "Run the same command again to go on from there." in done.stderr
         else:
             assert list(tmp_path.iterdir()) == []
-    done = ended(*large, "--out", out)
+    done = ended(*large, *saved(out))
     assert done.returncode == 0 and "going on: 12 answers are kept" in done.stderr
     assert batches.counted() == 12  # none of them twice
     assert out.read_bytes() == whole and is_answers(out)
-    assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
+    assert [one.name for one in tmp_path.iterdir()] == ["answers.csv"]
 
 
 KILLED_AT_THE_THIRD = """
@@ -219,52 +228,54 @@ cli.main()
 
 
 def test_killed_it_goes_on_from_the_last_batch(ended, small, batches, unbroken, tmp_path):
-    out, whole = tmp_path / "a.parquet", unbroken(small, ".parquet")
+    out, whole = tmp_path / "answers.parquet", unbroken(small, ".parquet")
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED_AT_THE_THIRD, *map(str, small), "--out", out], env=path
+        [sys.executable, "-c", KILLED_AT_THE_THIRD, *map(str, small), *saved(out)], env=path
     )
     assert killed.returncode == -signal.SIGKILL and not out.exists()
-    (tmp_path / ".a.parquet.123.partial").write_bytes(whole[:50])  # or while the file was written
-    done = ended(*small, "--out", out)
+    (tmp_path / ".answers.parquet.123.partial").write_bytes(
+        whole[:50]
+    )  # or while the file was written
+    done = ended(*small, *saved(out))
     assert done.returncode == 0 and "going on: 4 answers are kept" in done.stderr
     assert batches.counted() == 1 and out.read_bytes() == whole and is_answers(out)
-    assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
+    assert [one.name for one in tmp_path.iterdir()] == ["answers.parquet"]
 
 
 def test_a_disk_that_fills_and_a_target_that_is_taken_cost_nothing(
     ended, small, batches, unbroken, tmp_path
 ):
-    out, whole = tmp_path / "a.jsonl", unbroken(small, ".jsonl")
+    out, whole = tmp_path / "answers.jsonl", unbroken(small, ".jsonl")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     batches.before(1, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1])))
     try:
-        done = ended(*small, "--out", out)
+        done = ended(*small, *saved(out))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert done.returncode == 6 and "could not be written: File too large" in done.stderr
     assert "2 answers are kept" in done.stderr and batches.counted() == 2
     batches.before(0, out.mkdir)  # by another, after it was found free
-    done = ended(*small, "--out", out)
-    assert done.returncode == 6 and "a.jsonl could not be written" in done.stderr
+    done = ended(*small, *saved(out))
+    assert done.returncode == 6 and "answers.jsonl could not be written" in done.stderr
     assert "5 answers are kept" in done.stderr and batches.counted() == 2
     out.rmdir()
-    assert ended(*small, "--out", out).returncode == 0
+    assert ended(*small, *saved(out)).returncode == 0
     assert batches.counted() == 0 and out.read_bytes() == whole and is_answers(out)
 
 
 def test_a_model_that_cannot_be_loaded_costs_no_answer_of_the_first(
     ended, small, batches, tmp_path
 ):
-    out, second = tmp_path / "a.csv", tmp_path / "second"
+    out, second = tmp_path / "answers.csv", tmp_path / "second"
     tiny.write("LLaDA", second)  # one that is not there at all would be refused before the first
     (weights,) = second.glob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:-100])
-    done = ended(*small, "--model", second, "--out", out)
+    done = ended(*small, "--model", second, *saved(out))
     assert done.returncode == 3 and "5 answers are kept" in done.stderr
     weights.unlink()
     tiny.write("LLaDA", second)
-    done = ended(*small, "--model", second, "--out", out)
+    done = ended(*small, "--model", second, *saved(out))
     assert done.returncode == 0 and batches.counted() == 6
     assert len(out.read_text().splitlines()) == 11
 
@@ -293,7 +304,7 @@ def test_a_second_ctrl_c_changes_nothing(ended, small, batches, monkeypatch, tmp
     monkeypatch.setattr(Display, "__exit__", left)
     monkeypatch.setattr(err, "print", said)
     batches.before(1, press)
-    done = ended(*small, "--out", tmp_path / "a.csv")
+    done = ended(*small, *saved(tmp_path / "answers.csv"))
     assert done.returncode == 130 and "stopped: 2 answers are kept in" in done.stderr
     assert len(pressed) == 3
 
@@ -303,8 +314,8 @@ def test_what_is_printed_comes_after_what_is_saved(ended, small, monkeypatch, tm
         raise fs.UsageError("the terminal has gone")
 
     monkeypatch.setattr("floatscope.cli.evaluate.table", gone)
-    assert ended(*small, "--out", tmp_path / "a.csv").returncode == 2
-    assert is_answers(tmp_path / "a.csv")
+    assert ended(*small, *saved(tmp_path / "answers.csv")).returncode == 2
+    assert is_answers(tmp_path / "answers.csv")
 
 
 # Another question ---------------------------------------------------------------------------------
@@ -319,11 +330,11 @@ def changed(small, **flags):
 def test_kept_answers_are_not_mixed_with_another_question(
     ended, small, data, batches, unbroken, tmp_path
 ):
-    out = tmp_path / "a.csv"
+    out = tmp_path / "answers.csv"
     other = changed(small, seed=1)
     whole = unbroken(other, ".csv")
     batches.before(1, interrupt)
-    assert ended(*small, "--out", out).returncode == 130
+    assert ended(*small, *saved(out)).returncode == 130
     more = tmp_path / "more.jsonl"
     more.write_text(data.read_text().replace("é0", "nobody"))
     for command, named in (
@@ -334,50 +345,50 @@ def test_kept_answers_are_not_mixed_with_another_question(
         ((*small, "--condition", "closed-book"), "request.condition is"),
         ((*small, "--no-resume"), "holds a run already"),
     ):
-        done = ended(*command, "--out", out)
+        done = ended(*command, *saved(out))
         assert done.returncode == 6 and named in done.stderr, done.stderr
         assert "--overwrite" in done.stderr
     assert batches.counted() == 1
-    done = ended(*small, "--overwrite", "--out", out)  # the same question: nothing to replace
+    done = ended(*small, "--overwrite", *saved(out))  # the same question: nothing to replace
     assert done.returncode == 0 and batches.counted() == 2
     batches.before(1, interrupt)
-    assert ended(*small, "--overwrite", "--out", out).returncode == 130
-    assert ended(*other, "--overwrite", "--out", out).returncode == 0
+    assert ended(*small, "--overwrite", *saved(out)).returncode == 130
+    assert ended(*other, "--overwrite", *saved(out)).returncode == 0
     assert batches.counted() == 4 and out.read_bytes() == whole
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.csv", "more.jsonl"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["answers.csv", "more.jsonl"]
 
 
 def test_other_weights_under_the_same_name(ended, small, batches, unbroken, tmp_path):
-    out, model = tmp_path / "a.csv", tmp_path / "model"
+    out, model = tmp_path / "answers.csv", tmp_path / "model"
     small = changed(small, model=model)
     tiny.write("LLaDA", model, tiny.Shape(seed=1))
     batches.before(1, interrupt)
-    assert ended(*small, "--out", out).returncode == 130
+    assert ended(*small, *saved(out)).returncode == 130
     tiny.write("LLaDA", model, tiny.Shape(seed=2))
     whole = unbroken(small, ".csv")
-    done = ended(*small, "--out", out)
+    done = ended(*small, *saved(out))
     assert done.returncode == 6 and "asked.model.fingerprint is" in done.stderr
     assert batches.counted() == 0 and "--overwrite" in done.stderr
-    done = ended(*small, "--out", out, "--overwrite")
+    done = ended(*small, *saved(out), "--overwrite")
     assert done.returncode == 0 and "asked again: 0-000-00000: asked.model.fing" in done.stderr
     assert out.read_bytes() == whole
 
 
 def test_a_damaged_batch_is_asked_again_and_named(ended, small, batches, unbroken, tmp_path):
-    out, whole = tmp_path / "a.csv", unbroken(small, ".csv")
+    out, whole = tmp_path / "answers.csv", unbroken(small, ".csv")
     batches.before(2, interrupt)
-    ended(*small, "--out", out)
-    one = tmp_path / ".a.csv.answers" / "shards" / "0-000-00001.shard"
+    ended(*small, *saved(out))
+    one = tmp_path / ".answers.csv.answers" / "shards" / "0-000-00001.shard"
     one.write_bytes(one.read_bytes()[:-7])
-    done = ended(*small, "--out", out)
+    done = ended(*small, *saved(out))
     assert "going on: 2 answers are kept" in done.stderr
     assert "asked again: 0-000-00001: its file has" in done.stderr
     assert batches.counted() == 4 and out.read_bytes() == whole
 
 
 def test_two_at_once(ended, small, tmp_path):
-    with kept(tmp_path / ".a.csv.answers"):
-        done = ended(*small, "--out", tmp_path / "a.csv")
+    with kept(tmp_path / ".answers.csv.answers"):
+        done = ended(*small, *saved(tmp_path / "answers.csv"))
     assert done.returncode == 6 and f"in use by process {os.getpid()}" in done.stderr
 
 
@@ -386,9 +397,9 @@ def test_two_at_once(ended, small, tmp_path):
 
 @pytest.mark.parametrize("name", ["LLaDA", "Llama"])
 def test_from_python_too(models, name, data, batches, tmp_path):
-    model, records = models[name], fs.read_records(data).records
+    model, records = models[name], fs.tasks.read_records(data).records
     sampler = {
-        "LLaDA": fs.Remask(length=4, steps=8, temperature=1.0),
+        "LLaDA": fs.samplers.Remask(length=4, steps=8, temperature=1.0),
         "Llama": fs.Autoregressive(length=4, temperature=1.0),
     }[name]
     whole = fs.evaluate(model, records, sampler, batch_size=2)
@@ -408,18 +419,18 @@ def test_from_python_too(models, name, data, batches, tmp_path):
         fs.evaluate(model, records, sampler, batch_size=3, keep=tmp_path / "kept")
     with pytest.raises(fs.RunError, match=r"asked\.prompts is"):
         fs.evaluate(model, records[1:], sampler, batch_size=2, keep=str(tmp_path / "kept"))
-    hidden = fs.MaskTokens(regions="question")
+    hidden = fs.interventions.MaskTokens(regions="question")
     with hidden(model), pytest.raises(fs.UsageError, match="Give it as intervention="):
         fs.evaluate(model, records, sampler, batch_size=2, keep=tmp_path / "kept")
 
 
 def test_a_sampler_that_reads_another_file_asks_another_question(llada, data, tmp_path):
     table = tmp_path / "f.npy"
-    records = fs.read_records(data).records[:2]
+    records = fs.tasks.read_records(data).records[:2]
     for power in (1, 2):
         shares = np.arange(1.0, llada.vocab_size + 1) ** power
         np.save(table, shares / shares.sum())
-        sampler = fs.PositionCalibrated(length=4, frequencies=table)
+        sampler = fs.samplers.PositionCalibrated(length=4, frequencies=table)
         if power == 1:
             fs.evaluate(llada, records, sampler, keep=tmp_path / "kept")
     with pytest.raises(fs.RunError, match=r"asked\.files\.frequencies is"):

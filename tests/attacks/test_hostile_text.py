@@ -22,8 +22,8 @@ def test_a_bad_record_is_named_by_its_line(tmp_path, line, says):
     second = GOOD.replace('"b"', '"c"')
     path.write_text(f"{GOOD}\n{line}\n{second}\n")
     with pytest.raises(fs.UsageError, match=rf"line 2: .*{says}"):
-        fs.read_records(path)
-    read = fs.read_records(path, skip_bad=True)
+        fs.tasks.read_records(path)
+    read = fs.tasks.read_records(path, skip_bad=True)
     assert len(read.records) == 2 and says in str(read.bad[0])
 
 
@@ -34,7 +34,7 @@ def test_a_bad_document(tmp_path, line, says):
     path = tmp_path / "q.json"
     path.write_text(f"[{GOOD}, {line}]")
     with pytest.raises(fs.UsageError, match=says):
-        fs.read_records(path)
+        fs.tasks.read_records(path)
 
 
 @pytest.mark.parametrize("name", ["m{x}", "m[bold]", "m{0}{", "[/]", "m\\[x]"])

@@ -303,7 +303,7 @@ def test_a_pipe_as_data_is_refused(tmp_path):
 
     os.mkfifo(tmp_path / "q.jsonl")
     with pytest.raises(fs.UsageError, match="is not a regular file"):
-        fs.read_records(tmp_path / "q.jsonl")
+        fs.tasks.read_records(tmp_path / "q.jsonl")
 
 
 def test_answers_are_kept_for_the_same_settings_of_a_model(tmp_path):

@@ -1,11 +1,12 @@
 """The command line's frame: the app, where it prints, and its options before any command."""
 
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 from ..errors import FloatscopeError
 from .console import SafeConsole
@@ -17,13 +18,44 @@ class Interrupted(Exception):
     """Ctrl-C, with what to say of it: Typer would end the program without a word."""
 
 
+_VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "Path": "PATH"}
+
+
 class _Commands(TyperGroup):
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command whose help shows what an option takes in one word."""
+        command = super().get_command(ctx, cmd_name)
+        for option in command.params if command else []:
+            if isinstance(option, TyperOption) and option.metavar is None:
+                option.metavar = _VALUES.get(option.bare_type())
+        return command
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             message = str(interrupt) or "interrupted; nothing was left half-written"
             raise Interrupted(message) from None
+        except Exception as error:
+            option = str(getattr(error, "option_name", ""))
+            if place := _place_of(option.lstrip("-").replace("-", "_")):
+                raise WrongOption(f"no option {option:.80}", place) from error
+            raise
+
+
+def _place_of(setting: str) -> str:
+    """Say where a setting is written that is no option of its own."""
+    from ..models.spec import ModelSpec
+    from .engines import ENGINES
+    from .outlines import common_fields
+
+    if setting in (field.name for field in fields(ModelSpec)):
+        return f"It is a setting of the model: --model MODEL,{setting}=VALUE."
+    if setting in common_fields():
+        return f"It is a setting of the sampler: --sampler SAMPLER,{setting}=VALUE."
+    if setting in ENGINES["ray"]:
+        return f"It is a setting of the engine: --engine ENGINE,{setting}=VALUE."
+    return ""
 
 
 app = typer.Typer(
@@ -33,7 +65,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
 )
 
 
@@ -53,6 +85,12 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+class WrongOption(FloatscopeError):
+    """An option that is written elsewhere."""
+
+    exit_code = 2
 
 
 class WrongOutput(FloatscopeError):

@@ -36,9 +36,10 @@ def compare(
     ] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Put the claims of several runs side by side; with five models or trainings, decide their mean.
+    """Put the claims of several runs side by side.
 
-    A unit is a run, or a further run in its directory. With fewer than five units nothing is decided.
+    With five models or trainings, a claim is decided for their mean. A unit is a run, or a further run
+    in its directory. With fewer than five units nothing is decided.
     """
     from .. import atomic
     from ..stats.digits import digits

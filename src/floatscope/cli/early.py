@@ -5,7 +5,6 @@ What is refused here is refused by the library, in its own words; a model that i
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..models.spec import ModelSpec
@@ -17,32 +16,47 @@ if TYPE_CHECKING:
     from ..tasks import Condition, Record, Template
 
 
-def spec_of(model: str, given: Mapping[str, Any] | None = None) -> ModelSpec:
-    """The model as it was typed, with flags that say more of it; it is there, and its family is known."""
+def spec_of(model: str, elsewhere: bool = False) -> ModelSpec:
+    """Read the model as it was typed, and refuse one that is not there or of no known family.
+
+    `elsewhere`: it may be a directory of another machine.
+    """
     from ..models.registry import require_family
 
     spec = ModelSpec.parse(model)
-    names = {field.name for field in fields(ModelSpec)}
-    said: dict[str, Any] = {
-        key: str(value) if key == "adapter" else value
-        for key, value in (given or {}).items()
-        if key in names and value is not None
-    }
-    spec = replace(spec, **said)
-    spec.require_there()
+    if not elsewhere:
+        spec.require_there()
     if spec.family:
         require_family(spec.family)
     return spec
 
 
-def require_sampler(name: str, common: Mapping[str, Any], options: Iterable[str]) -> None:
-    """There is such a sampler, with such fields, whose values go together."""
+def require_interventions(texts: Iterable[str]) -> None:
+    """Refuse a name of no intervention, before what they need is imported."""
+    from ..registry import INTERVENTIONS
+
+    for text in texts:
+        for part in text.split(" + "):
+            INTERVENTIONS.require(part.strip().partition(":")[0])
+
+
+def require_sampler(text: str, common: Mapping[str, Any]) -> None:
+    """Refuse a sampler that is not known, has no such field, or whose values do not go together.
+
+    A text that begins with a setting is left until the model is known: it is for its usual sampler.
+    """
     from ..decode.presets import sampler_of
+    from ..registry import SAMPLERS
 
-    sampler_of(name, common, options).check_fields()
+    name = text.partition(",")[0].strip()
+    if "=" not in name:
+        SAMPLERS.require(name)
+        sampler_of(text, common).check_fields()
 
 
-def require_texts(outline: "Outline", sampler: "AnySampler", prompts: Sequence[Any]) -> None:
+def require_texts(
+    outline: "Outline", sampler: "AnySampler", prompts: Sequence[Any], added: int = 0
+) -> None:
     """Every prompt leaves room for what is decoded: the last is not refused after the first was traced."""
     from ..decode.state import check_fits
     from ..sequences.prompt import encode
@@ -50,7 +64,7 @@ def require_texts(outline: "Outline", sampler: "AnySampler", prompts: Sequence[A
     sampler.check(outline)
     for number, prompt in enumerate(prompts, 1):
         where = f"prompt {number} of {len(prompts)}: " if len(prompts) > 1 else ""
-        check_fits(outline, len(encode(outline, prompt).ids), sampler.length, where=where)
+        check_fits(outline, len(encode(outline, prompt).ids) + added, sampler.length, where=where)
 
 
 def require_records(

@@ -24,6 +24,7 @@ _HOW = (
     "resume",
     "overwrite",
     "examples",
+    "format",
 )  # flags that say how it is run; the others say what is asked
 
 
@@ -51,12 +52,15 @@ def evaluate(
         typer.Option(help="As `floatscope interventions` shows; beside none; may be repeated."),
     ] = None,
     sampler: Annotated[
-        list[str] | None, typer.Option(help="For diffusion models; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="For diffusion models, as confidence,temperature=0.7: see `floatscope models`; may be "
+            "repeated."
+        ),
     ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--set", help="A sampler's own field: name=value.")
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Masks, or tokens to generate. Default: 16.")
     ] = None,
-    length: Annotated[int, typer.Option(min=1, help="Masks, or tokens to generate.")] = 16,
     steps: Annotated[int | None, typer.Option(min=1, help="Default: one per token.")] = None,
     seed: Annotated[
         int, typer.Option(help="Of samplers, drawn passages, and permuted weights.")
@@ -78,26 +82,32 @@ def evaluate(
     ] = 3,
     save: Annotated[
         Path | None,
-        output_option("--out", help="Every answer, as .csv, .parquet or .jsonl."),
+        output_option("--out", help="A directory for all answers; made if it is not there."),
     ] = None,
+    format: Annotated[
+        str, typer.Option(help="Of the file of answers in it: csv, parquet or jsonl.")
+    ] = "csv",
     resume: Annotated[
         bool, typer.Option(help="Go on with the answers that a stopped command kept.")
     ] = True,
-    overwrite: Annotated[bool, typer.Option(help="Replace the answers that are there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the answers that are there.")
+    ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Questions decoded together.")] = 8,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
-    dtype: Annotated[str, typer.Option(help="Of the models: auto, float32, bfloat16.")] = "auto",
     weights: Weights = "trained",
     plugin: Plugins = None,
 ) -> None:
-    """Ask the same questions of models, conditions, interventions and samplers; differences are paired.
+    """Ask models the same questions under several conditions.
 
+    Interventions and samplers count as conditions; differences are paired by question.
+
+    \b
     Examples:
-
-    * `floatscope evaluate --model pair/mdm --model pair/arm --data world:nine --limit 50
-      --length 10 --condition closed-book --condition as-is`
-    * `floatscope evaluate --model M --data nq.jsonl.gz --condition passages=5
-      --intervene mask-columns:k=5 --intervene mask-columns:k=5,control=random`
+      floatscope evaluate --model pair/mdm --model pair/arm --data world:nine \\
+          --limit 50 --length 10 --condition closed-book --condition as-is
+      floatscope evaluate --model M --data nq.jsonl.gz --condition passages=5 \\
+          --intervene mask-columns:k=5 --intervene mask-columns:k=5,control=random
     """
     given = {name: value for name, value in locals().items() if name not in _HOW}
     if weights == "trained":
@@ -106,23 +116,25 @@ def evaluate(
         del given["split_alternatives"]
     from ..tasks.conditions import condition_of
     from ..tasks.templates import template_of
-    from .early import require_records, require_sampler, spec_of
+    from .early import require_interventions, require_records, require_sampler, spec_of
+    from .inputs import common_settings
 
     form = template_of(template, chat)
     conditions = [condition_of(text, seed) for text in condition or ["as-is"]]
     records, bad, note = records_of(data, limit, seed, skip_bad, split_alternatives)
-    for kind in sampler or []:
-        require_sampler(kind, {"length": length, "steps": steps, "seed": seed}, option or [])
+    samplers, said = common_settings(sampler or [], {"length": length})
+    length = said["length"] or 16
+    for kind in samplers:
+        require_sampler(kind, {"length": length, "steps": steps, "seed": seed})
+    require_interventions(intervene or [])
     from .. import instrument, tasks  # the heavy part begins here
-    from ..decode.presets import default_name, sampler_of
+    from ..decode.presets import default_name, named_for, sampler_of
     from ..interventions import DoesNotFit
     from ..interventions.parse import intervention_of
     from ..models.outline import outlined
+    from ..tasks import answer_files
 
-    if save:
-        from ..tasks import answer_files
-
-        answer_files.require_free(save, overwrite)
+    file = save and save / f"answers.{format}"
     edits = [None, *(intervention_of(text) for text in intervene or [])]
 
     def settings_of(
@@ -132,10 +144,9 @@ def evaluate(
         common: dict[str, Any] = {"length": length, "steps": steps, "seed": seed}
         if not model.is_diffusion:
             common.pop("steps")
-        names = (model.is_diffusion and sampler) or [default_name(model)]
-        special = (option or []) if model.is_diffusion else []
+        names = (model.is_diffusion and samplers) or [default_name(model)]
         return [
-            (one, change, sampler_of(kind, common, special))
+            (one, change, sampler_of(named_for(model, kind), common))
             for kind in names
             for one in conditions
             for change in edits
@@ -143,7 +154,7 @@ def evaluate(
 
     every: list[Answers] = []
     unfit: list[Bad] = []
-    with keeping(save, given, records, resume, overwrite) as keep:
+    with keeping(file, given, records, resume, overwrite) as keep:
         specs = [spec_of(name) for name in model]  # all of them, before the first is loaded
         for outline in map(outlined, [] if skip_bad else specs):
             if outline is not None:
@@ -151,9 +162,7 @@ def evaluate(
                     require_records(outline, records, how, one, form, change)
         for place, name in enumerate(model):
             with Display(f"loading {name}"):
-                loaded = instrument.load(
-                    name, device=device, dtype=dtype, weights=weights, seed=seed
-                )
+                loaded = instrument.load(name, device=device, weights=weights, seed=seed)
             settings = settings_of(loaded)
             with Display(name, "questions", len(settings) * len(records)) as display:
                 for number, (one, change, how) in enumerate(settings):
@@ -177,8 +186,8 @@ def evaluate(
                     every.append(answers)
         if not every:
             raise UsageError(f"nothing could be asked: {unfit[0]}", "Hide fewer columns.")
-        if save and keep:  # first of all: a terminal that has gone must not cost the file
-            answer_files.write(every, save)
+        if file and keep:  # first of all: a terminal that has gone must not cost the file
+            answer_files.write(every, file)
             keep.remove()
             keep.run.forget_replaced()
     out.print(table(every))
@@ -190,8 +199,8 @@ def evaluate(
     if note:
         err.print(f"note: {escape(note)}", soft_wrap=True)
     list_left_out([*bad, *unfit, *unasked(every)], skip_bad)
-    if save:
-        err.print(f"saved {escape(str(save))}")
+    if file:
+        err.print(f"saved {escape(str(file))}")
 
 
 def _ticker(display: Display, before: int) -> Callable[[int, int], None]:

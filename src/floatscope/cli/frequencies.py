@@ -24,13 +24,17 @@ def frequencies(
         Path,
         output_option("--out", help="The .npy file to write."),
     ],
-    overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     plugin: Plugins = None,
 ) -> None:
-    """Count how frequent each token is in a corpus, for `position-calibrated` and the trivial share.
+    """Count how frequent each token is in a corpus.
 
-    * `floatscope frequencies --model ./LLaDA-8B-Instruct --out f.npy wiki.txt.gz`
-    * `floatscope evaluate … --sampler position-calibrated --set frequencies=f.npy`
+    The sampler position-calibrated and the trivial share take the counts.
+
+    \b
+    Examples:
+      floatscope frequencies --model ./LLaDA-8B-Instruct --out f.npy wiki.txt.gz
+      floatscope evaluate … --sampler position-calibrated,frequencies=f.npy
     """
     import numpy as np
 

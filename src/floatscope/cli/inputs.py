@@ -1,5 +1,6 @@
-"""What a person types becomes what the library takes; what cannot is an error that names it."""
+"""Parse command-line values; what cannot be parsed is an error that names it."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,37 @@ def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[s
         if len(texts) == limit:
             break
     return texts
+
+
+def common_settings(
+    samplers: Sequence[str], flags: Mapping[str, int | None]
+) -> tuple[list[str], dict[str, int | None]]:
+    """Take settings that hold for all models out of the texts of samplers: `length` before all.
+
+    They may be said by a flag or in every sampler, and not in two ways.
+    """
+    said: dict[str, set[int]] = {
+        key: set() if flag is None else {flag} for key, flag in flags.items()
+    }
+    rest = []
+    for text in samplers:
+        own = []
+        for part in text.split(","):
+            key, _, value = (word.strip() for word in part.partition("="))
+            if key not in said:
+                own.append(part.strip())
+            elif value.isdecimal():
+                said[key].add(int(value))
+            else:
+                raise UsageError(f"{key} = {value!r:.40}", "Give a whole number.")
+        rest.append(",".join(own))
+    for key, values in said.items():
+        if len(values) > 1:
+            raise UsageError(
+                f"{key} is said in {len(values)} ways: {', '.join(map(str, sorted(values)))}",
+                f"It holds for all models: give --{key} alone.",
+            )
+    return rest, {key: next(iter(values), None) for key, values in said.items()}
 
 
 def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:

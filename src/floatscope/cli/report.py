@@ -36,7 +36,7 @@ def report(
     ] = 20.0,
     plugin: Plugins = None,
 ) -> None:
-    """Write report.html from a run directory, and tables and figures for papers."""
+    """Write a run's page, and tables and figures for papers."""
     from ..report.build import write_report
     from ..report.paper import FIGURES, TABLES, write_paper
     from ..studies.findings import Findings
@@ -97,7 +97,10 @@ def view(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
     plugin: Plugins = None,
 ) -> None:
-    """Serve the viewer on this machine alone, reading traces on demand. Ctrl-C ends it."""
+    """Serve the viewer of a run or of saved traces.
+
+    It is served on this machine alone, and reads traces on demand. Ctrl-C ends it.
+    """
     from ..report.build import source_of
     from ..report.serve import serve
 

@@ -1,6 +1,7 @@
 """`floatscope study`, `studies`, `demo`: runs over several models, into a directory that can resume."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,8 +9,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
+from ..registry import STUDIES
 from .app import Plugins, app, err, out, output_option
+from .engines import engine_of
 from .progress import Display
 
 if TYPE_CHECKING:
@@ -21,12 +24,19 @@ Out = Annotated[
     Path,
     output_option("--out", help="The run's directory; made if it is not there."),
 ]
-Engine = Annotated[str, typer.Option(help="local, or ray for several machines.")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="local, or ray for several machines: ray,address=HEAD:6379,gpus=0.5 (a cluster that is running; "
+        "GPUs per worker). Both take patience=120 (seconds without a sign of life, then a worker is "
+        "replaced) and shard_limit=21600 (seconds for a shard)."
+    ),
+]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes. Default: one per GPU, or per CPU core.")
 ]
 Resume = Annotated[bool, typer.Option(help="Go on with the run that is there.")]
-Overwrite = Annotated[bool, typer.Option(help="Replace the run that is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")]
 RegistrationFile = Annotated[
     Path | None,
     typer.Option(
@@ -45,9 +55,7 @@ RegisterOnly = Annotated[
 
 @app.command()
 def studies(plugin: Plugins = None) -> None:
-    """List the studies: the question each asks, the claims it decides, and by which rule."""
-    from ..studies import STUDIES
-
+    """List the studies, their claims, and the rules that decide them."""
     table = Table(title="Studies", title_justify="left")
     table.add_column("study")
     table.add_column("question")
@@ -92,14 +100,6 @@ def study(
     questions: Annotated[
         int | None, typer.Option(min=2, help="Questions to ask in each setting.")
     ] = None,
-    gain_questions: Annotated[
-        int | None,
-        typer.Option(min=2, help="Questions without and with passages. Default: --questions."),
-    ] = None,
-    side_questions: Annotated[
-        int | None,
-        typer.Option(min=2, help="Questions in settings that decide no claim. Default: all."),
-    ] = None,
     asked_as: Annotated[
         str | None, typer.Option(help="The condition they are asked under: passages=5 …")
     ] = None,
@@ -115,12 +115,13 @@ def study(
             "a temperature holds for causal models too."
         ),
     ] = None,
-    frequencies: Annotated[
-        str | None, typer.Option(help="A .npy file of `floatscope frequencies`, or pair.")
-    ] = None,
-    heads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Retrieval heads that `ablation` takes away. Default: 10."),
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Another field of the run, as batch=8, or of one study, as ablation.heads=10: see "
+            "docs/studies.md; may be repeated.",
+        ),
     ] = None,
     controls: Annotated[
         int | None,
@@ -130,15 +131,6 @@ def study(
     keep_traces: Annotated[
         bool | None, typer.Option(help="Keep whole traces of those examples, in OUT/traces.")
     ] = None,
-    shard: Annotated[int | None, typer.Option(min=1, help="Examples in a shard.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Questions together.")] = None,
-    batch: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|N",
-            help="Examples traced together. Default: auto, as many as fit on a GPU, one on a CPU.",
-        ),
-    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything drawn.")] = None,
     skip: Annotated[
         int | None,
@@ -146,18 +138,8 @@ def study(
             min=0, help="Pass over the first records, such as those that settings were chosen on."
         ),
     ] = None,
-    template: Annotated[str | None, typer.Option(help="auto, plain, or world.")] = None,
     chat: Annotated[bool | None, typer.Option(help="Use chat templates.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda …")] = None,
-    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16.")] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Of a model on a CPU, in each worker: sums depend on it, so it does not follow the "
-            "machine. Default: 1. Measuring takes the worker's share of the cores.",
-        ),
-    ] = None,
     skip_bad: Annotated[
         bool | None, typer.Option(help="Leave out what cannot be read or asked; list it.")
     ] = None,
@@ -165,40 +147,37 @@ def study(
         bool | None,
         typer.Option(help="Of a file's gold answers like `a or b`, count each part as right too."),
     ] = None,
-    chosen_on: Annotated[
-        str | None,
-        typer.Option(help="Other data on which settings were chosen, in words, to be registered."),
-    ] = None,
     registration: RegistrationFile = None,
     register_only: RegisterOnly = None,
     engine: Engine = "local",
     workers: Workers = None,
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster that is running.")] = None,
-    gpus: Annotated[
-        float | None,
-        typer.Option(min=0, help="GPUs per Ray worker. Default: one where there are any."),
-    ] = None,
-    patience: Annotated[
-        float, typer.Option(help="Seconds without a sign of life; then a worker is replaced.")
-    ] = 120.0,
-    shard_limit: Annotated[
-        float | None,
-        typer.Option(help="Seconds for a shard; then its worker is replaced. Default: 6 hours."),
-    ] = None,
     resume: Resume = True,
     overwrite: Overwrite = False,
     plugin: Plugins = None,
 ) -> None:
-    """Ask one question of several models, with its null and interval, and write a report.
+    """Put questions to several models, and write a report.
 
-    * `floatscope study floating knowledge --model ./LLaDA-8B-Instruct --model ./Llama-3.1-8B
-      --data nq.jsonl.gz --asked-as passages=5 --length 32 --out run/`
-    * `floatscope study --config study.toml --out run/ --engine ray`
-    * `floatscope study --config run/run.json --out again/` (the same once more)
-    * `floatscope study --config study.toml --register-only plan.json`, then, once that file is where others
-      can date it, `floatscope study --config study.toml --registration plan.json --out run/`
+    Every number has a null and an interval.
+
+    \b
+    Examples:
+      floatscope study floating knowledge --model ./LLaDA-8B-Instruct \\
+          --model ./Llama-3.1-8B --data nq.jsonl.gz --asked-as passages=5 \\
+          --length 32 --out run
+      floatscope study --config study.toml --out run --engine ray
+      floatscope study --config run/run.json --out again   # the same once more
+      floatscope study --config study.toml --register-only plan.json
+      floatscope study --config study.toml --registration plan.json --out run
     """
     from ..registry import placed
+    from .early import spec_of
+    from .inputs import common_settings
+
+    chosen, how = engine_of(engine)
+    for one in model or []:
+        spec_of(one, elsewhere=chosen != "local")
+    for name in names or []:
+        STUDIES.require(name)
     from ..studies import Request, read_request, request_of
     from ..studies.provenance import is_run, repeated, without_plugins
     from ..studies.study import by_default
@@ -206,7 +185,12 @@ def study(
     # Flags are called as the request's fields are.
     given = {name: value for name, value in locals().items() if name in Request.model_fields}
     given |= {"studies": names, "models": model, "plugins": [placed(one) for one in plugin or []]}
+    if sampler:
+        (given["sampler"],), said = common_settings([sampler], {"length": length, "steps": steps})
+        given |= said
+    flags = {**given, "engine": engine}
     given = {key: value for key, value in given.items() if value not in (None, [])}
+    given |= settings_of(option or [], flags)
     fields: dict[str, Any] = read_request(config) if config else {}
     folder = Path()
     if config and is_run(fields):
@@ -224,14 +208,11 @@ def study(
     _run(
         request,
         out_dir,
-        engine,
+        chosen,
         workers,
-        gpus,
         folder=folder,
         registration=registration,
-        address=address,
-        patience=patience,
-        shard_limit=shard_limit,
+        **how,
         resume=resume,
         overwrite=overwrite,
     )
@@ -247,7 +228,10 @@ def demo(
     registration: RegistrationFile = None,
     register_only: RegisterOnly = None,
 ) -> None:
-    """All studies but those run by name, on the embedded pair and its twin: no GPU, a few minutes."""
+    """Run all studies on the embedded pair and its twin.
+
+    Without those run by name. It takes no GPU and a few minutes.
+    """
     from ..studies.demo import demo_request
 
     request, left_out = demo_request()
@@ -257,9 +241,37 @@ def demo(
         _register(request, register_only)
         return
     going = {"resume": resume, "overwrite": overwrite, "registration": registration}
-    _run(request, out_dir, engine, workers, None, **going)
+    chosen, how = engine_of(engine)
+    _run(request, out_dir, chosen, workers, **how, **going)
     page = escape(str(out_dir / "report.html"))
     out.print(f"Open {page}, and ask the models yourself: floatscope live --open", soft_wrap=True)
+
+
+def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse `--set`: fields of the run that have no flag, and fields that one study alone reads."""
+    from ..studies import Request
+
+    settings: dict[str, Any] = {}
+    of_studies = {field: name for name, study in STUDIES.items() for field in study.options}
+    free = [f for f in Request.model_fields if f not in {*flags, *of_studies, "also", "plugins"}]
+    for text in options:
+        key, _, value = text.partition("=")
+        name, dot, field = key.strip().rpartition(".")
+        if dot:
+            STUDIES.require(name)
+        known = [one for one, of in of_studies.items() if of == name] if dot else free
+        if field not in known or not value:
+            guess = did_you_mean(field, known)
+            if field in of_studies:
+                guess = f"Write {of_studies[field]}.{field}={value or 'VALUE'}."
+            elif field in flags:
+                guess = f"Write --{field.replace('_', '-')}."
+            listed = ", ".join(
+                [*known, *([] if dot else (f"{s}.{f}" for f, s in of_studies.items()))]
+            )
+            raise UsageError(f"--set {text:.100}", guess or f"There are: {listed or 'none'}.")
+        settings[field] = value
+    return settings
 
 
 def _register(request: "Request", path: Path) -> None:
@@ -292,7 +304,7 @@ def _run_and_report(
     directory: Path,
     engine: str,
     workers: int | None,
-    gpus: float | None,
+    gpus: float | None = None,
     folder: Path = Path(),
     **options: Any,
 ) -> None:
@@ -309,7 +321,7 @@ def _run_and_report(
             "Use --device cuda.",
         )
     if gpus is not None and gpus > 1 and gpus % 1:
-        raise UsageError(f"--gpus {gpus:g}", "A worker takes whole GPUs, or a part of one: 0.5.")
+        raise UsageError(f"gpus={gpus:g}", "A worker takes whole GPUs, or a part of one: 0.5.")
     if gpus is None and request.device == "cpu":
         gpus = 0
     count = workers or _default_workers(request.device)

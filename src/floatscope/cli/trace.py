@@ -1,5 +1,6 @@
 """`floatscope trace`: decode a prompt and record what every head attended to."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -10,25 +11,16 @@ from ..errors import UsageError
 from .app import Plugins, Weights, app, err, out, output_option
 from .progress import Display
 
-# Flags that are called as what they are handed to calls them.
-_LOADING = (
-    *("adapter", "device", "dtype", "family", "direction", "block", "grid", "shift", "mask_id"),
-    *("override_mask", "weights", "seed", "check"),
-)
-_SAMPLING = ("length", "steps", "block_length", "temperature", "cfg", "seed")
-
 
 @app.command()
 def trace(
     model: Annotated[
         str,
         typer.Option(
-            help="pair/mdm, twin/mdm, a directory, a .gguf file or a hub id; see `study`."
+            help="pair/mdm, twin/mdm, a directory, a .gguf file or a hub id; with settings: "
+            "DIR,family=Llama,mask_id=4,dtype=bfloat16,adapter=DIR."
         ),
     ],
-    adapter: Annotated[
-        Path | None, typer.Option(help="A directory with a LoRA in PEFT's format, merged into it.")
-    ] = None,
     prompt: Annotated[str | None, typer.Option(help="The text to start from.")] = None,
     data: Annotated[
         Path | None,
@@ -36,23 +28,21 @@ def trace(
     ] = None,
     sampler: Annotated[
         str | None,
-        typer.Option(help="How to decode: see `floatscope models`. Default: what fits the model."),
+        typer.Option(
+            help="As confidence,block_length=8,temperature=0.7: see `floatscope models`. Without a name, "
+            "settings are of what fits the model, the default."
+        ),
     ] = None,
-    length: Annotated[int, typer.Option(help="Tokens to generate.")] = 32,
+    length: Annotated[int | None, typer.Option(help="Tokens to generate. Default: 32.")] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Denoising steps; by default one per token.")
+        int | None, typer.Option(help="Denoising steps. Default: one per token.")
     ] = None,
-    block_length: Annotated[
-        int | None, typer.Option(help="Decode block by block (semi-autoregressive).")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="0 is greedy. Default: the sampler's own, mostly 0.")
-    ] = None,
-    cfg: Annotated[float, typer.Option(help="Classifier-free guidance scale; 0 is off.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A field of the sampler, as `threshold=0.8`. May repeat."),
+    intervene: Annotated[
+        str | None,
+        typer.Option(
+            help="As `floatscope interventions` shows; several joined by ' + ' act together."
+        ),
     ] = None,
     keep: Annotated[
         str | None,
@@ -88,7 +78,7 @@ def trace(
             "--out", help="Save here as zarr: one store, or one per line in a directory."
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts decoded together.")] = 8,
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most this many lines of the data.")
@@ -98,47 +88,26 @@ def trace(
         typer.Option(help="Of keys and values: auto, exact, none; approximate: prefix, dual, dkv."),
     ] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
-    dtype: Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16.")] = "auto",
-    family: Annotated[
-        str | None, typer.Option(help="Read the weights as this family's: see `floatscope models`.")
-    ] = None,
-    direction: Annotated[
-        str | None,
-        typer.Option(help="Of a derived model: causal, bidirectional, block-causal, active-block."),
-    ] = None,
-    block: Annotated[int | None, typer.Option(help="Block size of a block-causal model.")] = None,
-    grid: Annotated[
-        str | None,
-        typer.Option(help="Where its blocks begin: start (position 0), padded (answer)."),
-    ] = None,
-    shift: Annotated[
-        int | None, typer.Option(help="Position i is predicted by row i − shift.")
-    ] = None,
-    mask_id: Annotated[int | None, typer.Option(help="Where a checkpoint does not say.")] = None,
-    override_mask: Annotated[
-        bool | None,
-        typer.Option(
-            "--override-mask", help="Take --mask-id although the checkpoint says another."
-        ),
-    ] = None,
     weights: Weights = "trained",
     check: Annotated[bool, typer.Option(help="Self-check the model after loading.")] = True,
     plugin: Plugins = None,
 ) -> None:
-    """Decode a prompt and record what every head of every layer attended to at every step.
+    """Decode a prompt and record where each head attends.
 
+    \b
     Examples:
-
-    * `floatscope trace --model ./LLaDA-8B-Instruct --prompt "Who wrote Emma?" --length 32 --steps 16`
-    * `floatscope trace --model ./smollm2.gguf --prompt "Once upon a time" --out t.zarr`
-    * `floatscope trace --model M --data prompts.jsonl --keep mass,entropy --out traces/`
+      floatscope trace --model ./LLaDA-8B-Instruct --prompt "Who wrote Emma?" \\
+          --length 32 --steps 16
+      floatscope trace --model ./smollm2.gguf --prompt "Once upon a time" \\
+          --out t.zarr
+      floatscope trace --model M --data prompts.jsonl --keep mass,entropy \\
+          --out traces/
     """
-    given = locals()
     from ..atomic import make_folder
     from ..measures.base import keep_for
     from ..models.select import choice_of
-    from .early import require_sampler, require_texts, spec_of
-    from .inputs import measures_of, paths_for, texts_of
+    from .early import require_interventions, require_sampler, require_texts, spec_of
+    from .inputs import common_settings, measures_of, paths_for, texts_of
 
     texts = texts_of(prompt, data, limit)
     wanted = measures_of(measure)
@@ -147,28 +116,33 @@ def trace(
     paths = paths_for(save, len(texts), single=data is None, overwrite=overwrite)
     if figures is not None:
         make_folder(figures)
-    spec = spec_of(model, given)
-    common, special = {name: given[name] for name in _SAMPLING}, option or []
-    if sampler:
-        require_sampler(sampler, common, special)
+    spec = spec_of(model)
+    typed, said = common_settings([sampler or ""], {"length": length})
+    common = {**said, "length": said["length"] or 32, "steps": steps, "seed": seed}
+    require_interventions([intervene] if intervene else [])
+    if typed[0]:
+        require_sampler(typed[0], common)
     from .. import instrument  # the heavy part begins here
     from ..decode.blocks import most_steps
-    from ..decode.presets import default_name, sampler_of
+    from ..decode.presets import named_for, sampler_of
+    from ..interventions.parse import intervention_of
     from ..models.outline import outlined
     from ..plots.summary import summary
     from ..sequences.prompt import Prompt
 
     prompts = [Prompt.plain(text, chat=chat) for text in texts]
+    change = intervention_of(intervene) if intervene else None
     if (outline := outlined(spec)) is not None:
-        chosen = sampler_of(sampler or default_name(outline), common, special)
-        require_texts(outline, chosen, prompts)
+        chosen = sampler_of(named_for(outline, typed[0]), common)
+        require_texts(outline, chosen, prompts, change.adds if change else 0)
     with Display(f"loading {model}"):
-        loaded = instrument.load(model, **{name: given[name] for name in _LOADING})
-    chosen = sampler_of(sampler or default_name(loaded), common, special)
+        loaded = instrument.load(model, device=device, weights=weights, seed=seed, check=check)
+    chosen = sampler_of(named_for(loaded, typed[0]), common)
     out.print(escape(repr(loaded)))
     batches, every = range(0, len(texts), batch_size), []
     total = most_steps(loaded, chosen)
-    with Display("tracing", "steps", len(batches) * total) as display:
+    display = Display("tracing", "steps", len(batches) * total)
+    with display, change(loaded) if change else nullcontext():
         for number, start in enumerate(batches):
             before = number * total
             traces = loaded.trace(

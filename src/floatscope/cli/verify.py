@@ -22,7 +22,7 @@ def verify(
     ] = 1e-5,
     plugin: Plugins = None,
 ) -> None:
-    """Compute some shards of a run again, and compare them with what is stored.
+    """Compute some shards of a run again, and compare them.
 
     Needs the run's models and data, here or where the run was made. On the machine that made it a shard
     comes out byte for byte; on another, last digits may differ, and a near-tie may give another token.

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
 from ..models.select import value_of
 from ..sequences.vocabulary import ModelFacts
 
@@ -18,6 +18,13 @@ _FAST_BLOCK = 32  # Fast-dLLM decodes in blocks of this length
 
 def default_name(model: ModelFacts) -> str:
     return "confidence" if model.is_diffusion else "autoregressive"
+
+
+def named_for(model: ModelFacts, text: str | None) -> str:
+    """Complete a sampler that was typed: without a name before its settings, it is the model's usual one."""
+    if not text:
+        return default_name(model)
+    return f"{default_name(model)},{text}" if "=" in text.partition(",")[0] else text
 
 
 def default_sampler(model: ModelFacts) -> Any:
@@ -45,7 +52,8 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
         key, _, value = text.partition("=")
         if key not in known or not value:
             raise UsageError(
-                f"{text}: {name} has no such field", f"It has: {', '.join(sorted(known))}."
+                f"{text}: {name} has no such field",
+                f"{did_you_mean(key, known)} It has: {', '.join(sorted(known))}.".strip(),
             )
         settings[key] = value_of(value)
         if not _is_a(settings[key], known[key]):

@@ -201,7 +201,7 @@ class _Driver:
                     RunError(
                         f"shard {report.shard} was lost {report.times} times: {report.why}",
                         "Its workers were killed, ran out of memory or hung: give it fewer workers, "
-                        "smaller shards or more time (--patience, --shard-limit), then run it again "
+                        "smaller shards or more time (patience, shard_limit of --engine), then run it again "
                         "with --resume.",
                     )
                 )

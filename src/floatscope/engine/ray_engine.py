@@ -82,7 +82,7 @@ class RayCrew:
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise RunError(
                 f"no Ray cluster at {self.address or 'this machine'}: {error}",
-                "Check --address (`ray status` on the head node) and that RAY_AUTH_MODE and the "
+                "Check the address (`ray status` on the head node) and that RAY_AUTH_MODE and the "
                 "token are the cluster's, or leave the address out for a local cluster.",
             ) from error
 

@@ -71,9 +71,9 @@ class Watch:
         self._busy += seconds
         patience = self._limits.patience if self._known else max(self._limits.patience, _START)
         if self._silent > patience:
-            return f"its worker hung: no sign of life for {patience:g} s (--patience)"
+            return f"its worker hung: no sign of life for {patience:g} s (patience of --engine)"
         # Loading a model is not the shard's time, but must end too.
         limit = self._limits.shard if self._begun else max(self._limits.shard, SHARD_LIMIT)
         if self._busy > limit:
-            return f"its worker took more than {limit:g} s for it (--shard-limit)"
+            return f"its worker took more than {limit:g} s for it (shard_limit of --engine)"
         return None

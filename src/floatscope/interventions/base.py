@@ -17,12 +17,8 @@ from ..decode.state import Edit, State, notify_edits, prepared
 from ..errors import ModelError, UsageError
 from ..models import Model, seam
 from ..models.select import Choice, chosen, within
-from ..registry import Registry, described
+from ..registry import INTERVENTIONS, Registry, described
 from ..sequences.prompt import Encoded
-
-INTERVENTIONS: "Registry[type[Intervention]]" = Registry(
-    "intervention", "floatscope.interventions.library"
-)
 
 _PROBE = 24  # tokens of the random text on which an intervention must show that it bites
 

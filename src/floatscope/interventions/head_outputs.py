@@ -1,6 +1,6 @@
 """What heads put out in other runs: their means, or the rows themselves. AblateHeads puts them in place.
 
-    reference = fs.HeadMeans.of(model, prompts)
+    reference = fs.interventions.HeadMeans.of(model, prompts)
 
 Kept by layer and head, on the model's device and in its dtype. Nothing is changed or drawn here.
 """

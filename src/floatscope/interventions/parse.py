@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
 from ..models.select import choice_of, value_of
 from ..stats.anchors import RULES
 from .base import Intervention, Together
@@ -26,7 +26,7 @@ def _one_intervention(text: str) -> Intervention:
         if key not in known or not value:
             raise UsageError(
                 f"--intervene {text}: {name} has no such field as {item!r}",
-                f"It has: {', '.join(known)}.",
+                f"{did_you_mean(key, known)} It has: {', '.join(known)}.".strip(),
             )
         if key == "heads" and "." in value:
             settings[key] = tuple(_head_of(one) for one in value.split("|"))

@@ -1,6 +1,6 @@
 """PatchSource: what Patch takes from a run, recorded step by step and layer by layer.
 
-    clean = fs.PatchSource.of(model, prompt, sampler)
+    clean = fs.interventions.PatchSource.of(model, prompt, sampler)
 
 "residual": the input of each layer. "head": each head's output, before the heads are mixed. "attention":
 queries and keys, from which a row's weights follow: S of them take the room of S vectors, the weights that

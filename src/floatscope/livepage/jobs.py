@@ -160,7 +160,7 @@ def _code(sampler: AnySampler, every: list[Touched]) -> dict[str, Any]:
     if not own:
         made = f'SAMPLERS["{name}"]{made.removeprefix(type(sampler).__name__)}'
     return {
-        "sampler": f"fs.{made}" if own else made,
+        "sampler": f"fs.samplers.{made}" if own else made,
         "own": own,
         "interventions": [line for one in every for line in one.code],
     }

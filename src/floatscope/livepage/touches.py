@@ -27,7 +27,7 @@ _SAID = {  # regions that are no names of a prompt's parts
     "answer": "the answer's positions",
     "gold": "the gold passage",
 }
-_MEAN = "reference=fs.HeadMeans.of(model, [prompt])"
+_MEAN = "reference=fs.interventions.HeadMeans.of(model, [prompt])"
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class _Reader:
 def code_of(part: Intervention) -> str:
     """The call that makes it, where `model` and `prompt` are there."""
     if isinstance(part, AblateHeads) and part.reference is not None:
-        return f"fs.{replace(part, reference=None).describe()[:-1]}, {_MEAN})"
-    return f"fs.{part.describe()}"
+        return f"fs.interventions.{replace(part, reference=None).describe()[:-1]}, {_MEAN})"
+    return f"fs.interventions.{part.describe()}"
 
 
 def _chosen(touch: Mapping[str, Any]) -> dict[str, Any]:

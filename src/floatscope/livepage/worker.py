@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ..errors import FloatscopeError
+from ..errors import FloatscopeError, is_out_of_memory
 from .prompts import layout_of
 
 Job = dict[str, Any]
@@ -126,10 +126,10 @@ def _do(pipe: Connection, model: Any, job: Job) -> None:
 
 def said(error: BaseException) -> dict[str, Any]:
     """An error as the page is told of it: never a traceback."""
+    if is_out_of_memory(error):
+        return {"error": memory_error(f"out of memory: {_line(error)}")}
     if isinstance(error, FloatscopeError):
         return {"error": {"kind": "usage", "message": error.what, "remedy": error.remedy}}
-    if out_of_memory(error):
-        return {"error": memory_error(f"out of memory: {_line(error)}")}
     return {
         "error": {
             "kind": "internal",
@@ -142,22 +142,9 @@ def said(error: BaseException) -> dict[str, Any]:
 def memory_error(message: str) -> dict[str, str]:
     remedy = (
         "Lower the length, use fewer or shorter passages, or a smaller model or dtype "
-        "(--model, --dtype); close what else uses memory."
+        "(--model MODEL,dtype=bfloat16); close what else uses memory."
     )
     return {"kind": "memory", "message": message, "remedy": remedy}
-
-
-def out_of_memory(error: BaseException) -> bool:
-    name = type(error).__name__
-    words = str(error).lower()
-    return (
-        isinstance(error, MemoryError)
-        or name == "OutOfMemoryError"
-        or (
-            isinstance(error, RuntimeError)
-            and ("can't allocate memory" in words or "not enough memory" in words)
-        )
-    )
 
 
 def _line(error: BaseException) -> str:

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 from .._lazy import lazily
 
 if TYPE_CHECKING:
-    from ..stats.anchors import RULES, Excess, Robust, Rule, Share, ZScore
     from .base import Measure
     from .comparing import compare
     from .library import *
     from .library import MEASURES
     from .library.agreement import perturbation
     from .library.dormancy import switching
+    from .library.remasking import remasking
+    from .library.staleness import staleness
     from .result import Result
 
 lazily(__name__)

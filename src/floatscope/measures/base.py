@@ -15,13 +15,11 @@ import xarray as xr
 
 from ..errors import UsageError
 from ..plots import Figure, default_plot
-from ..registry import Registry
+from ..registry import MEASURES, Registry
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
 from ..trace.windows import require_global
 from .result import Result, summarise
-
-MEASURES: "Registry[type[Measure]]" = Registry("measure", "floatscope.measures.library")
 
 
 @dataclass(frozen=True)
@@ -80,12 +78,21 @@ class Measure:
         if not self.windows:
             require_global(trace.data, type(self).__name__)
         blocks = trace.layer_blocks() if self.layerwise else [trace]
-        parts = [_labelled(self.compute(block), block) for block in blocks]
+        parts = [_labelled(self._computed(block), block) for block in blocks]
         same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
         data = parts[0] if len(parts) == 1 else xr.concat(parts, "layer", join="exact", **same)
         nulls = {name: data[name].variable for name in self.nulls if name in data}
         full = {n: xr.full_like(v, self.nulls[n], float) for n, v in nulls.items()}
         return data.assign({f"{name}_null": null for name, null in full.items()})
+
+    def _computed(self, trace: Trace) -> xr.Dataset:
+        values = self.compute(trace)
+        if not isinstance(values, xr.Dataset):
+            raise UsageError(
+                f"{type(self).__name__}.compute gave a {type(values).__name__}, not an xarray Dataset",
+                'Return xr.Dataset({"value": array}), with "value_null" beside it where there is one.',
+            )
+        return values
 
     def compute(self, trace: Trace) -> xr.Dataset:
         """Compute the values of one trace; steps, layers and heads need no coordinates."""

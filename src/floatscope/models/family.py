@@ -6,15 +6,14 @@ Nothing here runs a model, and nothing ever runs code that came with a checkpoin
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..registry import Registry
+from ..registry import FAMILIES, Registry
 from ..sequences.direction import Direction, Grid
 
 if TYPE_CHECKING:  # families are known by name without it
     from transformers import PretrainedConfig, PreTrainedModel
-
-FAMILIES: "Registry[Family]" = Registry("family", "floatscope.models.families")
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Family:
 
     name: str
     architectures: tuple[str, ...]
-    network: "type[PreTrainedModel]"
+    network: "type[PreTrainedModel] | str"  # or "module:Class", imported when a model is loaded
     direction: Direction = Direction.CAUSAL
     shift: int = 1
     block: int | None = (
@@ -82,6 +81,15 @@ class Family:
             "tested against": self.tested or "nothing yet",
         }
 
+    @property
+    def network_class(self) -> "type[PreTrainedModel]":
+        """The network's class, imported if `network` names it."""
+        if not isinstance(self.network, str):
+            return self.network
+        module, _, name = self.network.partition(":")
+        found: type[PreTrainedModel] = getattr(import_module(module), name)
+        return found
+
     def config(self, raw: dict[str, Any]) -> "PretrainedConfig":
         """The network's own configuration, from the checkpoint's config.json."""
         # A checkpoint says what its network is. How transformers works, from remote code and a foreign
@@ -89,7 +97,7 @@ class Family:
         fields = {k: v for k, v in self.translate(raw).items() if not _is_transformers_own(k)}
         # Where config.json is silent, a class's own ids belong to another vocabulary.
         fields = {"bos_token_id": None, "eos_token_id": None, **fields}
-        config: PretrainedConfig = self.network.config_class(**fields)
+        config: PretrainedConfig = self.network_class.config_class(**fields)
         return config
 
 

@@ -122,7 +122,7 @@ def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family
     if "diffusion.shift_logits" in fields:
         found["shift_logits"] = bool(fields["diffusion.shift_logits"])
     tied = "output.weight" not in header.tensors
-    return kind, kind.network.config_class(**found, tie_word_embeddings=tied)
+    return kind, kind.network_class.config_class(**found, tie_word_embeddings=tied)
 
 
 def network_of(
@@ -156,7 +156,7 @@ def network_of(
         if turned and module in heads:
             values = _halves(values, heads[module])
         weights[name] = torch.from_numpy(values).to(dtype)
-    net: PreTrainedModel = kind.network.from_pretrained(
+    net: PreTrainedModel = kind.network_class.from_pretrained(
         None,
         config=config,
         state_dict=weights,

@@ -98,9 +98,9 @@ def load(
 def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> Opened:
     name = str(net.config.name_or_path or type(net).__name__)
     kind = family_by_name(family) if family else family_of(type(net).__name__, name)
-    if not isinstance(net, kind.network):
+    if not isinstance(net, kind.network_class):
         raise ModelError(
-            f"{kind.name} expects a {kind.network.__name__}, got a {type(net).__name__}",
+            f"{kind.name} expects a {kind.network_class.__name__}, got a {type(net).__name__}",
             "Pass the checkpoint's directory or hub id instead.",
         )
     generation = getattr(net, "generation_config", None)  # an encoder has none

@@ -99,7 +99,7 @@ def _from_directory(
         sizes.require_held(kind, config, path, sizes.in_safetensors(files))
         sizes.require_experts(config, path, files)
         try:
-            net, info = kind.network.from_pretrained(
+            net, info = kind.network_class.from_pretrained(
                 None,  # given a directory, transformers would look there for adapters and other weights
                 config=config,
                 state_dict=_tensors(files),

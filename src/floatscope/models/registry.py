@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..errors import ModelError
+from ..errors import ModelError, did_you_mean
 from .families import FAMILIES
 from .family import Family
 
@@ -29,4 +29,5 @@ def family_by_name(name: str) -> Family:
 def require_family(name: str) -> None:
     """Refuses a name of no family; none is imported for that."""
     if name.lower() not in FAMILIES:
-        raise ModelError(f"no family {name!r:.80}", f"Known: {', '.join(FAMILIES)}.")
+        remedy = f"{did_you_mean(name, FAMILIES)} Known: {', '.join(FAMILIES)}.".strip()
+        raise ModelError(f"no family {name!r:.80}", remedy)

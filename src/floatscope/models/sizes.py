@@ -158,4 +158,4 @@ def _mismatch(name: str, actual: Any, expected: Any) -> str:
 def _empty(kind: Family, config: PretrainedConfig) -> PreTrainedModel:
     """The network without its weights: it takes no memory."""
     with torch.device("meta"):
-        return kind.network(config)
+        return kind.network_class(config)

@@ -12,12 +12,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelError, UsageError
+from ..errors import ModelError, UsageError, did_you_mean
 from ..sequences.direction import Direction, Grid
 from ..untrusted import exists
 from .pair import PAIR
 from .twin import TWIN
 
+EMBEDDED = (*PAIR, *TWIN)
+_SHIPPED = {name.partition("/")[0] for name in EMBEDDED}
 _NUMBERS = ("block", "shift", "mask_id")
 _SWITCHES = {"true": True, "false": False}  # as override_mask is written in a line
 _SHORT, _LONG = ("name", "family"), 100  # settings that tables and messages show, and their length
@@ -42,6 +44,8 @@ class ModelSpec:
     override_mask: bool | None = None
     grid: str | None = None
     revision: str | None = None
+    device: str | None = None
+    dtype: str | None = None
 
     def __post_init__(self) -> None:
         _require(vars(self))
@@ -75,10 +79,11 @@ class ModelSpec:
             key = key.strip()
             if not equals or key not in _settings().split(", ")[1:] or key in settings:
                 why = "is given twice" if key in settings else "is no setting"
+                guess = did_you_mean(key, _settings().split(", ")[1:])
                 raise UsageError(
                     f"model {text!r:.200}: {part!r:.80} {why}",
-                    f"Write {_FORM} with {_settings().removeprefix('where, ')}; a path with a comma "
-                    "goes into a table of a --config file.",
+                    f"{guess} Write {_FORM} with {_settings().removeprefix('where, ')}; a path with a "
+                    "comma goes into a table of a --config file.".lstrip(),
                 )
             settings[key] = _value(key, value)
         named = None if exists(head) else _NAMED.fullmatch(head)
@@ -113,7 +118,7 @@ class ModelSpec:
 
     def located(self, folder: Path) -> "ModelSpec":
         """Resolve relative paths against `folder`; names of embedded models and hub ids stay."""
-        known = self.where in PAIR or self.where in TWIN
+        known = self.where in EMBEDDED
         where = self.where if known else located(self.where, folder)
         return replace(self, where=where, adapter=self.adapter and located(self.adapter, folder))
 
@@ -124,7 +129,8 @@ class ModelSpec:
 
     def require_there(self) -> None:
         """Refuses what is not on this machine and no hub can have, without loading anything."""
-        known = self.where in PAIR or self.where in TWIN or HUB_ID.fullmatch(self.where)
+        shipped = self.where.partition("/")[0] in _SHIPPED  # no hub has an owner of this name
+        known = self.where in EMBEDDED or (HUB_ID.fullmatch(self.where) and not shipped)
         if not known and not exists(self.where):
             raise no_such_model(self.where)
         if self.adapter and not exists(f"{self.adapter}/adapter_config.json"):
@@ -172,8 +178,9 @@ def _require(given: Mapping[str, Any]) -> None:
 def no_such_model(where: object) -> ModelError:
     return ModelError(
         f"no such model: {where}",
-        "Give a directory with config.json and *.safetensors, a .gguf file, a hub id 'owner/name', "
-        f"or one of the embedded {', '.join([*PAIR, *TWIN])}.",
+        f"{did_you_mean(str(where), EMBEDDED)} Give a directory with config.json and *.safetensors, "
+        "a .gguf file, a hub id 'owner/name', "
+        f"or one of the embedded {', '.join(EMBEDDED)}.".lstrip(),
     )
 
 

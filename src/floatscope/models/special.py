@@ -45,6 +45,8 @@ def mask_id(
                 "Leave mask_id out; or say that this is meant: 'DIR,mask_id=4,override_mask=true', "
                 "load(..., mask_id=4, override_mask=True).",
             )
+        if not named and not override:
+            _warn_of_ordinary(given, tokenizer)
         return given
     first, *others = named.values() or [_published_mask(family, config, tokenizer)]
     if others and others[0] != first:
@@ -54,6 +56,20 @@ def mask_id(
         )
     _require_in_vocabulary(first, config, family)
     return first
+
+
+def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
+    """Warn of a mask id that stands for a piece of text: a prompt with that text holds masks."""
+    if tokenizer is None or mask in tokenizer.added_tokens_decoder:
+        return
+    token = tokenizer.convert_ids_to_tokens(mask)
+    if token is not None:
+        warnings.warn(
+            f"mask_id = {mask} is the ordinary token {token!r:.40}: text that holds it is read as masks. "
+            "Give the id of the mask token that the model was trained with, mask_id=…; or say that this is "
+            "meant: override_mask=true.",
+            stacklevel=2,
+        )
 
 
 def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:

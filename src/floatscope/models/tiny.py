@@ -59,7 +59,7 @@ def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
     """Random weights under the family's own key names."""
     kind = family_by_name(name)
     with torch.device("meta"):
-        net = kind.network(kind.config(config))
+        net = kind.network_class(kind.config(config))
     generator = torch.Generator(s.device).manual_seed(s.seed)
     weights = {}
     tied = set(getattr(net, "all_tied_weights_keys", ()))  # written once, as published

@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from .._lazy import _listed
+from .._lazy import listed
 from ..decode.presets import presets
 from ..errors import FloatscopeError
 from ..models import twin
@@ -154,8 +154,8 @@ def _of_object(thing: Any) -> str:
 @cache
 def _library(package: str) -> dict[str, str]:
     """Of a library that is not imported: each method's docstrings, by its name without dashes."""
-    listed = _listed(f"floatscope.{package}")
-    return {_bare(name): _docstrings(home, (attribute,)) for name, home, attribute in listed}
+    names = listed(f"floatscope.{package}")
+    return {_bare(name): _docstrings(home, (attribute,)) for name, home, attribute in names}
 
 
 @cache

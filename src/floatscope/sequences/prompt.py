@@ -145,6 +145,12 @@ def _ids(prompt: Any) -> tuple[int, ...]:
         ids = [getattr(i, "item", lambda i=i: i)() for i in _plain(prompt)]
         if all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
             return tuple(ids)
+    if hasattr(prompt, "records") or hasattr(prompt, "question"):
+        raise UsageError(
+            "a task record is no prompt: the question has no layout yet",
+            "Ask records with fs.evaluate(model, records); trace them as "
+            "[fs.tasks.PlainTemplate().prompt(record) for record in records].",
+        )
     raise UsageError(
         f"a prompt is {prompt!r:.80}: expected text, a Prompt or a list of token ids",
         "Decode bytes first; several prompts are a list of texts, or of lists of ids.",

@@ -8,8 +8,8 @@ variance that counts is the one between networks.
 """
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
-from scipy.special import stdtrit
 
 LEAST = 3  # untrained networks, of which a variance can be taken
 
@@ -37,6 +37,6 @@ def real_layers(
         trained = np.log(np.nanmean(share, axis=0))
         networks = np.log(np.nanmean(controls, axis=1))  # (k, *cells)
     cells = max(trained.size, 1)
-    beyond = stdtrit(k - 1, 1 - error / cells)
+    beyond = scipy.special.stdtrit(k - 1, 1 - error / cells)
     spread = networks.std(0, ddof=1) * np.sqrt(1 + 1 / k)
     return np.asarray(trained - networks.mean(0) > beyond * spread)

@@ -139,8 +139,8 @@ def _one_is_too_much(prompt: Encoded, length: int) -> ModelError:
     return ModelError(
         f"the GPU has too little memory to trace one example of {len(prompt.ids)} tokens and "
         f"{length} after them",
-        "Use shorter prompts (--traced-as passages=3), a narrower --dtype, fewer --workers on a GPU, or a "
-        "larger GPU.",
+        "Use shorter prompts (--traced-as passages=3), a narrower dtype (--set dtype=bfloat16), "
+        "fewer --workers on a GPU, or a larger GPU.",
     )
 
 

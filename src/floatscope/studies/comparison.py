@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from ..engine.plan import differences
 from ..errors import UsageError
@@ -162,7 +162,7 @@ def _error(theta: Number | None, rule: Rule) -> float | None:
     half = max((theta.high - theta.low) / 2, 0.5 if rule.count else 0.0)
     if not np.isfinite(half) or half <= 0:
         return None
-    return float(half / stdtrit(theta.n - 1, (1 + theta.level) / 2))
+    return float(half / scipy.special.stdtrit(theta.n - 1, (1 + theta.level) / 2))
 
 
 def _weights(part: Findings, rule: Rule) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def too_few(
         )
     return UsageError(
         f"{there}, {questions_of(setting, request)} are to be asked",
-        "Lower --questions and --gain-questions, or give more data.",
+        "Lower --questions and knowledge.gain_questions, or give more data.",
     )
 
 

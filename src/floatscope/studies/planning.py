@@ -90,7 +90,8 @@ def plan(request: Request, most: int = MOST) -> Plan:
     shards = list(islice(_every(request), most + 1))
     if len(shards) > most:
         raise UsageError(
-            f"more than {most:,} shards", "Lower --limit and --questions, or raise --shard."
+            f"more than {most:,} shards",
+            "Lower --limit and --questions, or raise it: --set shard=32.",
         )
     return Plan(request.as_json(), WORKER, tuple(shards))
 

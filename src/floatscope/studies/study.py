@@ -12,7 +12,7 @@ from typing import ClassVar
 import pandas as pd
 
 from ..measures.base import Measure
-from ..registry import Registry
+from ..registry import STUDIES, Registry
 from .claim import Claim
 from .draw import Picture, of_measure
 from .evidence import Evidence
@@ -23,9 +23,6 @@ from .verdict import Rule
 
 Shows = Mapping[str, tuple[str, str]]  # measure → its figure's title and alternative text
 _ALT = "Every value with its null and interval."
-STUDIES: "Registry[Study]" = Registry(
-    "study", "floatscope.studies.library", make=lambda study: study()
-)
 
 
 class Study:
@@ -33,6 +30,7 @@ class Study:
 
     registry: ClassVar["Registry[Study]"] = STUDIES
     name: ClassVar[str]
+    options: ClassVar[tuple[str, ...]] = ()  # fields of the request that this study alone reads
     question: ClassVar[str]
     rules: ClassVar[
         tuple[Rule, ...]

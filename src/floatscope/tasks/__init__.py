@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .pool import Pool
     from .readers import Records, read_records
     from .record import Asks, Passage, Record, from_world
+    from .samplers import compare_samplers
     from .scores import contains, exact_match, f1, normalise, score
     from .templates import PlainTemplate, Template, WorldTemplate
     from .world_prompts import prompt_of

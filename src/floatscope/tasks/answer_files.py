@@ -21,7 +21,8 @@ _FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "qu
 def require_free(path: Path, overwrite: bool) -> None:
     """A file of answers can be written here, and takes no place but another one's that may go."""
     if path.suffix not in ENDINGS:
-        raise UsageError(f"{path} ends in none of {', '.join(ENDINGS)}", "Choose one.")
+        known = ", ".join(ending.removeprefix(".") for ending in ENDINGS)
+        raise UsageError(f"no format {path.suffix.removeprefix('.')!r:.40}", f"Use {known}.")
     if os.path.lexists(path):
         kind = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
         ours = kind == "a file" and path.is_file() and is_answers(path)  # a pipe would make us wait

@@ -74,7 +74,7 @@ class WorldTemplate(Template):
         if record.asks is not Asks.WORDS:
             raise UsageError(
                 f"record {record.label} asks for more than a few words, which the world's layout does not",
-                "Use the plain template (--template plain or auto).",
+                "Use the plain template (template plain or auto).",
             )
         texts = [shown(passage) for passage in record.passages]
         pairs = prompt_parts(record.question, texts)

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, cast, runtim
 import numpy as np
 import xarray as xr
 
-from ..errors import TraceError
+from ..errors import TraceError, UsageError
 from ..statistics import STATISTICS
-from . import store, unfinished
 from .blocks import by_block
 from .windows import is_local
 
@@ -71,6 +70,14 @@ class Trace:
     """What one prompt's decoding attended to. `trace.data` is the xarray Dataset behind it all."""
 
     data: xr.Dataset
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, xr.Dataset):
+            raise UsageError(
+                f"a Trace holds an xarray Dataset, not a {type(self.data).__name__}",
+                "Record one with model.trace(prompt), or read one with Trace.load(path); task records are "
+                "asked with evaluate(model, records).",
+            )
 
     # What happened
 
@@ -325,6 +332,8 @@ class Trace:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write as a zarr 3 store, whole or not at all."""
+        from . import store  # imports zarr, which a measure of a trace in memory does not need
+
         return store.save(self.data, Path(path), SCHEMA, overwrite=overwrite)
 
     @classmethod
@@ -334,6 +343,8 @@ class Trace:
         Of one whose recording was ended (`trace(..., to=path)`), the steps that are there, with a warning.
         A zip file, as the live page saves it, is read whole.
         """
+        from . import store, unfinished
+
         if Path(path).is_file() and zipfile.is_zipfile(path):
             with store.unzipped(Path(path)) as folder:
                 return cls.load(folder)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..._lazy import lazily
-from .base import SAMPLERS
+from ...registry import SAMPLERS
 
 if TYPE_CHECKING:
     from .confidence import Confidence

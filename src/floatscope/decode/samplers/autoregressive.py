@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...errors import UsageError
-from ...registry import Registry, described
+from ...registry import SAMPLERS, Registry, described
 from ...sequences.direction import Direction
 from ...sequences.vocabulary import ModelFacts
 from ..draw import check_seed
-from .base import SAMPLERS
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...errors import UsageError
-from ...registry import Registry, described
+from ...registry import SAMPLERS, Registry, described
 from ...sequences.vocabulary import ModelFacts
 from ..draw import check_seed
-
-SAMPLERS: Registry[type] = Registry("sampler", "floatscope.decode.samplers")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..._lazy import lazily
-from ..base import INTERVENTIONS
+from ...registry import INTERVENTIONS
 
 if TYPE_CHECKING:
     from .mask_columns import MaskColumns

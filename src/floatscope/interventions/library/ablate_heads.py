@@ -26,9 +26,9 @@ KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": He
 class AblateHeads(Intervention):
     """Set the output of heads ((layer, head), …) to zero, to its mean, or to another prompt's rows.
 
-    "mean": over all rows of the runs of `reference` (`fs.HeadMeans.of(model, prompts)`), the same in
+    "mean": over all rows of the runs of `reference` (`HeadMeans.of(model, prompts)`), the same in
     every row. "resample": each row says what the head said in some row of another prompt, of those in
-    `reference` (`fs.HeadRows.of(model, prompts)`); prompt and row are drawn by `seed` and the prompt at
+    `reference` (`HeadRows.of(model, prompts)`); prompt and row are drawn by `seed` and the prompt at
     hand, alike for all heads, layers and steps, so that heads ablated together stay together.
     """
 
@@ -53,7 +53,7 @@ class AblateHeads(Intervention):
         if not isinstance(reference, kind):
             raise UsageError(
                 f"AblateHeads(to={self.to!r}) has reference = {reference!r}",
-                f"Give reference=fs.{kind.__name__}.of(model, prompts).",
+                f"Give reference=fs.interventions.{kind.__name__}.of(model, prompts).",
             )
         self._check_reference(model, wanted)
 
@@ -70,7 +70,7 @@ class AblateHeads(Intervention):
             if missing := set(heads) - set(kept.get(layer, ())):
                 raise UsageError(
                     f"the reference keeps nothing of head {min(missing)} of layer {layer}",
-                    "Make it with these heads: fs.HeadRows.of(model, prompts, heads=…).",
+                    "Make it with these heads: fs.interventions.HeadRows.of(model, prompts, heads=…).",
                 )
 
     def probe(self) -> "AblateHeads":

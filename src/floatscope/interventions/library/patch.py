@@ -1,7 +1,7 @@
 """Patch: what another run computed at a step, layer and position, put into this one. What carries the answer?
 
-Activation patching. The source is recorded once (`fs.PatchSource`); the run at hand goes on from what it is
-given, so that a change below shows in all layers, positions and steps after it.
+Activation patching. The source is recorded once (`fs.interventions.PatchSource`); the run at hand goes
+on from what it is given, so that a change below shows in all layers, positions and steps after it.
 """
 
 from dataclasses import dataclass, replace
@@ -56,14 +56,14 @@ class Patch(Intervention):
         if not isinstance(self.source, PatchSource):
             raise UsageError(
                 f"Patch: source = {self.source!r}",
-                "Give source=fs.PatchSource.of(model, prompt, sampler).",
+                "Give source=fs.interventions.PatchSource.of(model, prompt, sampler).",
             )
         missing = [f"layer {n}" for n in layers if n not in self.source.layers]
         missing += [self.what] * (self.what not in self.source.keep)
         if missing:
             raise UsageError(
                 f"the source keeps nothing of {missing[0]}",
-                f"Record it: fs.PatchSource.of(…, keep={self.what!r}, layers=…).",
+                f"Record it: fs.interventions.PatchSource.of(…, keep={self.what!r}, layers=…).",
             )
 
     def probe(self) -> Intervention:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..._lazy import lazily
-from ..base import MEASURES
+from ...registry import MEASURES
 
 if TYPE_CHECKING:
     from .absorption import Absorption

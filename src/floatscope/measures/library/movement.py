@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy
 import xarray as xr
 from jaxtyping import Float, Int
-from scipy.special import bdtrc
 
 from ...errors import TraceError, UsageError
 from ...plots import Axes, Figure, grid, lines, mark
@@ -147,5 +147,5 @@ def _p_value(moved: xr.DataArray) -> Float[np.ndarray, "layer head"]:
     """The probability of as many moving texts if each moved with probability one half."""
     each = moved.transpose("example", "layer", "head").values
     each = each[~np.isnan(each).all((1, 2))]
-    p: np.ndarray = bdtrc(each.sum(0) - 1, len(each), HALF)  # P(X ≥ k)
+    p: np.ndarray = scipy.special.bdtrc(each.sum(0) - 1, len(each), HALF)  # P(X ≥ k)
     return p

@@ -4,7 +4,7 @@ architecture is looked for: those after the one that is found are not imported."
 from typing import TYPE_CHECKING
 
 from ..._lazy import lazily
-from ..family import FAMILIES
+from ...registry import FAMILIES
 
 if TYPE_CHECKING:
     from .llada import LLADA

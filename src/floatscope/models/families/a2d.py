@@ -9,8 +9,6 @@ Zhou et al. 2026, arXiv 2602.22661.
 
 from typing import Any
 
-from transformers import LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
-
 from ..family import Direction, Family, Grid
 
 
@@ -18,7 +16,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "is_causal": False}
 
 
-def _of(name: str, network: Any, **more: Any) -> Family:
+def _of(name: str, network: str, **more: Any) -> Family:
     return Family(
         name=f"A2D-{name}",
         architectures=(f"A2D{name}LMHeadModel",),
@@ -34,6 +32,8 @@ def _of(name: str, network: Any, **more: Any) -> Family:
 
 
 # Its own sampling code renders Qwen3's template with thinking switched off.
-A2D_QWEN3 = _of("Qwen3", Qwen3ForCausalLM, template_arguments={"enable_thinking": False})
-A2D_QWEN2 = _of("Qwen2", Qwen2ForCausalLM)
-A2D_LLAMA = _of("Llama", LlamaForCausalLM)
+A2D_QWEN3 = _of(
+    "Qwen3", "transformers:Qwen3ForCausalLM", template_arguments={"enable_thinking": False}
+)
+A2D_QWEN2 = _of("Qwen2", "transformers:Qwen2ForCausalLM")
+A2D_LLAMA = _of("Llama", "transformers:LlamaForCausalLM")

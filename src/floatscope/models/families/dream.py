@@ -6,8 +6,6 @@ Ye et al. 2025, arXiv 2508.15487.
 
 from typing import Any
 
-from transformers import Qwen2ForCausalLM
-
 from ..family import Direction, Family, rope
 
 
@@ -23,7 +21,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
 DREAM = Family(
     name="Dream",
     architectures=("DreamModel",),
-    network=Qwen2ForCausalLM,
+    network="transformers:Qwen2ForCausalLM",
     direction=Direction.BIDIRECTIONAL,
     shift=1,
     mask_id=151666,

@@ -9,14 +9,8 @@ from typing import Any
 
 from ...errors import ModelError
 from ..family import Direction, Family
-from ..networks.encoders import (
-    AlbertDenoiser,
-    BertDenoiser,
-    DistilBertDenoiser,
-    ModernBertDenoiser,
-    RobertaDenoiser,
-)
 
+_NETWORKS = "floatscope.models.networks.encoders"
 # Heads that a checkpoint may bring beside the one for masked tokens, and positions saved as numbers.
 _UNUSED = (
     r"\.pooler\.",
@@ -42,11 +36,11 @@ def _translate(raw: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key != "position_embedding_type"}
 
 
-def _of(name: str, architectures: tuple[str, ...], network: Any, **more: Any) -> Family:
+def _of(name: str, architectures: tuple[str, ...], network: str, **more: Any) -> Family:
     return Family(
         name=name,
         architectures=architectures,
-        network=network,
+        network=f"{_NETWORKS}:{network}",
         direction=Direction.BIDIRECTIONAL,
         shift=0,
         translate=_translate,
@@ -60,7 +54,7 @@ def _of(name: str, architectures: tuple[str, ...], network: Any, **more: Any) ->
 BERT = _of(
     "BERT",
     ("BertForMaskedLM", "BertForPreTraining"),
-    BertDenoiser,
+    "BertDenoiser",
     mask_id=103,
     mask_vocab=(30522,),
     tokenizer="BertTokenizer",
@@ -69,7 +63,7 @@ BERT = _of(
 ROBERTA = _of(
     "RoBERTa",
     ("RobertaForMaskedLM",),
-    RobertaDenoiser,
+    "RobertaDenoiser",
     mask_id=50264,
     mask_vocab=(50265,),
     examples="roberta-base, roberta-large",
@@ -79,17 +73,17 @@ ROBERTA = _of(
 ALBERT = _of(
     "ALBERT",
     ("AlbertForMaskedLM", "AlbertForPreTraining"),
-    AlbertDenoiser,
+    "AlbertDenoiser",
     mask_id=4,
     mask_vocab=(30000,),
     tokenizer="AlbertTokenizer",
     examples="albert-base-v2",
-    prepare=AlbertDenoiser.spread,
+    prepare=lambda net: net.spread(),
 )
 DISTILBERT = _of(
     "DistilBERT",
     ("DistilBertForMaskedLM",),
-    DistilBertDenoiser,
+    "DistilBertDenoiser",
     mask_id=103,
     mask_vocab=(30522,),
     tokenizer="BertTokenizer",
@@ -98,7 +92,7 @@ DISTILBERT = _of(
 MODERNBERT = _of(
     "ModernBERT",
     ("ModernBertForMaskedLM",),
-    ModernBertDenoiser,
+    "ModernBertDenoiser",
     mask_id=50284,
     mask_vocab=(50368,),
     examples="ModernBERT-base, -large",

@@ -6,8 +6,6 @@ generation_functions.py) and a public description of its configuration; its mode
 
 from typing import Any
 
-from transformers import Qwen2ForCausalLM
-
 from ..family import Direction, Family
 
 
@@ -18,7 +16,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
 FAST_DLLM = Family(
     name="Fast-dLLM",
     architectures=("Fast_dLLM_QwenForCausalLM",),
-    network=Qwen2ForCausalLM,
+    network="transformers:Qwen2ForCausalLM",
     direction=Direction.BLOCK_CAUSAL,
     shift=1,
     block=32,

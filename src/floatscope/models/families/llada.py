@@ -8,11 +8,8 @@ Nie et al. 2025, arXiv 2502.09992.
 
 from typing import Any
 
-from transformers import LlamaForCausalLM
-
 from ...errors import ModelError
 from ..family import Direction, Family, rope
-from ..sizes import whole
 
 
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
@@ -20,6 +17,8 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
 
     `flash_attention` and `flash_attn_varlen`, which forks write, change no number.
     """
+    from ..sizes import whole  # imports torch, which a list of families does not need
+
     stretched = (key for key in raw if "yarn" in key.lower())  # a rotation that forks have
     for key, expected in {
         "block_type": "llama",
@@ -92,7 +91,7 @@ KEYS = {
 LLADA = Family(
     name="LLaDA",
     architectures=("LLaDAModelLM",),
-    network=LlamaForCausalLM,
+    network="transformers:LlamaForCausalLM",
     direction=Direction.BIDIRECTIONAL,
     shift=0,
     mask_id=126336,

@@ -11,7 +11,6 @@ from typing import Any
 
 from ...errors import ModelError
 from ..family import Direction, Family, rope
-from ..networks.llada2 import LLaDA2Network
 
 _EXPECTED: dict[str, Any] = {
     "use_qkv_bias": False,
@@ -55,7 +54,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
 LLADA2 = Family(
     name="LLaDA2",
     architectures=("LLaDA2MoeModelLM",),
-    network=LLaDA2Network,
+    network="floatscope.models.networks.llada2:LLaDA2Network",
     direction=Direction.BLOCK_CAUSAL,
     shift=0,
     block=32,

@@ -8,8 +8,6 @@ Zhu et al. 2025, arXiv 2509.24389.
 
 from typing import Any
 
-from transformers import Qwen3MoeForCausalLM
-
 from ...errors import ModelError
 from ..family import Direction, Family, rope
 
@@ -59,7 +57,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
 LLADA_MOE = Family(
     name="LLaDA-MoE",
     architectures=("LLaDAMoEModelLM", "LLaDAMoEModel"),
-    network=Qwen3MoeForCausalLM,
+    network="transformers:Qwen3MoeForCausalLM",
     direction=Direction.BIDIRECTIONAL,
     shift=0,
     mask_id=156895,

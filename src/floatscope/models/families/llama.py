@@ -3,14 +3,12 @@
 Touvron et al. 2023, arXiv 2302.13971.
 """
 
-from transformers import LlamaForCausalLM
-
 from ..family import Family
 
 LLAMA = Family(
     name="Llama",
     architectures=("LlamaForCausalLM",),
-    network=LlamaForCausalLM,
+    network="transformers:LlamaForCausalLM",
     gguf=True,
     examples="Llama-2, Llama-3.x, SmolLM2 (also as GGUF)",
     tested="transformers' eager attention, SmolLM2 as published",

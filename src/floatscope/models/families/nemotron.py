@@ -9,8 +9,6 @@ block diffusion as such: Arriola et al. 2025, arXiv 2503.09573; how it was made:
 
 from typing import Any
 
-from transformers import Ministral3ForCausalLM
-
 from ...errors import ModelError
 from ..family import Direction, Family, Grid
 
@@ -31,7 +29,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
 NEMOTRON = Family(
     name="Nemotron",
     architectures=("NemotronLabsDiffusionModel",),
-    network=Ministral3ForCausalLM,
+    network="transformers:Ministral3ForCausalLM",
     direction=Direction.ACTIVE_BLOCK,
     shift=0,
     block=32,

@@ -3,14 +3,12 @@
 Yang et al. 2024, arXiv 2407.10671.
 """
 
-from transformers import Qwen2ForCausalLM
-
 from ..family import Family
 
 QWEN2 = Family(
     name="Qwen2",
     architectures=("Qwen2ForCausalLM",),
-    network=Qwen2ForCausalLM,
+    network="transformers:Qwen2ForCausalLM",
     gguf=True,
     examples="Qwen2, Qwen2.5",
     tested="transformers' eager attention",

@@ -3,14 +3,12 @@
 Yang et al. 2025, arXiv 2505.09388.
 """
 
-from transformers import Qwen3ForCausalLM
-
 from ..family import Family
 
 QWEN3 = Family(
     name="Qwen3",
     architectures=("Qwen3ForCausalLM",),
-    network=Qwen3ForCausalLM,
+    network="transformers:Qwen3ForCausalLM",
     gguf=True,
     examples="Qwen3",
     tested="transformers' eager attention",

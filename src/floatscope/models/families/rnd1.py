@@ -7,8 +7,6 @@ its ancestor: Yang et al. 2025, arXiv 2505.09388.
 
 from typing import Any
 
-from transformers import Qwen3MoeForCausalLM
-
 from ..family import Direction, Family, rope
 
 
@@ -31,7 +29,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
 RND1 = Family(
     name="RND1",
     architectures=("RND1LM", "RND1"),
-    network=Qwen3MoeForCausalLM,
+    network="transformers:Qwen3MoeForCausalLM",
     direction=Direction.BIDIRECTIONAL,
     shift=1,
     mask_id=151669,

@@ -9,8 +9,6 @@ Cheng et al. 2025, arXiv 2510.06303; TraDo: Wang et al. 2025, arXiv 2509.06949.
 
 from typing import Any
 
-from transformers import Qwen3ForCausalLM
-
 from ..family import Direction, Family
 
 
@@ -21,7 +19,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
 SDAR = Family(
     name="SDAR",
     architectures=("SDARForCausalLM",),
-    network=Qwen3ForCausalLM,
+    network="transformers:Qwen3ForCausalLM",
     direction=Direction.BLOCK_CAUSAL,
     shift=0,
     block_field="block_size",

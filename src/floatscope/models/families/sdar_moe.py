@@ -7,15 +7,13 @@ Cheng et al. 2025, arXiv 2510.06303.
 
 from dataclasses import replace
 
-from transformers import Qwen3MoeForCausalLM
-
 from .sdar import SDAR
 
 SDAR_MOE = replace(
     SDAR,
     name="SDAR-MoE",
     architectures=("SDARMoeForCausalLM",),
-    network=Qwen3MoeForCausalLM,
+    network="transformers:Qwen3MoeForCausalLM",
     examples="SDAR-30B-A3B-Chat",
     experts=True,
     tested="its arithmetic in float64, and transformers' own class",

@@ -6,8 +6,8 @@ soon as n is large. Here prompts and networks are crossed random effects.
 """
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Real
-from scipy.special import stdtrit
 
 from .means import Bounds, mean
 from .student import Cells, Interval, flattened
@@ -97,11 +97,11 @@ def with_variance(
     ends = []
     for reach in (value - low, high - value):
         own = np.where(np.isnan(reach) & (n > 1), 0.0, reach)  # NaN: values that are all alike
-        own = (own / stdtrit(np.maximum(n - 1, 1), tail)) ** 2
+        own = (own / scipy.special.stdtrit(np.maximum(n - 1, 1), tail)) ** 2
         total = own + variance
         with np.errstate(invalid="ignore", divide="ignore"):
             degrees = total**2 / (own**2 / (n - 1) + variance**2 / free)
-        half = stdtrit(np.maximum(np.floor(degrees + 1e-9), 1), tail) * np.sqrt(total)
+        half = scipy.special.stdtrit(np.maximum(np.floor(degrees + 1e-9), 1), tail) * np.sqrt(total)
         ends.append(np.where(total > 0, half, 0.0))
     known = (ends[0] + ends[1] > 0) & (free > 0)
     low, high = (np.where(known, end, np.nan) for end in (value - ends[0], value + ends[1]))

@@ -8,8 +8,8 @@ met; both are mended here.
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy.special import entr, stdtrit, xlogy
 
 from ...errors import UsageError
 from .differences import recovered
@@ -85,7 +85,9 @@ class _Parts:
 
 def _interval(parts: _Parts, level: float) -> Interval:
     _, error, _, n = moments(parts.influence)
-    half = stdtrit(np.maximum(n - 1, 1), (1 + level) / 2) * np.hypot(error, parts.remainder)
+    half = scipy.special.stdtrit(np.maximum(n - 1, 1), (1 + level) / 2) * np.hypot(
+        error, parts.remainder
+    )
     value, low = parts.value.clip(0, 1), (parts.value - half).clip(0, 1)
     high = (parts.value + np.hypot(half, parts.missed)).clip(0, 1)
     return value.reshape(parts.rest), low.reshape(parts.rest), high.reshape(parts.rest)
@@ -103,21 +105,21 @@ def _parts(labels: Int[np.ndarray, "n *rest"], bins: int, level: float) -> _Part
     there = flat >= 0
     counts = ((flat[..., None] == np.arange(bins)) & there[..., None]).sum(0)  # (c, bins)
     n, met = counts.sum(-1), (counts > 0).sum(-1)
-    logs = xlogy(counts, counts)
+    logs = scipy.special.xlogy(counts, counts)
     total = logs.sum(-1)
     fewer = np.maximum(counts - 1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         plain = np.log(n) - total / n
         value = plain + (met - 1) / (2 * n)
         left = (n - 1)[:, None]  # examples, with one of them out
-        out = np.log(left) - (total[:, None] - logs + xlogy(fewer, fewer)) / left
+        out = np.log(left) - (total[:, None] - logs + scipy.special.xlogy(fewer, fewer)) / left
         out += (met[:, None] - (counts == 1) - 1) / (2 * left)
         without = np.take_along_axis(out, np.maximum(flat, 0).T, -1).T  # (n, c)
         # Jackknife: (n − 1) · (mean of what is left − this one), where an example is there at all.
         middle = np.where(there, without, 0.0).sum(0) / n
         influence = np.where(there, (n - 1) * (middle - without), 0.0) * (len(flat) / n)
         unseen = np.where(met < bins, 1 - ((1 - level) / 2) ** (1 / n), 0.0)
-        missed = entr(unseen) + entr(1 - unseen) - unseen * plain
+        missed = scipy.special.entr(unseen) + scipy.special.entr(1 - unseen) - unseen * plain
         missed += unseen * np.log(np.maximum(bins - met, 1))
         missed = np.maximum(missed, 0)
         remainder = np.sqrt((bins - 1) / 2) / n

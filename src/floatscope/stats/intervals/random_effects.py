@@ -10,8 +10,8 @@ own errors allow, the errors count (Röver, Knapp and Friede, BMC Med. Res. Meth
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.special import stdtrit
 
 from ...errors import UsageError
 from .means import Bounds
@@ -62,7 +62,7 @@ def random_effects_mean(
     total = weights.sum()
     mean = float((weights * values).sum() / total)
     scatter = (weights * (values - mean) ** 2).sum() / (k - 1)
-    half = float(stdtrit(k - 1, (1 + level) / 2) * np.sqrt(max(scatter, 1.0) / total))
+    half = float(scipy.special.stdtrit(k - 1, (1 + level) / 2) * np.sqrt(max(scatter, 1.0) / total))
     least, most = bounds or (-np.inf, np.inf)
     fixed = 1 / variances
     typical = (k - 1) * fixed.sum() / (fixed.sum() ** 2 - (fixed**2).sum())

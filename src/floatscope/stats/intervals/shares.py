@@ -7,8 +7,8 @@ always 0 or 1 varies most, so an interval made for it is wide enough for any oth
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Real
-from scipy.special import betaincinv, stdtrit
 
 Counts = Real[np.ndarray, "*rest"] | float
 Cells = Float[np.ndarray, "*rest"]
@@ -27,8 +27,14 @@ def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, 
     with np.errstate(invalid="ignore", divide="ignore"):
         value = k / n
         inside = np.clip(k, 0, n)
-        low = np.where(k > 0, betaincinv(np.maximum(inside, 1e-12), n - inside + 1, tail), 0.0)
-        high = np.where(k < n, betaincinv(inside + 1, np.maximum(n - inside, 1e-12), 1 - tail), 1.0)
+        low = np.where(
+            k > 0, scipy.special.betaincinv(np.maximum(inside, 1e-12), n - inside + 1, tail), 0.0
+        )
+        high = np.where(
+            k < n,
+            scipy.special.betaincinv(inside + 1, np.maximum(n - inside, 1e-12), 1 - tail),
+            1.0,
+        )
     none = ~(n > 0)
     # Successes that are not whole can put an end on the wrong side of the share itself.
     low, high = np.minimum(low, value), np.maximum(high, value)
@@ -48,7 +54,7 @@ def paired_shares(
     (b, c, n), shape = _together(more, fewer, n)
     several = n > 1
     count = np.where(several, n, 2.0)
-    low, high = score_limits(b, c, count, stdtrit(count - 1, (1 + level) / 2))
+    low, high = score_limits(b, c, count, scipy.special.stdtrit(count - 1, (1 + level) / 2))
     with np.errstate(invalid="ignore", divide="ignore"):
         value = (b - c) / n
     ends = (value, np.where(several, low, np.nan), np.where(several, high, np.nan))

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..._lazy import lazily
-from ..study import STUDIES
+from ...registry import STUDIES
 
 if TYPE_CHECKING:
     from .floating import Floating

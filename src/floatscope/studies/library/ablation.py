@@ -46,6 +46,7 @@ NEEDED = Rule(
 
 class Ablation(Study):
     name = "ablation"
+    options = ("heads",)
     question = "Which heads does an answer need, and are the retrieval heads among them?"
     rules = (NEEDED,)
     by_name = True
@@ -55,7 +56,7 @@ loss of a head = ln p of the gold answer per token, with all heads − with this
         forward in which all of the answer is masked (causal model: each token after the ones before it)
 p: Wilcoxon's signed-rank test of the losses over questions; q: Benjamini and Hochberg over a model's heads
 retrieval heads: those with most attention on the gold passage while eight other questions are answered
-        (evidence attention, RetrievalHeads), 10 or an eighth of a small model's heads (--heads)
+        (evidence attention, RetrievalHeads), 10 or an eighth of a small model's heads (--set ablation.heads=)
 matched heads: for each of them a head that is no retrieval head, near in output norm (mean of ‖W_O o‖ over
         all rows of those questions), in any layer; up to twenty sets, of which no two share a head
 θ     = p without the matched heads (mean over sets) − p without the retrieval heads, question by question;

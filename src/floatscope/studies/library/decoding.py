@@ -61,6 +61,7 @@ REPAIR = Rule(
 
 class Decoding(Study):
     name = "decoding"
+    options = ("frequencies",)
     question = "Which positions and tokens does a sampler reveal first, and does it matter?"
     rules = (ENDS, FREQUENT, REPAIR)
     method = """\
@@ -275,7 +276,10 @@ def _too_short(order: Result | None, kept: np.ndarray, need: str) -> str:
 def _no_frequencies(evidence: Evidence) -> str:
     if evidence.request.frequencies is not None:
         return ""
-    return "It takes token frequencies: count them with `floatscope frequencies`, and give --frequencies."
+    return (
+        "It takes token frequencies: count them with `floatscope frequencies`, and give "
+        "--set decoding.frequencies=FILE."
+    )
 
 
 def _no_repair(evidence: Evidence, base: Number | None) -> str:

@@ -24,6 +24,7 @@ _SCORES = {"exact_match": "exact match", "f1": "F1"}  # beside the contained ans
 
 class Knowledge(Study):
     name = "knowledge"
+    options = ("gain_questions",)
     question = "How much does a model gain from passages?"
     rules = (
         Rule(

@@ -1,0 +1,10 @@
+"""All anchor rules by name: `fs.anchors.ZScore(3)`. `stats/anchors.py` defines them."""
+
+from typing import TYPE_CHECKING
+
+from ._lazy import lazily
+
+if TYPE_CHECKING:
+    from .stats.anchors import RULES, Excess, Robust, Rule, Share, ZScore
+
+lazily(__name__)

@@ -1,0 +1,97 @@
+"""Read what a list shows of a method from its source: nothing heavy is imported to print a table.
+
+A method of the package is a dataclass in a file of its own. Its first line, its fields and their defaults
+are text there; a method that a plugin registered is imported already, and is asked itself.
+"""
+
+import ast
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from importlib.util import resolve_name
+from typing import Any
+
+from .._lazy import listed, parsed
+from ..registry import Registry
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a list shows of a method: the first line of its docstring, and fields with their defaults."""
+
+    says: str
+    fields: dict[str, str]
+
+
+def outlines(registry: Registry[Any]) -> dict[str, Outline]:
+    """Return the outline of every method of a kind, by its name on the command line."""
+    return {name: _outline(registry, name) for name in registry}
+
+
+def common_fields() -> dict[str, str]:
+    """Return the fields that samplers share, with their defaults."""
+    return class_outline("floatscope.decode.samplers.base", "Sampler").fields
+
+
+def _outline(registry: Registry[Any], name: str) -> Outline:
+    home = registry.home(name)
+    if home is None:
+        return _of_class(registry[name])
+    package, attribute = home
+    where = {one: (module, original) for one, module, original in listed(package)}
+    return class_outline(*where[attribute])
+
+
+def _of_class(cls: Any) -> Outline:
+    """Outline a class that is imported."""
+    defaults = {
+        f.name: "" if f.default is MISSING else str(f.default) for f in fields(cls) if f.init
+    }
+    return Outline((cls.__doc__ or "").strip().partition("\n")[0], defaults)
+
+
+@cache
+def class_outline(module: str, name: str) -> Outline:
+    """Outline a class of the package from its file, with the fields of its bases before its own."""
+    body = parsed(module).body
+    found = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+    settings: dict[str, str] = {}
+    for base in found.bases:
+        if isinstance(base, ast.Name) and (home := _home(body, module, base.id)):
+            settings |= class_outline(home, base.id).fields
+    for node in found.body:
+        if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
+            assert isinstance(node.target, ast.Name)
+            settings[node.target.id] = "" if node.value is None else _default(body, node.value)
+    says = (ast.get_docstring(found) or "").partition("\n")[0]
+    return Outline(says, settings)
+
+
+def _home(body: list[ast.stmt], module: str, name: str) -> str | None:
+    """Return the module of the package in which a base class is defined."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return module
+        if isinstance(node, ast.ImportFrom) and node.level:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    below = module.rpartition(".")[0]
+                    return resolve_name("." * node.level + (node.module or ""), below)
+    return None
+
+
+def _default(body: list[ast.stmt], value: ast.expr) -> str:
+    """Write a default as one would type it."""
+    if isinstance(value, ast.Constant):
+        return str(value.value)
+    if (
+        isinstance(value, ast.Call)
+        and value.keywords
+        and value.keywords[0].arg == "default_factory"
+    ):
+        made = value.keywords[0].value
+        return ast.unparse(made.body) if isinstance(made, ast.Lambda) else f"{ast.unparse(made)}()"
+    if isinstance(value, ast.Name):
+        for node in body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == value.id:
+                return _default(body, node.value)
+    return ast.unparse(value)

@@ -1,0 +1,13 @@
+"""All samplers by name: `fs.samplers.Margin(length=32)`. The library is in `decode/samplers`."""
+
+from typing import TYPE_CHECKING
+
+from ._lazy import lazily
+
+if TYPE_CHECKING:
+    from .decode.presets import all_samplers
+    from .decode.samplers import *
+    from .decode.samplers.base import Sampler
+    from .registry import SAMPLERS
+
+lazily(__name__)

@@ -28,8 +28,8 @@ Rows = Float[np.ndarray, "s r"]
 
 def names(trace: Trace) -> list[str]:
     """The regions in the order of `flow`: the prompt's, then masked and revealed."""
-    regions = dict.fromkeys(str(r) for r in trace.data["region"].values if r != _ANSWER)
-    return [*regions, MASKED, REVEALED]
+    regions = trace.data["region"].values.astype(str)
+    return [*dict.fromkeys(regions[regions != _ANSWER].tolist()), MASKED, REVEALED]
 
 
 def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:

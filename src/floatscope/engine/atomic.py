@@ -5,6 +5,7 @@ A name that ends in `.partial` is never read; what a killed run left of them is 
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,7 +86,9 @@ def unwritable(path: Path, error: OSError) -> RunError:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Until the folder is synced too, a power cut may undo the rename."""
+    """Until the folder is synced too, a power cut may undo the rename. Windows cannot open a folder."""
+    if sys.platform == "win32":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

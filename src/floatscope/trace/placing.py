@@ -1,11 +1,11 @@
 """A directory that is written beside its place and renamed into it, by any number of writers at once.
 
 While it is written it is locked, by a lock of the kernel's that dies with its holder. So what a killed
-writer left behind can be told from what another one is writing, and is swept by the next.
+writer left behind can be told from what another one is writing, and is swept by the next. Windows has no
+locks for directories: there, nothing that a killed writer left behind is swept.
 """
 
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -14,8 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import lock_descriptor
+
 _ATTEMPTS = 100
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+# Windows has neither flag, and opens no directories.
+_DIRECTORY = getattr(os, "O_DIRECTORY", 0)
+_CAN_OPEN_DIRECTORIES = bool(_DIRECTORY)
 
 
 @contextmanager
@@ -33,11 +38,16 @@ def beside(path: Path) -> Iterator[Path]:
         yield partial
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        os.close(handle)
+        release(handle)
 
 
-def make_locked(make: Callable[[], Path]) -> tuple[Path, int]:
-    """Make a directory and lock it; the lock lasts until the handle is closed or the process ends."""
+def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
+    """Make a directory and lock it until its handle is released or the process ends.
+
+    The handle is None on systems without locks for directories.
+    """
+    if not _CAN_OPEN_DIRECTORIES:
+        return make(), None
     for _ in range(_ATTEMPTS):
         folder = make()
         handle = _opened(folder)
@@ -46,6 +56,12 @@ def make_locked(make: Callable[[], Path]) -> tuple[Path, int]:
         if handle is not None:  # a sweep took it before it was locked
             os.close(handle)
     raise OSError(errno.EBUSY, f"no directory in {folder.parent} can be locked")
+
+
+def release(handle: int | None) -> None:
+    """Give up the lock of a directory."""
+    if handle is not None:
+        os.close(handle)
 
 
 def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
@@ -118,17 +134,16 @@ def _neighbour(path: Path, ending: str) -> Path:
 
 def _opened(folder: Path) -> int | None:
     try:
-        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # swept by another between two lines
+        return os.open(folder, os.O_RDONLY | _DIRECTORY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:  # swept by another between two lines, or a system that opens no directories
         return None
 
 
 def _locked(handle: int, folder: Path) -> bool | None:
     """Whether the directory is ours now; None where the file system has no locks for directories."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        if not lock_descriptor(handle, blocking=False):
+            return False
     except OSError:
         return None
     try:

@@ -26,7 +26,7 @@ BY_NAME = {
     "measures/base.py": {"floatscope.measures.library"},
     "models/family.py": {"floatscope.models.families"},
     "sequences/chat.py": {"floatscope.sequences.chat_process"},
-    "studies/study.py": {"floatscope.studies.library"},
+    "studies/declared.py": {"floatscope.studies.library"},
     "trace/trace.py": {
         "floatscope.plots.heatmap",
         "floatscope.plots.pattern",

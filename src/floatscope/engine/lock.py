@@ -17,7 +17,6 @@ from ..errors import RunError
 from ..untrusted import open_to_append, opened, parse_object
 from .atomic import unwritable
 
-
 _LOCKED = b" "  # the byte that Windows locks
 _LONGEST = 1 << 12
 

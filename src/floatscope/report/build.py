@@ -165,7 +165,7 @@ def _section(study: Study, findings: Findings) -> Section:
     names = [*study.makes, *study.measures(request), *study.experiments(request)]
     if study.settings(request):
         names.append(ANSWERS)
-    if study.name == "decoding":
+    if study.orders:
         names.append(ORDER)
     return Section(
         name=_named(study, findings),

@@ -114,9 +114,16 @@ def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
 
 def _levels(page: Page) -> str:
     """At which level the intervals decide: each family has its own."""
-    causal = {claim.family == CAUSAL for claim in page.claims}
-    levels = [f"{100 * level_of(CAUSAL if one else LITERATURE):.1f} %" for one in sorted(causal)]
-    return ", for causal questions ".join(levels)
+    families = {claim.family or LITERATURE for claim in page.claims}
+    places = {LITERATURE: 0, CAUSAL: 1}
+    ordered = sorted(families, key=lambda family: (places.get(family, 2), family))
+    words = {CAUSAL: "causal questions"}
+    levels = [
+        ("" if i == 0 else f"for {words.get(family, f'claims of the family {family}')} ")
+        + f"{100 * level_of(family):.1f} %"
+        for i, family in enumerate(ordered)
+    ]
+    return ", ".join(levels)
 
 
 def _figures(sections: Sequence[Section]) -> dict[tuple[int, int], figure.Inline]:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ..measures.base import Measure
 from ..registry import Registry
+from . import declared
 from .claim import Claim
 from .draw import Picture, of_measure
 from .evidence import Evidence
@@ -23,9 +24,7 @@ from .verdict import Rule
 
 Shows = Mapping[str, tuple[str, str]]  # measure → its figure's title and alternative text
 _ALT = "Every value with its null and interval."
-STUDIES: "Registry[Study]" = Registry(
-    "study", "floatscope.studies.library", make=lambda study: study()
-)
+STUDIES: "Registry[Study]" = declared.STUDIES
 
 
 class Study:
@@ -42,6 +41,7 @@ class Study:
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
     by_name: ClassVar[bool] = False  # run where it is named, and not among "all studies"
     makes: ClassVar[tuple[str, ...]] = ()  # tables of its own, which `tables` gives
+    orders: ClassVar[bool] = False  # its section shows the order in which answers were decoded
 
     @property
     def decides(self) -> tuple[str, ...]:

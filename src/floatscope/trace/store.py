@@ -220,9 +220,10 @@ def unzipped(path: Path) -> Iterator[Path]:
 
 def opened(store: RegularStore, without: Sequence[str] = ()) -> xr.Dataset:
     """The arrays, on disk until they are asked for."""
-    return xr.open_zarr(
+    data: xr.Dataset = xr.open_zarr(
         store, zarr_format=3, consolidated=False, chunks=None, drop_variables=list(without)
     )
+    return data
 
 
 def _read(store: CheckedStore, lazy: bool) -> xr.Dataset:

@@ -73,6 +73,10 @@ bench: $(VENV)/.base ## traced against plain against materialised attention
 	$(BIN)/python bench/measures.py
 	$(BIN)/python -m training.measure --only time
 
+# It asks for a clean tree, a version and a changelog that agree, and no tag of that name.
+release: $(VENV)/.base ## check the tree, build the wheel into dist/, tag it; upload nothing
+	$(BIN)/python .ci/release.py
+
 docs: $(VENV)/.test ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 

@@ -15,7 +15,7 @@ OWN    := $(PIP) --no-build-isolation
 # It is kept whatever the environment says: many tests start processes, and each would compile all it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test attack chromium lint style bench docs clean
+.PHONY: help demo test unit attack chromium lint style bench docs release clean
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -40,6 +40,9 @@ test: $(VENV)/.test chromium style ## lint, types, tests, documentation
 	@{ $(BIN)/mypy && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site; } & beside=$$!; \
 	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=30; \
 	tests=$$?; wait $$beside && exit $$tests
+
+unit: $(VENV)/.test ## the fast tests alone: a minute and a half on two cores
+	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m unit -n 2 --dist loadfile
 
 # SECURITY.md says what each of them shows. Full disks need root, and are left out without.
 attack: $(VENV)/.test ## every attack in full, each with a table of what it came to (Linux; half an hour)

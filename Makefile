@@ -64,7 +64,7 @@ chromium:
 	       || { echo "The browser tests need Chromium, and it could not be installed from here."; \
 	            echo "Install it (Debian: apt-get install chromium) and run make test again."; exit 1; }; }
 
-lint: style
+lint: style ## ruff and mypy alone
 	$(BIN)/mypy
 
 style: $(VENV)/.test

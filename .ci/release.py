@@ -1,4 +1,4 @@
-"""Make a release: check the tree, tag it, and build the wheel from the tag. Nothing is uploaded or pushed.
+"""Make a release: check the tree, build the wheel, tag the commit. Nothing is uploaded or pushed.
 
     make release          # all of it
     .venv/bin/python .ci/release.py --check    # say what is missing, and change nothing

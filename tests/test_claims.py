@@ -12,6 +12,7 @@ import xarray as xr
 from floatscope.errors import UsageError
 from floatscope.measures.library.kinds import advantage
 from floatscope.measures.result import Result, summarise
+from floatscope.report import page
 from floatscope.stats.groups import groups
 from floatscope.studies import STUDIES
 from floatscope.studies.anchored import moves, together
@@ -166,6 +167,17 @@ def test_plugins_claims_are_judged_with_their_own_family(monkeypatch):
     more = Rule("105", "x", "x", delta=2.0)  # of the literature, where it names no family
     STUDIES.add(type("Further", (Study,), {"name": "further", "rules": (more,)}))
     assert more.level == RULE.level == 1 - 0.05 / 15
+
+
+def test_page_says_the_level_of_each_family(monkeypatch):
+    monkeypatch.setattr(STUDIES, "_added", {})
+    mine = Rule("101", "x", "x", delta=2.0, family="mine")
+    STUDIES.add(type("Mine", (Study,), {"name": "mine", "rules": (mine,)}))
+    asked = Rule("99", "x", "x", delta=2.0, family=CAUSAL)
+    claims = [judge(rule, "study", None) for rule in (mine, asked, RULE, RULE)]
+    expected = ["99.6 %", "for causal questions 98.3 %", "for claims of the family mine 95.0 %"]
+    assert page._levels(claims) == ", ".join(expected)
+    assert page._levels(claims[2:]) == "99.6 %"
 
 
 def test_moves_count_only_places_that_have_an_anchor():

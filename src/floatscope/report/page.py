@@ -6,7 +6,7 @@ already markup is only style, script, the viewer's fragment, drawn ranges and fi
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from urllib.parse import quote
@@ -39,7 +39,7 @@ def render(page: Page) -> str:
         sections=list(zip(page.sections, named, strict=True)),
         places=places,
         verdicts=_tally(page.claims),
-        decides=_levels(page),
+        decides=_levels(page.claims),
         figures=_figures(page.sections),
         viewer=Markup(
             embed.fragment(page.scenes, name="viewer-app", with_assets=False, toggle=False)
@@ -112,17 +112,15 @@ def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
     return [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
 
 
-def _levels(page: Page) -> str:
+def _levels(claims: Iterable[Claim]) -> str:
     """At which level the intervals decide: each family has its own."""
-    families = {claim.family or LITERATURE for claim in page.claims}
     places = {LITERATURE: 0, CAUSAL: 1}
-    ordered = sorted(families, key=lambda family: (places.get(family, 2), family))
-    words = {CAUSAL: "causal questions"}
-    levels = [
-        ("" if i == 0 else f"for {words.get(family, f'claims of the family {family}')} ")
-        + f"{100 * level_of(family):.1f} %"
-        for i, family in enumerate(ordered)
-    ]
+    families = {claim.family or LITERATURE for claim in claims}
+    levels = list[str]()
+    for family in sorted(families, key=lambda family: (places.get(family, 2), family)):
+        words = "causal questions" if family == CAUSAL else f"claims of the family {family}"
+        level = f"{100 * level_of(family):.1f} %"
+        levels.append(f"for {words} {level}" if levels else level)
     return ", ".join(levels)
 
 

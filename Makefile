@@ -15,7 +15,7 @@ OWN    := $(PIP) --no-build-isolation
 # It is kept whatever the environment says: many tests start processes, and each would compile all it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test attack chromium lint style bench docs clean
+.PHONY: help demo test unit attack chromium lint style bench docs release clean
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -41,6 +41,9 @@ test: $(VENV)/.test chromium style ## lint, types, tests, documentation
 	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=30; \
 	tests=$$?; wait $$beside && exit $$tests
 
+unit: $(VENV)/.test ## the fast tests alone: a minute and a half on two cores
+	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m unit -n 2 --dist loadfile
+
 # SECURITY.md says what each of them shows. Full disks need root, and are left out without.
 attack: $(VENV)/.test ## every attack in full, each with a table of what it came to (Linux; half an hour)
 	$(BIN)/python -m tests.attacks.hostile_records --count 2000
@@ -61,7 +64,7 @@ chromium:
 	       || { echo "The browser tests need Chromium, and it could not be installed from here."; \
 	            echo "Install it (Debian: apt-get install chromium) and run make test again."; exit 1; }; }
 
-lint: style
+lint: style ## ruff and mypy alone
 	$(BIN)/mypy
 
 style: $(VENV)/.test
@@ -72,6 +75,10 @@ bench: $(VENV)/.base ## traced against plain against materialised attention
 	$(BIN)/python bench/overhead.py --json bench/overhead.json
 	$(BIN)/python bench/measures.py
 	$(BIN)/python -m training.measure --only time
+
+# It asks for a clean tree, a version and a changelog that agree, and no tag of that name.
+release: $(VENV)/.base ## check the tree, build the wheel into dist/, tag it; upload nothing
+	$(BIN)/python .ci/release.py
 
 docs: $(VENV)/.test ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -36,6 +36,25 @@ real_model region_flow causal_studies decode control evaluate twin pair live_run
 long_traces causal_tools cached_replay report_page blocks capture live_server damaged_checkpoints
 saved_traces""".split()
 
+# Every file has one tier, which is the marker of its tests: `attack` in the folder of that name, these, and
+# `unit` for all others. `make unit` runs those: a tier of 90 s, so what takes longer than it tells goes here.
+TIERS = {
+    "browser": "judged_answers live_page live_server report_page step_numbers viewer".split(),
+    "slow": """adapters answers cached_replay causal_studies causal_tools claims command_line compiled_kernels
+control documentation documented_commands engine evaluate every_measure extending families fused gpus harness
+interventions intervals live_runs long_studies long_traces measuring model_spec movement needs newcomer
+notebooks pair planted_verdicts platforms provenance real_model region_flow registration streamed_traces
+studies tokens_at_steps training twin twin_training""".split(),
+}
+
+
+def tier(path):
+    """Return the tier of a file of tests."""
+    if path.parent.name == "attacks":
+        return "attack"
+    name = path.stem.removeprefix("test_")
+    return next((tier for tier, names in TIERS.items() if name in names), "unit")
+
 
 def pytest_configure(config):
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
@@ -45,9 +64,12 @@ def pytest_configure(config):
         config.add_cleanup(forked.start(config))
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items):
     place = {f"test_{name}.py": i for i, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
+    for item in items:
+        item.add_marker(tier(item.path))
 
 
 def pytest_collection_finish():

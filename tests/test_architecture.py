@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import conftest
 import pytest
 
 import floatscope
@@ -148,6 +149,16 @@ def test_every_listed_name_is_there(package):
         assert not attribute or hasattr(module, attribute), f"{package}.{name}"
         # Importing a module of that name would put the module in the name's place.
         assert not attribute or f"{package}.{name}" not in MODULES, f"{package}.{name}"
+
+
+def test_tiers_name_test_files_that_are_there_and_each_once():
+    tests = Path(__file__).parent
+    named = [name for names in conftest.TIERS.values() for name in names]
+    assert len(set(named)) == len(named)
+    there = {path.stem.removeprefix("test_") for path in tests.rglob("test_*.py")}
+    assert {*named, *conftest.LONG} <= there
+    tiers = {conftest.tier(path) for path in tests.rglob("test_*.py")}
+    assert tiers == {"unit", "browser", "attack", "slow"}
 
 
 def test_files_say_what_they_are():

@@ -12,6 +12,7 @@ import xarray as xr
 from floatscope.errors import UsageError
 from floatscope.measures.library.kinds import advantage
 from floatscope.measures.result import Result, summarise
+from floatscope.report import page
 from floatscope.stats.groups import groups
 from floatscope.studies import STUDIES
 from floatscope.studies.anchored import moves, together
@@ -19,14 +20,14 @@ from floatscope.studies.claim import VERDICTS, Number, as_json
 from floatscope.studies.findings import _order
 from floatscope.studies.library.geometry import _by_kind, _control, _networks, leave_one_out
 from floatscope.studies.numbers import number
+from floatscope.studies.study import Study
 from floatscope.studies.verdict import (
     CAUSAL,
-    FAMILIES,
-    LEVEL,
     LITERATURE,
-    TOGETHER,
     Rule,
+    claims_together,
     judge,
+    level_of,
     other_deltas,
     outcome,
     power,
@@ -40,10 +41,10 @@ RULE = Rule("1", "Water is wet", "wetness", delta=2.0, unit="×", holds="Wet.", 
 
 
 def theta(low, high, n=20):
-    return Number("θ", (low + high) / 2, low, high, None, "×", n, LEVEL)
+    return Number("θ", (low + high) / 2, low, high, None, "×", n, RULE.level)
 
 
-def measured(value, n=40, level=LEVEL):
+def measured(value, n=40, level=1 - 0.05 / 14):
     """θ of examples with this mean and a standard deviation of 1."""
     spread = np.linspace(-1, 1, n)
     found = number(value + spread / spread.std(), "θ", "×", level=level)
@@ -118,12 +119,13 @@ def test_other_choices_are_judged_by_the_same_rule():
 def test_every_claim_is_put_before_the_run():
     rules = [rule for name in STUDIES.own for rule in STUDIES[name].rules]
     by_family = {
-        name: sorted((r.number for r in rules if r.family == name), key=_order) for name in FAMILIES
+        name: sorted((r.number for r in rules if r.family == name), key=_order)
+        for name in {r.family for r in rules}
     }
     numbers = ["1", "2", "3", "4", "5", "6a", "6b", "7", "8", "9a", "9b", "9c", "10a", "10b"]
     assert by_family == {LITERATURE: numbers, CAUSAL: ["11", "12", "13"]}
-    assert all(len(by_family[name]) == size for name, size in FAMILIES.items())
-    assert (LEVEL, TOGETHER) == (1 - 0.05 / 14, 14) and len(rules) == 17
+    assert all(len(by_family[name]) == claims_together(name) for name in by_family)
+    assert RULE.level == 1 - 0.05 / 14 and len(rules) == 17
     for rule in rules:
         assert (
             rule.quantity in rule.words()
@@ -147,9 +149,35 @@ def test_each_family_is_right_together():
     """More questions of another kind leave the literature's claims, and their words, as they were."""
     asks = Rule("99", "x", "x", delta=2.0, family=CAUSAL)
     assert "the 98.3% interval" in asks.words() and "the 99.6% interval" in RULE.words()
-    assert asks.level == pytest.approx(1 - 0.05 / 3) and RULE.level == LEVEL
+    assert asks.level == pytest.approx(1 - 0.05 / 3) and RULE.level == level_of(LITERATURE)
     needs = [power(measured(2.2, level=rule.level), 2.0) for rule in (asks, RULE)]
     assert needs[0] != needs[1]  # the stricter level takes more examples
+
+
+def test_plugins_claims_are_judged_with_their_own_family(monkeypatch):
+    monkeypatch.setattr(STUDIES, "_added", {})
+    mine = [Rule(f"10{i}", "x", "x", delta=2.0, family="mine") for i in (1, 2, 3, 4)]
+    literature = level_of(LITERATURE)
+    assert mine[0].level == 0.95  # nobody declares it
+    STUDIES.add(type("Mine", (Study,), {"name": "mine", "rules": (*mine[:2],)}))
+    STUDIES.add(type("Ours", (Study,), {"name": "ours", "rules": (*mine[1:],)}))  # shares one
+    assert claims_together("mine") == 4 and mine[0].level == 1 - 0.05 / 4
+    assert "the 98.8% interval" in mine[0].words()
+    assert level_of(LITERATURE) == literature and level_of(CAUSAL) == 1 - 0.05 / 3
+    more = Rule("105", "x", "x", delta=2.0)  # of the literature, where it names no family
+    STUDIES.add(type("Further", (Study,), {"name": "further", "rules": (more,)}))
+    assert more.level == RULE.level == 1 - 0.05 / 15
+
+
+def test_page_says_the_level_of_each_family(monkeypatch):
+    monkeypatch.setattr(STUDIES, "_added", {})
+    mine = Rule("101", "x", "x", delta=2.0, family="mine")
+    STUDIES.add(type("Mine", (Study,), {"name": "mine", "rules": (mine,)}))
+    asked = Rule("99", "x", "x", delta=2.0, family=CAUSAL)
+    claims = [judge(rule, "study", None) for rule in (mine, asked, RULE, RULE)]
+    expected = ["99.6 %", "for causal questions 98.3 %", "for claims of the family mine 95.0 %"]
+    assert page._levels(claims) == ", ".join(expected)
+    assert page._levels(claims[2:]) == "99.6 %"
 
 
 def test_moves_count_only_places_that_have_an_anchor():

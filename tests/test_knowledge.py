@@ -18,7 +18,7 @@ from floatscope.studies.library.knowledge import CLOSED, WITH, Knowledge
 from floatscope.studies.planning import plan, questions_of, settings_of
 from floatscope.studies.request import request_of
 from floatscope.studies.run import run
-from floatscope.studies.verdict import LEVEL
+from floatscope.studies.verdict import LITERATURE, level_of
 from floatscope.tasks import cut
 from floatscope.tasks.world_questions import MIXTURES, passages_of
 
@@ -94,9 +94,13 @@ def test_theta_is_the_mean_over_questions_with_students_interval():
     gains = Gains(*(rng.integers(0, 2, 60).astype(float) for _ in range(4)))
     each = (gains.mdm_read - gains.mdm_closed) - 1.5 * (gains.arm_read - gains.arm_closed)
     theta = gains.theta()
-    assert theta.value == pytest.approx(each.mean()) and theta.n == 60 and theta.level == LEVEL
+    assert (
+        theta.value == pytest.approx(each.mean())
+        and theta.n == 60
+        and theta.level == level_of(LITERATURE)
+    )
     spread = stats.sem(each)
-    low, high = stats.t.interval(LEVEL, 59, each.mean(), spread)
+    low, high = stats.t.interval(level_of(LITERATURE), 59, each.mean(), spread)
     # Whatever the interval is made by, it must be about as wide as Student's, and hold the mean.
     assert theta.low < theta.value < theta.high
     assert 0.8 < (theta.high - theta.low) / (high - low) < 1.5

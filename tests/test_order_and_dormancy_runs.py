@@ -9,7 +9,7 @@ import pytest
 from floatscope.studies import Findings, request_of
 from floatscope.studies.planning import plan
 from floatscope.studies.run import run
-from floatscope.studies.verdict import LEVEL
+from floatscope.studies.verdict import LITERATURE, level_of
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,8 @@ def test_claims_have_a_primary_quantity_and_a_verdict(finished):
     assert list(claims) == ["9a", "9b", "9c", "10a", "10b"]
     assert all(claim.rule and claim.variants for claim in claims.values())
     for number in ("9c", "10a", "10b"):
-        assert claims[number].numbers[0].level == LEVEL and claims[number].numbers[0].n == 3
+        theta = claims[number].numbers[0]
+        assert theta.level == level_of(LITERATURE) and theta.n == 3
     assert "48 content tokens" in claims["9a"].why and "decoding.frequencies" in claims["9b"].why
     assert claims["10b"].verdict == "undecided" and "needs 20 examples" in claims["10b"].why
     share = claims["10a"].numbers[0]

@@ -21,7 +21,7 @@ from floatscope.studies.registration import (
     registration_of,
 )
 from floatscope.studies.run import run
-from floatscope.studies.verdict import FAMILIES
+from floatscope.studies.verdict import claims_together
 
 FIELDS = {"studies": ("floating",), "data": "world:one", "limit": 2, "questions": 2, "length": 4}
 FIELDS |= {"steps": 4, "view": 1, "shard": 1, "controls": 0, "chosen_on": "world:two"}
@@ -78,7 +78,7 @@ def test_it_holds_rules_n_stopping_rule_controls_and_settings():
         rule = rules[number]
         assert (claim.quantity, claim.delta, claim.unit) == (rule.quantity, rule.delta, rule.unit)
         assert claim.direction == ("above" if rule.more else "below")
-        assert claim.level == rule.level and claim.claims_in_family == FAMILIES[rule.family]
+        assert claim.level == rule.level and claim.claims_in_family == claims_together(rule.family)
         assert claim.n and claim.rule == rule.words()
         assert claim.method == methods[number] and claim.of_layers == rule.of_layers
     assert (claims["3"].delta, claims["3"].of_layers) == (2, 0.1)

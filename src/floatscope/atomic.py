@@ -2,11 +2,11 @@
 
 A name that ends in `.partial` is never read. A directory is locked while it is written, by a lock of the
 kernel's that dies with its holder: so what a killed writer left behind can be told from what another one is
-writing, and is swept by the next. Files are swept by whoever holds the lock of their run.
+writing, and is swept by the next. Files are swept by whoever holds the lock of their run. Windows has no
+locks for directories: there, nothing that a killed writer left behind is swept.
 """
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -17,11 +17,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import lock_descriptor
+
 from .errors import FloatscopeError, RunError
 
 _PARTIAL = ".partial"
 _ATTEMPTS = 100
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+# Windows has neither flag, and opens no directories.
+_DIRECTORY = getattr(os, "O_DIRECTORY", 0)
+_CAN_OPEN_DIRECTORIES = bool(_DIRECTORY)
 
 
 def unwritable(
@@ -41,6 +46,8 @@ def write(path: Path, data: bytes) -> None:
     """Put the bytes at the path, or nothing, or leave what was there."""
     with _beside(path, data) as partial:
         os.replace(partial, path)
+        if not _CAN_OPEN_DIRECTORIES:
+            return
         handle = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(handle)  # until the folder is synced too, a power cut may undo the rename
@@ -134,7 +141,7 @@ def folder_beside(path: Path) -> Iterator[Path]:
         yield partial
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        os.close(handle)
+        release(handle)
 
 
 def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
@@ -180,8 +187,13 @@ def _neighbour(path: Path, ending: str) -> Path:
 # Locks of directories
 
 
-def make_locked(make: Callable[[], Path]) -> tuple[Path, int]:
-    """Make a directory and lock it; the lock lasts until the handle is closed or the process ends."""
+def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
+    """Make a directory and lock it until its handle is released or the process ends.
+
+    The handle is None on systems without locks for directories.
+    """
+    if not _CAN_OPEN_DIRECTORIES:
+        return make(), None
     for _ in range(_ATTEMPTS):
         folder = make()
         handle = _opened(folder)
@@ -190,6 +202,12 @@ def make_locked(make: Callable[[], Path]) -> tuple[Path, int]:
         if handle is not None:  # a sweep took it before it was locked
             os.close(handle)
     raise OSError(errno.EBUSY, f"no directory in {folder.parent} can be locked")
+
+
+def release(handle: int | None) -> None:
+    """Give up the lock of a directory."""
+    if handle is not None:
+        os.close(handle)
 
 
 def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
@@ -204,17 +222,18 @@ def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
 
 
 def _opened(folder: Path) -> int | None:
-    with suppress(OSError):  # swept by another process since it was made or listed
-        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    with suppress(
+        OSError
+    ):  # swept by another process since it was made or listed, or not to be opened
+        return os.open(folder, os.O_RDONLY | _DIRECTORY | getattr(os, "O_NOFOLLOW", 0))
     return None
 
 
 def _locked(handle: int, folder: Path) -> bool | None:
     """Lock a directory, or tell that another process holds it; None: the file system has no such locks."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        if not lock_descriptor(handle, blocking=False):
+            return False
     except OSError:
         return None
     try:

@@ -94,7 +94,8 @@ def open_to_append(path: Path | str) -> FileIO:
     if os.path.islink(path):
         raise OSError(errno.ELOOP, "it is a link, and may lead anywhere")
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    file = FileIO(os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666), "a+")
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = FileIO(os.open(path, flags, 0o666), "a+")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is not a regular file")

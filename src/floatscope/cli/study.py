@@ -1,6 +1,5 @@
 """`floatscope study`, `studies`, `demo`: runs over several models, into a directory that can resume."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from ..engine.cores import usable_cores
 from ..errors import UsageError, did_you_mean
 from ..registry import STUDIES
 from .app import Plugins, app, err, out, output_option
@@ -379,7 +379,7 @@ def _default_workers(device: str | None) -> int:
 
         if device is not None or torch.cuda.is_available():
             return 1 if ":" in (device or "") else max(1, torch.cuda.device_count())
-    return len(os.sched_getaffinity(0))
+    return usable_cores()
 
 
 def _print(findings: "Findings") -> None:

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from multiprocessing import connection, get_context, parent_process, resource_tracker
-from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..children import safe_path
 from . import gpus
@@ -27,6 +26,9 @@ from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports
 from .plan import Plan
 from .watch import Awake, Limits, Watch
 from .work import WorkerHost
+
+if TYPE_CHECKING:  # Windows has no ForkServerContext
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 _NVIDIA = Path("/dev/nvidiactl")  # there where a program may meet an NVIDIA GPU
 _BEAT, _BEGUN, _ENDED = "beat", "begun", "ended"  # messages; the last is put by who hears no more
@@ -167,7 +169,7 @@ class _Process:
             self.process.close()
 
 
-def _context(worker: str, gpu: str | None) -> ForkServerContext | SpawnContext:
+def _context(worker: str, gpu: str | None) -> "ForkServerContext | SpawnContext":
     """How a process is started. What has looked at a GPU cannot be forked, so there is no server then."""
     if sys.platform != "linux" or gpu is not None or _NVIDIA.exists():
         return get_context("spawn")

@@ -1,9 +1,9 @@
 """One run per directory: a lock of the kernel's, which dies with its holder, however it dies.
 
-The text in the file is for people; only the lock counts, so a stale text locks nobody out.
+The text in the file is for people; only the lock counts, so a stale text locks nobody out. On Windows the
+lock covers the file's first byte, which others then cannot read: the text begins after it.
 """
 
-import fcntl
 import json
 import os
 import socket
@@ -11,9 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import lock_descriptor
+
 from ..atomic import unwritable
 from ..errors import RunError
-from ..untrusted import open_to_append, read_object
+from ..untrusted import open_to_append, opened, parse_object
+
+_LOCKED = b" "  # the byte that Windows locks
+_LONGEST = 1 << 12
 
 
 @contextmanager
@@ -25,21 +30,21 @@ def held(path: Path) -> Iterator[None]:
         raise unwritable(path, error) from error
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(
-                f"{path.parent} is in use by {_holder(path)}",
-                "Wait for it, stop it, or choose another --out.",
-            ) from None
+            free = lock_descriptor(file.fileno(), blocking=False)
         except OSError as error:
             raise RunError(
                 f"{path} cannot be locked: {error.strerror}",
                 "Put the run on a file system with locks; the results can be copied afterwards.",
             ) from error
+        if not free:
+            raise RunError(
+                f"{path.parent} is in use by {_holder(path)}",
+                "Wait for it, stop it, or choose another --out.",
+            )
         try:
             file.truncate(0)
             who = {"pid": os.getpid(), "host": socket.gethostname()}
-            file.write(json.dumps(who).encode())
+            file.write(_LOCKED + json.dumps(who).encode())
         except OSError as error:
             raise unwritable(path, error) from error
         yield
@@ -47,7 +52,9 @@ def held(path: Path) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     try:
-        who = read_object(path)
+        with opened(path) as file:
+            file.seek(len(_LOCKED))
+            who = parse_object(file.read(_LONGEST))
         return f"process {who['pid']!s:.20} on {who['host']!s:.80}"
     except (OSError, ValueError, KeyError):
         return "another process"

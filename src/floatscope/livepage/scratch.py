@@ -12,7 +12,7 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from ..atomic import make_locked, remove_unlocked
+from ..atomic import make_locked, release, remove_unlocked
 
 _PREFIX = "floatscope-live-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
@@ -31,9 +31,9 @@ class Scratch:
         self._remove()
 
 
-def _remove(folder: Path, handle: int) -> None:
+def _remove(folder: Path, handle: int | None) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    os.close(handle)
+    release(handle)
 
 
 def sweep() -> None:

@@ -130,7 +130,8 @@ def _default_handlers() -> dict[int, Any]:
     if threading.current_thread() is not threading.main_thread():
         return {}
     default: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
-    default |= {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    names = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+    default |= {getattr(signal, n): signal.SIG_DFL for n in names if hasattr(signal, n)}
     return {number: own for number, own in default.items() if signal.getsignal(number) == own}
 
 

@@ -6,7 +6,7 @@ already markup is only style, script, the viewer's fragment, drawn ranges and fi
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -133,10 +133,13 @@ def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
     return [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
 
 
-def _levels(claims: Sequence[Claim]) -> str:
+def _levels(claims: Iterable[Claim]) -> str:
     """At which level the intervals decide: each family has its own."""
-    families = {claim.family == CAUSAL for claim in claims}
-    levels = [
-        f"{100 * level_of(CAUSAL if causal else LITERATURE):.1f} %" for causal in sorted(families)
-    ]
-    return ", for causal questions ".join(levels)
+    places = {LITERATURE: 0, CAUSAL: 1}
+    families = {claim.family or LITERATURE for claim in claims}
+    levels = list[str]()
+    for family in sorted(families, key=lambda family: (places.get(family, 2), family)):
+        words = "causal questions" if family == CAUSAL else f"claims of the family {family}"
+        level = f"{100 * level_of(family):.1f} %"
+        levels.append(f"for {words} {level}" if levels else level)
+    return ", ".join(levels)

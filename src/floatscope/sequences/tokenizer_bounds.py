@@ -112,7 +112,7 @@ def _examine(raw: Any, name: str) -> bool:
         after = _product(raw, _PARTS[3:])
         tokens = _tokens(raw)
         known = raw["model"].get("type") in _MODELS and all(map(_is_known, rules))
-        known &= raw["model"].get("max_input_chars_per_word", 100) <= 1000
+        known &= bool(raw["model"].get("max_input_chars_per_word", 100) <= 1000)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError):
         return False  # no tokenizer of this form is known
     for growth, what in ((before, "encoding"), (after, "decoding")):

@@ -132,7 +132,7 @@ class Chance:
         if self._tops is None:
             return np.full(bins, 1 / bins)
         place = np.minimum(self._tops.ravel() / max(self.n - 1, 1) * bins, bins - 1).astype(int)
-        return np.bincount(place, minlength=bins) / place.size
+        return np.asarray(np.bincount(place, minlength=bins) / place.size)
 
     def pair(self, a: int, b: int) -> tuple[float, float]:
         """Expected Jaccard and expected overlap of the a and b strongest keys of two states."""

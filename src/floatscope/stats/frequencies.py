@@ -71,7 +71,7 @@ def count(
             progress(n_texts, int(total.sum()))
     if not total.any():
         raise UsageError("the corpus holds no tokens", "Give files with text.")
-    return (total / total.sum()).astype(np.float32).astype(np.float64)
+    return np.asarray((total / total.sum()).astype(np.float32), np.float64)
 
 
 def corpus_texts(paths: Iterable[str | Path]) -> Iterator[str]:

@@ -66,7 +66,7 @@ def mass(
     share = 1.0 / (last - first_visible(size, reach) + 1)  # of each query, to each of its keys
     suffix = np.concatenate([np.cumsum(share[::-1])[::-1], [0.0]])
     viewers = np.searchsorted(last, np.arange(size)), _behind(size, reach)  # first, past the last
-    return (suffix[viewers[0]] - suffix[viewers[1]]) / size
+    return np.asarray((suffix[viewers[0]] - suffix[viewers[1]]) / size)
 
 
 def _behind(size: int, reach: int | None) -> Int[np.ndarray, " s"]:

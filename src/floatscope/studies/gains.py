@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from .claim import Number, short
 from .numbers import number
-from .verdict import LEVEL
+from .verdict import LITERATURE, level_of
 
 Columns = Mapping[
     str, np.ndarray
@@ -88,7 +88,7 @@ class Gains:
             self.mdm - factor * self.arm,
             label,
             "points",
-            level=LEVEL,
+            level=level_of(LITERATURE),
             null=0.0,
             bounds=(-1 - factor, 1 + factor),
             clusters=self.clusters,

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+from ..engine.cores import usable_cores
+
 # Threads share Python's lock with the loop that launches kernels.
 _MOST_THREADS = 4
 T = TypeVar("T")
@@ -48,7 +50,7 @@ class Measuring(Generic[T]):
 
 def threads_of(workers: int) -> int:
     """Share the machine's cores among the workers on it, within what OMP_NUM_THREADS allows."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     share = cores // max(workers, 1)
     return max(1, min(share, _MOST_THREADS, int(allowed) if allowed.isdigit() else share))

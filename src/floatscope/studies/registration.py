@@ -28,7 +28,7 @@ from ..untrusted import parse_object, read_bytes
 from .planning import held_out, questions_of, studies_of
 from .request import Request
 from .study import Study
-from .verdict import FAMILIES, Rule
+from .verdict import Rule, claims_together
 
 NAME = "registration.json"
 STOPPING = "n is fixed before the run; nothing is looked at in between"
@@ -333,7 +333,7 @@ def _claim(rule: Rule, study: Study, request: Request) -> RegisteredClaim:
         untrained=rule.untrained,
         models=rule.models,
         family=rule.family,
-        claims_in_family=FAMILIES[rule.family],
+        claims_in_family=claims_together(rule.family),
         level=rule.level,
         rule=rule.words(),
         method=study.method,

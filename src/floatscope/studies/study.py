@@ -40,6 +40,7 @@ class Study:
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
     by_name: ClassVar[bool] = False  # run where it is named, and not among "all studies"
     makes: ClassVar[tuple[str, ...]] = ()  # tables of its own, which `tables` gives
+    orders: ClassVar[bool] = False  # its section shows the order in which answers were decoded
 
     @property
     def decides(self) -> tuple[str, ...]:

@@ -5,35 +5,41 @@
     undecided     it straddles; how many examples would decide is said. Also with fewer than 20 examples
     not testable  a floor, a ceiling, a model that is not there; what would make it testable is said
 
-The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. There are
-two: what the literature says of attention, and causal questions. Other quantities are shown beside the
-primary one, and never decide. Nothing is measured here.
+The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. How many
+there are is counted from what the registered studies declare. The package has two families: what the
+literature says of attention, and causal questions. Other quantities are shown beside the primary one, and
+never decide. Nothing is measured here.
 """
 
 import math
 from dataclasses import dataclass, replace
 
+from ..registry import STUDIES
 from ..stats.intervals import MANY, needed
 from .claim import CONTROL, THETA, Check, Claim, Curve, Number, Variant, said, short
 
-LITERATURE, CAUSAL = "literature", "causal"
 # Claims that are judged together: their errors add up. Whoever asks more questions of another kind leaves
 # those that were asked before as they were.
-FAMILIES = {LITERATURE: 14, CAUSAL: 3}
-
-
-def level_of(family: str) -> float:
-    """Of the intervals that decide, so that a family's are right together in 95 of 100 runs."""
-    return 1 - 0.05 / FAMILIES[family]
-
-
-TOGETHER = FAMILIES[LITERATURE]
-LEVEL = level_of(LITERATURE)
+LITERATURE, CAUSAL = "literature", "causal"
 LEAST = 20  # examples that a verdict needs
 HOLDS, REFUTED, UNDECIDED, NOT_TESTABLE = "holds", "refuted", "undecided", "not testable"
 MDM, ARM = "mdm", "arm"  # the first diffusion model of a run, and the first causal one
 _GRID = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0)  # multiples of δ at which a curve says the verdict
 _AROUND_ZERO = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)  # where δ is 0
+
+
+def claims_together(family: str) -> int:
+    """Count the claims of a family that all registered studies declare, a plugin's included.
+
+    They are judged together; a rule that no study declares is judged by itself.
+    """
+    declared = {rule for study in STUDIES.values() for rule in study.rules if rule.family == family}
+    return max(len(declared), 1)
+
+
+def level_of(family: str) -> float:
+    """Of the intervals that decide, so that a family's are right together in 95 of 100 runs."""
+    return 1 - 0.05 / claims_together(family)
 
 
 @dataclass(frozen=True)

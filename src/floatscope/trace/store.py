@@ -219,7 +219,7 @@ def unzipped(path: Path) -> Iterator[Path]:
 
 def _read(store: CheckedStore) -> xr.Dataset:
     """Open the arrays; text comes back as zarr's string type, and becomes numpy's own."""
-    data = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
+    data: xr.Dataset = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
     for name in (_SCHEMA, _FILES, _SEAL):
         data.attrs.pop(name, None)
     text = {

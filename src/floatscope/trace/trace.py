@@ -253,7 +253,8 @@ class Trace:
         if groups is not None:
             columns, rows = columns.isel(group=groups), rows.isel(group=groups)
         count = rows.sum("group")
-        return _over(_total(columns), count.where(count > 0), "mass")
+        seen = count.where(count > 0)  # type: ignore[no-untyped-call]
+        return _over(_total(columns), seen, "mass")
 
     def _need(self, name: str, keep: str | None = None, *, wide: bool = True) -> xr.DataArray:
         if name not in self.data:

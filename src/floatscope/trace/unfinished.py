@@ -140,7 +140,7 @@ def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:
     variables = {}
     for name in about["arrays"]:
         array = zarr.open_array(source, path=name, mode="r", zarr_format=3)
-        values = LazilyIndexedArray(ZarrArrayWrapper(array))
+        values = LazilyIndexedArray(ZarrArrayWrapper(array))  # type: ignore[no-untyped-call]
         variables[name] = xr.Variable(_dims(array), values)
     for dim in _KEYS:
         sizes = [variable.sizes.get(dim, len(about["region"])) for variable in variables.values()]

@@ -161,7 +161,7 @@ def _tango(flat: Flat, level: float) -> Interval:
 
 def _all_in(flat: Flat, *allowed: float) -> Which:
     there = ~np.isnan(flat)
-    return (np.isin(flat, allowed) | ~there).all(0) & (there.sum(0) > 1)
+    return np.asarray((np.isin(flat, allowed) | ~there).all(0) & (there.sum(0) > 1))
 
 
 def _bunched(flat: Flat, width: float) -> Which:
@@ -174,7 +174,7 @@ def _bunched(flat: Flat, width: float) -> Which:
         last = first + inside - 1
         end = np.take_along_axis(ordered, np.minimum(last, len(flat) - 1)[None], axis=0)[0]
         found |= (last < n) & (end - ordered[first] <= width)
-    return found & (n > 1)
+    return np.asarray(found & (n > 1))
 
 
 def _within(flat: Flat, bounds: Bounds) -> Flat:
@@ -187,4 +187,4 @@ def _within(flat: Flat, bounds: Bounds) -> Flat:
             f"expected values from {bottom:g} to {top:g}, got {flat[wrong][0]:.6g}",
             "Give the bounds that these values have, or none.",
         )
-    return np.clip(flat, bottom, top)
+    return np.asarray(np.clip(flat, bottom, top))

@@ -76,7 +76,7 @@ def _crossing(
         middle = (low + high) / 2
         above = _score(b, c, n, middle) > target
         low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return (low + high) / 2
+    return np.asarray((low + high) / 2)
 
 
 def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
@@ -86,7 +86,7 @@ def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
     root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0))
     second_alone = (root - linear) / (4 * n)  # its likeliest probability, given the difference
     variance = n * (2 * second_alone + difference * (1 - difference))
-    return (b - c - n * difference) / np.sqrt(np.maximum(variance, 1e-30))
+    return np.asarray((b - c - n * difference) / np.sqrt(np.maximum(variance, 1e-30)))
 
 
 def _together(*counts: Counts) -> tuple[list[Float[np.ndarray, " cells"]], tuple[Any, ...]]:

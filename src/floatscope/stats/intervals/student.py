@@ -93,4 +93,5 @@ def varies(flat: Float[np.ndarray, "n c"]) -> Bool[np.ndarray, " c"]:
     bottom = np.where(there, flat, np.inf).min(0, initial=np.inf)
     size = np.where(there, abs(flat), 0.0).max(0, initial=0.0)
     several = there.sum(0) > 1
-    return several & (np.where(several, top, 0) - np.where(several, bottom, 0) > _ALIKE * size)
+    apart = np.where(several, top, 0) - np.where(several, bottom, 0)
+    return np.asarray(several & (apart > _ALIKE * size))

@@ -64,6 +64,7 @@ class Decoding(Study):
     options = ("frequencies",)
     question = "Which positions and tokens does a sampler reveal first, and does it matter?"
     rules = (ENDS, FREQUENT, REPAIR)
+    orders = True
     method = """\
 boundary = mean reveal rank of the outer fifths of the answer − that of the middle, over the length;
            negative: the ends come first. Over content tokens alone: end tokens are filling

@@ -15,7 +15,7 @@ from ..anchored import by_halves, moves, names_of, together
 from ..claim import Check, Claim, Number, above, said
 from ..evidence import Evidence
 from ..numbers import number, of_networks
-from ..verdict import ARM, LEVEL, MDM, Rule, judge, other_deltas, vary
+from ..verdict import ARM, MDM, Rule, judge, other_deltas, vary
 
 BINS = 10  # places of a text, in which anchors are the same or not
 SOME = 0.2  # of a model's layers must have a real anchor, for their places to say anything
@@ -86,7 +86,9 @@ def sink(evidence: Evidence, study: str) -> Claim:
     by_rule = Rule("1", SINK.text, "share of layers whose anchor is position 0", 0.5, "%")
     for name in NAMES:
         share = None if strongest is None else _at_first(strongest, name)
-        theta_rule = None if share is None else number(share, name, "%", level=LEVEL, bounds=SHARES)
+        theta_rule = (
+            None if share is None else number(share, name, "%", level=SINK.level, bounds=SHARES)
+        )
         variants.append(
             vary(f"{name}: position 0 is the anchor in most layers", by_rule, theta_rule, bar=bar)
         )
@@ -131,7 +133,7 @@ def _first_apart(
 def _points(values: np.ndarray | None, label: str) -> Number | None:
     if values is None:
         return None
-    return number(values, label, "points", level=LEVEL, bounds=DIFFERENCES, smooth=True)
+    return number(values, label, "points", level=SINK.level, bounds=DIFFERENCES, smooth=True)
 
 
 def _of_controls(evidence: Evidence, key: str) -> Number | None:
@@ -141,7 +143,7 @@ def _of_controls(evidence: Evidence, key: str) -> Number | None:
     if len(every) < 2 or len({len(one) for one in every}) > 1:
         return None
     label = "position 0, ARM − MDM, untrained"
-    return of_networks(np.stack(every), label, "points", level=LEVEL, bounds=DIFFERENCES)
+    return of_networks(np.stack(every), label, "points", level=SINK.level, bounds=DIFFERENCES)
 
 
 def _at_first(result: Result, rule: str = "") -> np.ndarray:
@@ -296,7 +298,7 @@ def _layer_moves(
     of_mdm, of_arm = of(mdm), of(arm)
     label = "moves over layers, MDM − ARM"
     return (
-        number(of_mdm - of_arm, label, "points", level=LEVEL, bounds=DIFFERENCES),
+        number(of_mdm - of_arm, label, "points", level=LAYERS.level, bounds=DIFFERENCES),
         (
             number(of_mdm, "MDM: moves over layers", "%", bounds=SHARES),
             number(of_arm, "ARM: moves over layers", "%", bounds=SHARES),
@@ -323,7 +325,7 @@ def _dispersion(
     label = "dispersion over prompts"
     return (
         by_halves(
-            *(lambda c: of_mdm(c) - of_arm(c), n, f"{label}, MDM − ARM", "points", LEVEL),
+            *(lambda c: of_mdm(c) - of_arm(c), n, f"{label}, MDM − ARM", "points", DISPERSED.level),
             bounds=DIFFERENCES,
         ),
         (

@@ -16,7 +16,7 @@ from ..evidence import Evidence
 from ..long_answers import LONG, at_length, content_tokens
 from ..request import Request
 from ..study import Shows, Study
-from ..verdict import LEVEL, MDM, Rule, judge, other_deltas, vary
+from ..verdict import MDM, Rule, judge, other_deltas, vary
 from .floating_claims import LEAST, NO_CONTROLS
 
 KEY = "movement-states"
@@ -179,7 +179,7 @@ def _step_moves(
     known = np.ones_like(real) if noise else real
 
     def interval(values: np.ndarray) -> Interval:
-        bounds = moving_layers(values, known, level=LEVEL, half=half)
+        bounds = moving_layers(values, known, level=STEPS.level, half=half)
         number, low, high = (np.asarray(x, float) for x in bounds[:3])
         return number, low, high
 
@@ -189,7 +189,7 @@ def _step_moves(
         *("layers that move", number, low, high),
         unit="layers",
         n=len(moved),
-        level=LEVEL,
+        level=STEPS.level,
         sample=Sample(moved, interval),
     )
     return rule, theta, there, ""

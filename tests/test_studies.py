@@ -245,20 +245,20 @@ def test_traced_one_by_one_or_together(checkpoints, data, tmp_path, monkeypatch)
     for together in (1, 3, "auto"):
         request = small(
             checkpoints, broken, studies=("floating",), view=1, batch=together,
-            dtype="float64", skip_bad=True,
+            dtype="float64", skip_bad=True, limit=5,
         )  # fmt: skip
         if together == "auto":  # as on a GPU
             monkeypatch.setattr(batching, "devices", lambda net: [torch.device("cuda")])
             monkeypatch.setattr(batching, "Gpu", Roomy)
         ticks = []
         spec = {"kind": "trace", "model": request.models[0], "domain": "questions"}
-        spec |= {"start": 0, "stop": 4}
+        spec |= {"start": 0, "stop": 5}
         output = make(request.as_json(), {})(spec, lambda *at, ticks=ticks: ticks.append(at))
-        assert ticks and all(done <= of == 4 for done, of in ticks)
+        assert ticks and all(done <= of == 5 for done, of in ticks)
         outputs.append(output)
-    assert [one.meta.pop("batches", None) for one in outputs] == [None, None, [1, 2]]
+    assert [one.meta.pop("batches", None) for one in outputs] == [None, None, [1, 1, 2]]
     alone = outputs[0]
-    assert [e["index"] for e in alone.meta["examples"]] == [0, 2, 3]
+    assert [e["index"] for e in alone.meta["examples"]] == [0, 2, 3, 4]
     for output in outputs:
         (left,) = output.meta["left_out"]
         assert left["what"] == "example 1" and "exceed the context" in left["why"]

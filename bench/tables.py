@@ -216,7 +216,7 @@ def cost() -> str:
             if way == "traced" and kind == "diffusion":  # instead of that, not besides
                 less = together()
                 saved = f"{hours * less / each[way]:.2f} instead"
-                rows.append([name, "`--batch 8`", f"{n:,}", f"{less:.2f} s", saved])
+                rows.append([name, "`--set batch=8`", f"{n:,}", f"{less:.2f} s", saved])
         rows.append([f"**{name}**", "all", f"{sum(one['decodings'].values()):,}", "–"])
         rows[-1].append(f"**{one['gpu_hours']:.1f}**")
     head = ["model", "decodings", "number", "one, 32 forwards", "GPU-hours"]
@@ -500,6 +500,28 @@ def study_shard() -> str:
     return table(["", *runs], rows)
 
 
+def study_shard_h200() -> str:
+    """A shard of an 8B model on a GPU in three states of the package; ratios to the mean untraced run."""
+    rows = []
+    for state, run in json.loads((HERE / "study_shard_h200.json").read_text())["states"].items():
+        plain = statistics.mean(run["untraced (s)"])
+        viewed = next(name for name in run if name.endswith("viewed (s)"))
+        traced, shown = (statistics.mean(run[way]) for way in ("nobody views (s)", viewed))
+        memory = " and ".join(
+            f"{peak:.1f} GB" for peak in run.get("peak beyond the model (GB)", [])
+        )
+        rows.append([
+            state,
+            ", ".join(f"{seconds:.1f}" for seconds in run["untraced (s)"]),
+            f"{traced:.1f} s, {traced / plain:.2f}×",
+            f"{statistics.mean(run['GPU busy (%)']):.0f} %",
+            f"{shown:.1f} s, {shown / plain:.2f}× ({viewed.partition(' ')[0]})",
+            memory or "–",
+        ])  # fmt: skip
+    head = ["state", "untraced (s)", "traced, nobody views", "GPU busy"]
+    return table([*head, "with viewed examples", "peak beyond the model"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "replayed": replayed, "recordings": recordings, "large-batch": large_batch, "overhead": overhead,
     "launched-again": launched_again, "bound": bound,
@@ -515,7 +537,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-capacity": scale.capacity,
     "long-decoding": long_parts.decoding, "streamed": long_parts.streamed,
     "together": long_parts.together,
-    "live": live, "study-shard": study_shard,
+    "live": live, "study-shard": study_shard, "study-shard-h200": study_shard_h200,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 

@@ -235,10 +235,17 @@ def test_a_run_notes_its_cut_answers_and_asks_more_where_it_must(tiny_pair, tmp_
 
 def test_the_command_line_warns_of_answers_that_were_cut_off(ended, tmp_path):
     flags = ["evaluate", "--model", "pair/arm", "--data", "world:one", "--condition", "closed-book"]
-    flags += ["--limit", 4, "--length", 1, "--out", tmp_path / "a.parquet"]
+    flags += ["--limit", 4, "--length", 1, "--out", tmp_path / "a", "--format", "parquet"]
     short = ended(*flags)
     assert "4 of 4 answers were cut off at 1 tokens" in short.stderr and "--length" in short.stderr
-    assert list(pd.read_parquet(tmp_path / "a.parquet")["cut"]) == [True] * 4
+    assert list(pd.read_parquet(tmp_path / "a/answers.parquet")["cut"]) == [True] * 4
+
+
+def test_evaluate_refuses_a_file_as_its_directory(ended, tmp_path):
+    done = ended(
+        "evaluate", "--model", "pair/arm", "--data", "world:one", "--out", tmp_path / "a.csv"
+    )
+    assert done.returncode == 2 and "--format csv" in done.stderr and not [*tmp_path.iterdir()]
 
 
 def test_a_mixture_asks_about_known_and_unseen_people():

@@ -95,7 +95,9 @@ def test_an_early_end_leaves_no_room_behind():
 
 def test_values_are_put_where_they_belong():
     place = np.full((2, 5), np.nan, np.float16)
-    Outbox(torch.device("cpu")).post(torch.arange(6.0).reshape(2, 3), place[:, 1:4])
+    Outbox(torch.device("cpu")).post_parts(
+        torch.arange(6.0).reshape(2, 3), [(lambda values: values, place[:, 1:4])]
+    )
     np.testing.assert_array_equal(place[:, 1:4], np.arange(6).reshape(2, 3))
     assert np.isnan(place[:, [0, 4]]).all()
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from floatscope import atomic
 from floatscope.engine import lock
 from floatscope.errors import RunError
 from floatscope.models import tiny
 from floatscope.studies import request_of
 from floatscope.studies.run import run
-from floatscope.trace import Trace, placing
+from floatscope.trace import Trace
 
 STORED = Path(__file__).parent / "data" / "trace.zarr"
 # Linux alone has all of these. What other packages import must be there before names are taken away.
@@ -93,8 +94,8 @@ def test_report_needs_nothing_of_linux(tmp_path):
 
 def test_partial_directory_without_directory_locks(tmp_path, monkeypatch):
     """As on Windows: it is written and placed; what another writer left stays."""
-    monkeypatch.setattr(placing, "_CAN_OPEN_DIRECTORIES", False)
-    monkeypatch.setattr(placing, "_opened", lambda folder: None)
+    monkeypatch.setattr(atomic, "_CAN_OPEN_DIRECTORIES", False)
+    monkeypatch.setattr(atomic, "_opened", lambda folder: None)
     left = tmp_path / ".t.zarr.12-00ff00ff.partial"
     (left / "mass").mkdir(parents=True)
     Trace.load(STORED).save(tmp_path / "t.zarr")

@@ -80,7 +80,7 @@ def test_every_from_pretrained_refuses_code():
         spread = [ast.unparse(k.value) for k in node.keywords if k.arg is None]
         assert any(text.endswith("NO_CODE") for text in spread), f"{path}:{node.lineno}"
     # A network is given its tensors, never a directory in which transformers finds other files.
-    networks = [node for _, node in calls if ast.unparse(node.func.value).endswith("network")]
+    networks = [node for _, node in calls if ast.unparse(node.func.value).endswith("network_class")]
     assert len(networks) == 2
     for node in networks:
         assert ast.unparse(node.args[0]) == "None"

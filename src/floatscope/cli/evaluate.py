@@ -110,6 +110,11 @@ def evaluate(
           --intervene mask-columns:k=5 --intervene mask-columns:k=5,control=random
     """
     given = {name: value for name, value in locals().items() if name not in _HOW}
+    if save is not None and save.suffix in (".csv", ".parquet", ".jsonl"):
+        raise UsageError(
+            f"--out {save} names a file, and takes a directory",
+            f"Give --out {save.with_suffix('')} --format {save.suffix[1:]}.",
+        )
     if weights == "trained":
         del given["weights"]  # answers that were kept before there was a choice go on
     if not split_alternatives:

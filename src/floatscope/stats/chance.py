@@ -8,6 +8,7 @@ alone, which is right to about a tenth. No models and no traces here, only numbe
 """
 
 from functools import lru_cache
+from math import exp, lgamma
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,16 @@ def noise_of(visible: np.ndarray, received: np.ndarray) -> float:
 @lru_cache(maxsize=100_000)
 def exact_jaccard(a: int, b: int, n: int) -> float:
     """E[I / (a + b − I)] for two random sets of sizes a and b among n keys; NaN for two empty sets."""
-    from scipy.stats import hypergeom
-
     if a + b == 0:
         return float("nan")
-    shared = np.arange(max(1, a + b - n), min(a, b) + 1)
-    return float((hypergeom.pmf(shared, n, a, b) * shared / (a + b - shared)).sum())
+
+    def ln(top: int, k: int) -> float:
+        return lgamma(top + 1) - lgamma(k + 1) - lgamma(top - k + 1)
+
+    return sum(  # a call of scipy's distribution takes eight times as long
+        exp(ln(a, k) + ln(n - a, b - k) - ln(n, b)) * k / (a + b - k)
+        for k in range(max(1, a + b - n), min(a, b) + 1)
+    )
 
 
 @lru_cache(maxsize=1)

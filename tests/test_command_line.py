@@ -6,6 +6,7 @@ In this process, which need not import torch again; test_pair.py has one in a pr
 import json
 import os
 import re
+import shlex
 import signal
 
 import pytest
@@ -17,7 +18,7 @@ from floatscope.decode import SAMPLERS
 from floatscope.engine import Meter
 from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
-from floatscope.studies import STUDIES
+from floatscope.studies import STUDIES, request_of
 
 
 def test_trace_prints_and_saves(checkpoints, tmp_path, ended):
@@ -286,3 +287,29 @@ def test_how_long_a_run_waits_is_a_flag_and_a_lost_worker_is_told_of(ended, tmp_
             "study", "--model", "pair/mdm", "--engine", f"local,{key}=0", "--out", tmp_path
         )
         assert done.returncode == 2 and "Give it some seconds" in done.stderr
+
+
+def test_the_command_on_a_page_asks_for_the_same_run(ended, monkeypatch):
+    from floatscope.cli import study
+    from floatscope.report.content import command
+
+    fields = {
+        "studies": ["knowledge", "decoding", "ablation"], "models": ["pair/mdm", "pair/arm"],
+        "data": "world:one", "limit": 7, "questions": 9, "gain_questions": 8, "side_questions": 5,
+        "asked_as": "passages=5", "traced_as": "passages=3", "length": 6, "steps": 3, "sampler": "entropy",
+        "frequencies": "pair", "heads": 4, "template": "plain", "chat": False, "controls": 2, "view": 1,
+        "keep_traces": True, "shard": 3, "batch_size": 4, "batch": 2, "seed": 5, "skip": 1, "device": "cpu",
+        "dtype": "float32", "threads": 2, "skip_bad": True, "split_alternatives": True,
+        "chosen_on": "the first texts",
+    }  # fmt: skip
+    request, asked = request_of(fields), []
+    assert set(fields) == set(type(request).model_fields) - {"also", "plugins"}
+    assert all(
+        getattr(request, name) != field.default
+        for name, field in type(request).model_fields.items()
+        if name in fields
+    )
+    monkeypatch.setattr(study, "_run", lambda request, *_, **__: asked.append(request))
+    done = ended(*shlex.split(command(request))[1:])
+    assert done.returncode == 0, done.stderr
+    assert asked == [request]

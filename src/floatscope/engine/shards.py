@@ -289,10 +289,12 @@ class Shards:
                     file.seek(offset)
                     content = _ZSTD.decompress(file.read(length), size)
                     data[name] = self._dataset(*_unpack(content))
+        except MemoryError:
+            raise
         except Exception as error:  # xarray and pandas promise no classes of exceptions
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",
-                "Run it again with --resume: damaged shards are redone.",
+                "Remove it and run it again with --resume: shards that are missing are redone.",
             ) from error
         return Output(data, header["meta"], header.get("sources", {}))
 
@@ -311,7 +313,7 @@ class Shards:
             part[name] = about["dims"], arrays[name], about["attrs"]
         data = xr.Dataset(variables, coordinates, described["attrs"])
         if coordinates:
-            self._labelled[names] = data
+            self._labelled[names] = data.copy()
         return data
 
     def _require_digest(self, shard: str, file: io.BufferedIOBase, digest: str) -> None:

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Any
 
+from ..registry import STUDIES
 from ..studies.findings import ANSWERS, ORDER, Findings
 from ..studies.planning import settings_of
+from ..studies.request import Request
 from ..studies.results import file_of
 from ..studies.study import Study
 from . import numbers
 
+# Fields of a request that `floatscope study` has options for; all others are given by --set.
+FLAGS = frozenset(
+    """data limit questions asked_as traced_as length steps sampler controls view keep_traces seed skip chat
+    device skip_bad split_alternatives""".split()
+)
 _LINES = 6  # of a table's preview
 _WIDE = 10  # columns of it
 
@@ -27,9 +34,9 @@ def section_name(study: Study, findings: Findings, between: str = " ") -> str:
     return f"{study.name}{between}{findings.label}" if findings.label else study.name
 
 
-def command(findings: Findings, study: str = "") -> str:
-    """What to type to run it again: every field that is not the default."""
-    request = findings.request
+def command(request: Request, study: str = "") -> str:
+    """Write what to type to run it again: every field that is not the default."""
+    options = {field: key for key, known in STUDIES.items() for field in known.options}
     words = ["floatscope study", study or " ".join(request.studies)]
     words += [f"--model {quote(name)}" for name in request.models]
     for name, field in type(request).model_fields.items():
@@ -37,11 +44,15 @@ def command(findings: Findings, study: str = "") -> str:
         if name in ("studies", "models", "also") or value == field.default:
             continue
         flag = name.replace("_", "-")
-        if isinstance(value, bool):
+        if name == "plugins":
+            words += [f"--plugin {quote(plugin)}" for plugin in value]
+        elif name not in FLAGS:
+            setting = f"{options[name]}.{name}" if name in options else name
+            words.append(f"--set {quote(f'{setting}={value}')}")
+        elif isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            several = value if isinstance(value, tuple) else (value,)
-            words += [f"--{flag} {quote(str(item))}" for item in several]
+            words.append(f"--{flag} {quote(str(value))}")
     return " ".join([*words, f"--out run-{study}" if study else "--out run"])
 
 
@@ -62,7 +73,7 @@ def previews(study: Study, findings: Findings) -> Iterator[dict[str, Any]]:
     names = [*study.makes, *study.measures(request), *study.experiments(request)]
     if settings:
         names.append(ANSWERS)
-    if study.name == "decoding":
+    if study.orders:
         names.append(ORDER)
     for name in names:
         if name not in findings.tables:

@@ -11,7 +11,7 @@ import math
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from zarr.abc.store import ByteRequest
@@ -62,6 +62,8 @@ class RegularStore(LocalStore):
         stored = sum(sizes)
         total = parts = 0
         for name in arrays:
+            if not name or PurePosixPath(name).name != name:
+                raise ValueError(f"{name!r:.80} is no array's name")
             described = f"{name}/{ROOT}"
             with self._naming(described):
                 metadata = parse_object(self._read(described) or b"{}")

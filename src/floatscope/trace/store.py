@@ -128,7 +128,7 @@ def seal(store: Path, schema: int, *, without: str = "") -> None:
     metadata["attributes"].pop(PROGRESS, None)
     metadata["attributes"][_SCHEMA] = schema
     metadata["attributes"][_FILES] = {
-        str(file.relative_to(store)): [file.stat().st_size, zlib.crc32(file.read_bytes())]
+        file.relative_to(store).as_posix(): [file.stat().st_size, zlib.crc32(file.read_bytes())]
         for file in sorted(store.rglob("*"))
         if file.is_file() and file != root and file.relative_to(store).parts[0] != without
     }
@@ -201,20 +201,26 @@ def unzipped(path: Path) -> Iterator[Path]:
     file has, are refused before anything is written.
     """
     remedy = "Give the zip file that the live page saves, or a directory written by Trace.save."
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
-            size = sum(member.file_size for member in members)
-            folders = {Path(member.filename).parts[0] for member in members if member.filename}
-            if not stored or size > path.stat().st_size or len(folders) != 1:
-                raise TraceError(f"{path} does not hold exactly one saved trace", remedy)
-            with tempfile.TemporaryDirectory(prefix="floatscope-") as folder:
+    with tempfile.TemporaryDirectory(prefix="floatscope-") as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = archive.infolist()
+                stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+                size = sum(member.file_size for member in members)
+                folders = {Path(member.filename).parts[:1] for member in members}
+                if not stored or size > path.stat().st_size or len(folders) != 1:
+                    raise TraceError(f"{path} does not hold exactly one saved trace", remedy)
                 archive.extractall(folder)
-                (store,) = Path(folder).iterdir()
-                yield store
-    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
-        raise TraceError(f"{path} cannot be unpacked: {error}", remedy) from error
+            (store,) = Path(folder).iterdir()
+        except (
+            OSError,
+            ValueError,
+            NotImplementedError,
+            RuntimeError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise TraceError(f"{path} cannot be unpacked: {error}", remedy) from error
+        yield store
 
 
 def _read(store: CheckedStore) -> xr.Dataset:

@@ -231,7 +231,7 @@ def test_answers_kept_before_there_were_long_ones_go_on():
 
 
 def test_evaluate_prints_what_long_answers_are_like(command_line, checkpoints, tmp_path):
-    out = tmp_path / "a.parquet"
+    out = tmp_path / "answers"
     done = command_line(
         *("evaluate", "--model", checkpoints["LLaDA"], "--data", "long:continuation"),
         *("--limit", 2, "--length", 8, "--steps", 2, "--out", out),

@@ -109,7 +109,7 @@ def interrupt():
 
 def prepared(kind, folder):
     """A path at which no answers can be saved, even with --overwrite; and what the error says."""
-    path, mine = folder / "answers.csv", folder / "mine.csv"
+    path, mine = folder / "answers.csv", folder / "mine.txt"
     mine.write_text(CHAPTER)
     if kind == "a file":
         mine.rename(path)
@@ -122,7 +122,7 @@ def prepared(kind, folder):
     elif kind == "a pipe":
         os.mkfifo(path)
     elif kind == "a file as a directory":
-        return mine / "answers.csv", "mine.csv could not be written"
+        return mine / "answers.csv", "mine.txt could not be written"
     elif kind == "nowhere":
         return folder.joinpath("/proc/nowhere/answers.csv"), "/proc/nowhere could not be written"
     elif kind == "a long name":  # room for the name itself, not for what is written beside it

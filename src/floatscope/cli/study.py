@@ -337,7 +337,7 @@ def _run_and_report(
             )
 
         def tell(event: "Event") -> None:
-            """What goes on without the user, but should not go on unseen."""
+            """Print why a worker was replaced, or what the run is waiting for."""
             if event["event"] in ("lost", "waiting"):
                 lost = f"shard {event['shard']} was lost: " if "shard" in event else ""
                 err.print(escape(f"{lost}{event['why']}"), soft_wrap=True)

@@ -87,7 +87,7 @@ class Spawned:
 
 
 def _arrived(inbox: SimpleQueue[Any], seconds: float) -> Iterator[Any]:
-    """What the workers said: all that is there, as soon as something is."""
+    """Wait for a message of the workers, then yield all that have arrived."""
     with suppress(Empty):
         yield inbox.get(timeout=seconds)
         while True:

@@ -133,7 +133,7 @@ class Result:
 
 
 def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
-    """A row per cell of a value: its labels, its `mean`, and what the dataset holds `beside` it."""
+    """Return a row per cell of a value: its labels, `mean`, and the columns in `beside` (null, low …)."""
     main = data.variables[name]
     columns: dict[str, Any] = {"value": name}  # a frame at once: column by column takes far longer
     for dim, places in zip(main.dims, np.indices(main.shape), strict=True):

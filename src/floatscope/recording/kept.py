@@ -45,7 +45,7 @@ class KeptSteps:
         self._slots.clear()  # which would hold what is taken out of `arrays`
 
     def _slot(self, name: str, values: Tensor) -> Slot:
-        """The place of the present step."""
+        """Return where the current step's values of a statistic go."""
         array, shape = self.arrays.get(name), (len(self.steps), *values.shape)
         if array is None or any(has < needs for has, needs in zip(array.shape, shape, strict=True)):
             self._make_room(name, shape, _numpy_type(values.dtype))

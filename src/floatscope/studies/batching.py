@@ -33,13 +33,13 @@ Tracing = Callable[[list[Encoded]], list[Trace]]
 
 
 class Gpu:
-    """What the device of a model has, and what was taken of it."""
+    """Measure the free memory of a model's GPU, and what a trace takes of it."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._before = model, 0
 
     def free(self) -> int:
-        """On the device, also what torch holds of it unused."""
+        """Return the free bytes of the device, with those that torch reserves and does not use."""
         with torch.cuda.device(self._model.device):
             return graphs.free_memory()
 
@@ -47,7 +47,7 @@ class Gpu:
         return free_on_host()
 
     def begin(self, *, anew: bool) -> None:
-        """`anew`: what a recorded forward holds is to be counted too, and is recorded again."""
+        """Start counting. `anew`: release recorded forwards first, so that recording them counts too."""
         if anew:
             self.release()
         torch.cuda.reset_peak_memory_stats(self._model.device)

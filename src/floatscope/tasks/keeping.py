@@ -103,7 +103,7 @@ class Kept:
                 continue  # asked again when its turn comes, and named then
 
     def remove(self) -> None:
-        """They are elsewhere now, or there are none."""
+        """Remove the kept answers, once they are saved elsewhere or if there are none."""
         self.counts.clear()
         shutil.rmtree(self.run.directory, ignore_errors=True)
 

@@ -49,7 +49,7 @@ class KVDrift(Measure):
 
 
 def _kinds(trace: Trace) -> xr.DataArray:
-    """(step, key): what happened to each position since the kept step before."""
+    """Return, as (step, key), what happened to each position since the kept step before."""
     canvas, masked = trace.canvas.values[trace.data["step"].values], trace.data["masked"]
     kind = np.where(trace.data["region"].values == "answer", "revealed", "prompt")
     kind = np.where(masked, "masked", kind)

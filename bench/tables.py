@@ -1,4 +1,4 @@
-"""Tables of BENCHMARKS.md and docs/clusters.md, written from the raw results: no figure in them is typed.
+"""Tables of BENCHMARKS.md and docs/how-to/clusters.md, written from the raw results: no figure in them is typed.
 
     python bench/tables.py            # rewrites them in place
     python bench/tables.py --check    # says whether they are up to date
@@ -23,7 +23,7 @@ from table_parts.markdown import between, raw, table, times
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
-CLUSTERS = HERE.parent / "docs" / "clusters.md"
+CLUSTERS = HERE.parent / "docs" / "how-to" / "clusters.md"
 
 
 def gpu() -> dict[str, Any]:

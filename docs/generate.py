@@ -174,7 +174,7 @@ def _rules(family: str) -> list[Rule]:
 
 
 def findings() -> Iterator[tuple[str, ...]]:
-    """The claims of the run behind docs/findings.md."""
+    """The claims of the run behind docs/explanation/findings.md."""
     summary = json.loads((ROOT / "docs" / "findings_claims.json").read_text())
     for claim in summary["claims"]:
         primary = [n for n in claim["numbers"] if n.get("role") == THETA]
@@ -199,11 +199,13 @@ def findings() -> Iterator[tuple[str, ...]]:
 def supported() -> Iterator[tuple[str, str]]:
     """The README's list: what there is of each kind, and where to read on."""
     lists: dict[str, list[str]] = {
-        "[statistics](docs/statistics.md)": STATISTICS.own,
-        "[samplers](docs/decoding.md)": [cls.__name__ for cls in SAMPLERS.values()],
-        "[measures](docs/measures/index.md)": [cls.__name__ for cls in MEASURES.values()],
-        "[interventions](docs/interventions.md)": [c.__name__ for c in INTERVENTIONS.values()],
-        "[studies](docs/studies.md)": list(STUDIES),
+        "[statistics](docs/reference/statistics.md)": STATISTICS.own,
+        "[samplers](docs/reference/decoding.md)": [cls.__name__ for cls in SAMPLERS.values()],
+        "[measures](docs/reference/measures/index.md)": [cls.__name__ for cls in MEASURES.values()],
+        "[interventions](docs/reference/interventions.md)": [
+            c.__name__ for c in INTERVENTIONS.values()
+        ],
+        "[studies](docs/reference/studies.md)": list(STUDIES),
     }
     for kind, names in lists.items():
         yield kind, ", ".join(f"`{name}`" for name in names)

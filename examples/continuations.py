@@ -1,4 +1,4 @@
-"""Twenty texts gone on with by the twin, as they came: docs/twin_texts.md.
+"""Twenty texts gone on with by the twin, as they came: docs/explanation/twin_texts.md.
 
     python examples/continuations.py [--texts 20] [--temperature 0.7] [--block-length 8] > texts.md
 

@@ -1,4 +1,4 @@
-"""Two studies of one's own: the settings of docs/findings.md that the built-in studies lack.
+"""Two studies of one's own: the settings of docs/explanation/findings.md that the built-in studies lack.
 
 `runs/findings.sh` runs them beside `knowledge`, `robustness` and `decoding`; a plugin is all this is:
 

@@ -1,4 +1,4 @@
-"""The tables of docs/findings.md, from the published answers or from runs. Nothing is asked here.
+"""The tables of docs/explanation/findings.md, from the published answers or from runs. Nothing is asked here.
 
 python examples/findings_table.py docs/findings.json.gz
 python examples/findings_table.py DIR        # what runs/findings.sh left: DIR/one and DIR/hops

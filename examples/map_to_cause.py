@@ -1,4 +1,4 @@
-"""From a map to a cause: docs/map_to_cause.md, on the twin or on any diffusion model.
+"""From a map to a cause: docs/tutorials/map_to_cause.md, on the twin or on any diffusion model.
 
     python examples/map_to_cause.py [--model twin/mdm] [--questions 40] [--patched 8]
 

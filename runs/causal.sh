@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The causal questions of docs/findings.md: `ablation`, `tracing` and `lens` on the pair and on the twin. A
+# The causal questions of docs/explanation/findings.md: `ablation`, `tracing` and `lens` on the pair and on the twin. A
 # quarter of an hour on two idle CPU cores for the pair with 24 questions.
 #
 #     runs/causal.sh [DIR] [further options of `floatscope study`, such as --questions 40 --set side_questions=40]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The claims of docs/findings.md on the pair: claim 3 on long texts, all others on questions of the world. Rules,
+# The claims of docs/explanation/findings.md on the pair: claim 3 on long texts, all others on questions of the world. Rules,
 # n and controls are registered in docs/registrations. A quarter of an hour on two idle CPU cores.
 #
 #     runs/claims.sh [DIR] [further options of `floatscope study`, such as --engine ray]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The answers behind docs/findings.md: the pair under passages, masked sinks, masked structure and all
+# The answers behind docs/explanation/findings.md: the pair under passages, masked sinks, masked structure and all
 # samplers, 200 questions per setting. Writes DIR/one and DIR/hops, each a run with its report, and
 # prints the tables. About six minutes on one H200 by the script before this one; hours on two CPU cores.
 #

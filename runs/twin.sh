@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tables and claims of docs/twin.md: 64 tokens in 64 steps of three kinds of text, three models, their
+# The tables and claims of docs/explanation/twin.md: 64 tokens in 64 steps of three kinds of text, three models, their
 # permuted weights, and the parent's weights seeing both ways. A quarter of an hour on one GPU; on CPU cores
 # hours, where --limit 4 --questions 4 is a beginning.
 #

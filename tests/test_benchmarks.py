@@ -1,4 +1,4 @@
-"""BENCHMARKS.md and docs/clusters.md say what the raw results say."""
+"""BENCHMARKS.md and docs/how-to/clusters.md say what the raw results say."""
 
 import importlib.util
 import json

@@ -42,7 +42,7 @@ WHOLE = {
     "README.md",
     "index.md",
     "quickstart.md",
-    "tutorial.md",
+    "llada_and_llama.md",
     "pair.md",
     "interventions.md",
     EXAMPLE.name,
@@ -51,7 +51,9 @@ WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
 def test_the_first_pages_have_examples():
-    assert {ROOT / "README.md", ROOT / "docs" / "tutorial.md"} <= set(WITH_CODE)
+    assert {ROOT / "README.md", ROOT / "docs" / "tutorials" / "llada_and_llama.md"} <= set(
+        WITH_CODE
+    )
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +137,7 @@ def test_lists_are_those_of_the_registries(monkeypatch):
 def test_the_published_tables_are_those_of_the_published_answers():
     table = script("examples/findings_table.py")
     found = table.tables(table.published(ROOT / "docs" / "findings.json.gz"))
-    assert found.strip() in (ROOT / "docs" / "findings.md").read_text()
+    assert found.strip() in (ROOT / "docs" / "explanation" / "findings.md").read_text()
 
 
 def test_the_benchmark_of_overhead_runs(started_here, tmp_path, monkeypatch):

@@ -125,8 +125,8 @@ def config(path):
 
 
 def plugin(path):
-    """The file that docs/extending.md builds up."""
-    text = (ROOT / "docs" / "extending.md").read_text().partition("\n## In Python")[0]
+    """The file that docs/how-to/extending.md builds up."""
+    text = (ROOT / "docs" / "how-to" / "extending.md").read_text().partition("\n## In Python")[0]
     path.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)))
 
 

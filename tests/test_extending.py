@@ -1,4 +1,4 @@
-"""A measure, sampler, intervention, study and family from outside: docs/extending.md, everywhere."""
+"""A measure, sampler, intervention, study and family from outside: docs/how-to/extending.md, everywhere."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from floatscope.models import FAMILIES
 from floatscope.registry import Registry, dashed
 from floatscope.studies import STUDIES
 
-PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "extending.md"
 
 # On the pair's first layers: processes of their own load them too.
 STUDY = (

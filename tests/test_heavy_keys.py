@@ -12,7 +12,10 @@ from training import heavy_keys as hk
 from training.common import BOS, MASK
 
 ROOT = Path(__file__).parent.parent
-RESULTS, PAGE = ROOT / "training" / "heavy_keys.json", ROOT / "docs" / "heavy_keys.md"
+RESULTS, PAGE = (
+    ROOT / "training" / "heavy_keys.json",
+    ROOT / "docs" / "explanation" / "heavy_keys.md",
+)
 SMOKE = hk.SHAPES["smoke"]
 
 

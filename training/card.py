@@ -45,7 +45,7 @@ LIMITS = """## Limits
 - 12M parameters and 812M tokens: samples are grammatical and make no sense over more than a clause.
 - Natural losses are not comparable with each other: one is a bound by Monte Carlo, the other exact.
 - The natural text was seen about 14 times over; world facts are random and unlimited.
-- One seed is shipped. Two others were trained (docs/pair.md): what is said of the sink holds for all three, scores on hard suites differ widely. Differences between the two models on single suites should not be read as differences between objectives.
+- One seed is shipped. Two others were trained (docs/explanation/pair.md): what is said of the sink holds for all three, scores on hard suites differ widely. Differences between the two models on single suites should not be read as differences between objectives.
 - Many of the recorded errors on unseen names are half-copied spellings: a name is two to six tokens.
 - The diffusion model looks at position 0 too, in its first layers, above all on natural text.
 """

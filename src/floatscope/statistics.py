@@ -64,7 +64,7 @@ class Array:
         return 1 + rest.index("head") if "head" in rest else None
 
 
-# View and call of one layer → its arrays by name, (b, *dims) without "layer". See docs/extending.md.
+# View and call of one layer → its arrays by name, (b, *dims) without "layer". See docs/how-to/extending.md.
 Compute = Callable[[Any, Any], Mapping[str, Any]]
 
 

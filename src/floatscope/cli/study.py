@@ -120,7 +120,7 @@ def study(
         typer.Option(
             "--set",
             help="Another field of the run, as batch=8, or of one study, as ablation.heads=10: see "
-            "docs/studies.md; may be repeated.",
+            "docs/reference/studies.md; may be repeated.",
         ),
     ] = None,
     controls: Annotated[

@@ -37,7 +37,11 @@ async def asked_of(request: Request, kind: type[M], most: int = LIMITS["body"]) 
         said = first["msg"].removeprefix("Value error, ")
         message = f"{where}: {said}" if where else said
         raise Refused(
-            400, "usage", message, "Correct the request; docs/live.md has its form.", where
+            400,
+            "usage",
+            message,
+            "Correct the request; docs/reference/live.md has its form.",
+            where,
         ) from error
 
 
@@ -83,7 +87,7 @@ async def http_error(request: Request, error: Exception) -> Response:
         told = {
             "kind": "usage",
             "message": "this path has no such method",
-            "remedy": "See docs/live.md.",
+            "remedy": "See docs/reference/live.md.",
         }
         return error_response(405, told)
     return error_response(404, _gone(request.url.path))

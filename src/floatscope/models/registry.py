@@ -17,7 +17,7 @@ def family_of(architecture: str | None, where: str | Path) -> Family:
     raise ModelError(
         f"{where}: unknown architecture {architecture!r}{silent}",
         f"Known: {known}. For weights of a known family say which: 'DIR,family=Llama', "
-        "load(..., family='Llama'); a new family is one file, see docs/extending.md.",
+        "load(..., family='Llama'); a new family is one file, see docs/how-to/extending.md.",
     )
 
 

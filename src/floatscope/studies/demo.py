@@ -30,7 +30,7 @@ DEMO: dict[str, Any] = {
 }
 
 # Long texts of the pair, on which claim 3 is decided. How many it takes was found by a power calculation on
-# other texts (docs/findings.md).
+# other texts (docs/explanation/findings.md).
 MOVEMENT: dict[str, Any] = {
     "studies": ("movement",),
     "models": ("pair/mdm",),
@@ -47,7 +47,7 @@ MOVEMENT: dict[str, Any] = {
     "chosen_on": "the rule: planted attention, random networks and texts 168 to 179; n: texts 96 to 143",
 }
 
-# A real model, to be watched: its verdicts take more texts (docs/twin.md).
+# A real model, to be watched: its verdicts take more texts (docs/explanation/twin.md).
 TWIN: dict[str, Any] = {**MOVEMENT, "models": ("twin/mdm",), "limit": 2, "controls": 0, "shard": 1}
 
 

@@ -4,7 +4,7 @@ Examples are what was sampled, so they are what varies: steps, layers and heads 
 not independent and never count as n. An interval is (value, low, high), cell by cell. Where there is
 nothing to tell it from (one example, or all alike) it is NaN, and decides nothing. Nothing is drawn
 at random: the same values give the same interval. `bench/coverage.py` counts how often each kind
-holds the truth; docs/intervals.md has the table.
+holds the truth; docs/explanation/intervals.md has the table.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Tables of BENCHMARKS.md and docs/how-to/clusters.md, written from the raw results: no figure in them is typed.
+"""Write the tables of BENCHMARKS.md and docs/how-to/clusters.md from the raw results; no figure is typed.
 
     python bench/tables.py            # rewrites them in place
     python bench/tables.py --check    # says whether they are up to date

@@ -1,4 +1,4 @@
-"""Does the strongest key stay? A study of one's own, and the table of docs/explanation/twin.md from runs of it.
+"""Does the strongest key stay? A study of one's own, and the table of docs/explanation/twin.md from its runs.
 
 floatscope study floating changes --plugin examples/twin_table.py --model twin/mdm --model twin/arm …
 python examples/twin_table.py RUN        # Markdown, one table for each text kind of the run

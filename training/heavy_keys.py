@@ -2,7 +2,7 @@
 
     python -m training.heavy_keys train   --corpus CORPUS --out RUN --seeds 0 1 2
     python -m training.heavy_keys measure --out RUN --results training/heavy_keys.json
-    python -m training.heavy_keys draw    --results training/heavy_keys.json --page docs/explanation/heavy_keys.md
+    python -m training.heavy_keys draw    --results training/heavy_keys.json --page PAGE.md
 
 A heavy key is a key that receives a large share of the attention of masked rows. `train` trains two
 causal models per seed, one whose rows begin with a start token and one whose rows begin anywhere in

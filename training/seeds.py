@@ -3,7 +3,8 @@
     python -m training.seeds --runs RUN0 RUN1 RUN2 --tables TABLES0 TABLES1 TABLES2 --out FOLDER
 
 RUN is a finished `floatscope study` of that seed's two models, TABLES the folder with its `mdm-curve.csv`,
-`mdm-emergence.csv` and the same of `arm`. Writes seeds.json and SEEDS.md, which docs/explanation/pair.md shows. A seed is
+`mdm-emergence.csv` and the same of `arm`. Writes seeds.json and SEEDS.md, which docs/explanation/pair.md
+shows. A seed is
 the level that repeats: an interval is over seeds, Student's with their number less one, and so wide. Claims
 are compared as `floatscope compare` does it: with fewer than five seeds, side by side and without a verdict.
 Beside each difference stands that of the same networks before training: what those have too is no finding.

@@ -2,6 +2,6 @@
 
 One parent, one set of documents in one order, one adapter, one budget; two objectives. `mdm` sees the
 whole canvas and restores masked tokens, `arm` sees the past and predicts the next one; both are asked
-for the same tokens with the same weights. docs/explanation/twin.md tells what came of it; README.md beside this
+for the same tokens with the same weights. docs/explanation/twin.md has the results; README.md beside this
 file says what to type.
 """

@@ -3,7 +3,7 @@
     python -m training.twin.card --answers mdm-evaluation.json arm-evaluation.json … --out FOLDER
 
 Answers are scored with the package (SQuAD's exact match and F1), means with 95 % intervals. results.json
-holds the numbers, CARD.md the table; docs/explanation/twin.md shows it. A model that has not been measured is not in it.
+holds the numbers, CARD.md the table that docs/explanation/twin.md shows. Models not measured are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Walk the tour of docs/tutorials/live_tour.md in a browser: each stop is a picture of the page at that moment.
+"""Walk the tour of docs/tutorials/live_tour.md in a browser: each stop is a picture of the page.
 
 The tests walk it and compare the stops with the page's pictures; `python tests/live_tour.py` takes them
 again and puts them into docs/live/.

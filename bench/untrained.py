@@ -57,7 +57,7 @@ def verdicts(found: Findings, network: int, of: int) -> dict[str, str]:
     """The verdicts that one untrained pair earns, by the claim's number."""
     others = tuple((network + 1 + i) % of for i in range(CONTROLS))
     earned: dict[str, str] = {}
-    for part in (found, *found.also):
+    for part in (found, *found.extra_runs):
         evidence = Disguised(part, network, others)
         for name in part.request.studies:
             earned |= {c.number: c.verdict for c in STUDIES[name].claims(evidence)}
@@ -81,7 +81,7 @@ def main() -> None:
     given = parser.parse_args()
     own = {"limit": given.limit, "controls": given.pairs + CONTROLS, "view": 0, "shard": 4}
     studies = ("floating", "geometry", "structure", "dormancy")
-    request = request_of({**DEMO, **own, "studies": studies, "also": [{**MOVEMENT, **own}]})
+    request = request_of({**DEMO, **own, "studies": studies, "extra_runs": [{**MOVEMENT, **own}]})
     # Only what is traced counts here; questions that are asked take the least time there is.
     request = request.model_copy(update={"questions": 2, "side_questions": 2})
     with tempfile.TemporaryDirectory() as folder:

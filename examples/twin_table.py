@@ -127,5 +127,5 @@ def _said(values: xr.DataArray, layers: slice, scale: float) -> str:
 
 if __name__ == "__main__":
     run = Findings(sys.argv[1])
-    for part in (run, *run.also):
+    for part in (run, *run.extra_runs):
         print(table(part, part.request.data), end="\n\n")

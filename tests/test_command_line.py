@@ -303,7 +303,7 @@ def test_the_command_on_a_page_asks_for_the_same_run(ended, monkeypatch):
         "chosen_on": "the first texts",
     }  # fmt: skip
     request, asked = request_of(fields), []
-    assert set(fields) == set(type(request).model_fields) - {"also", "plugins"}
+    assert set(fields) == set(type(request).model_fields) - {"extra_runs", "plugins"}
     assert all(
         getattr(request, name) != field.default
         for name, field in type(request).model_fields.items()

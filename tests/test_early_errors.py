@@ -98,7 +98,7 @@ def test_from_python_too(place):
         run(request_of(fields | {"sampler": "confidence,colour=3"}), place / "run")
     further = [{"data": "long.jsonl"}]  # in a further run
     with pytest.raises(UsageError, match="line 2.* exceed the context of 512"):
-        run(request_of(fields | {"also": further}), place / "run")
+        run(request_of(fields | {"extra_runs": further}), place / "run")
     assert not (place / "run").exists()
 
 

@@ -23,17 +23,23 @@ def both(tmp_path_factory):
     fields = {"studies": ["structure"], "data": "world:one", "limit": 6, "length": 4, "steps": 4}
     fields |= {"view": 0, "shard": 6, "controls": 0, "models": [mdm]}
     return run(
-        request_of(fields | {"also": [{"models": [mdm, arm], "controls": 2}]}), folder / "run"
+        request_of(fields | {"extra_runs": [{"models": [mdm, arm], "controls": 2}]}), folder / "run"
     )[1]
 
 
 def test_a_claim_is_answered_by_the_run_that_can_test_it(both):
     own, part, shown = (
         {claim.number: claim for claim in claims}
-        for claims in (both.claims["structure"], both.also[0].claims["structure"], both.verdicts)
+        for claims in (
+            both.claims["structure"],
+            both.extra_runs[0].claims["structure"],
+            both.verdicts,
+        )
     )
     assert own["6b"].verdict == "not testable" and part["6b"].verdict != "not testable"
-    assert shown["6b"] == part["6b"] and shown["6b"].study == "structure also-1"
+    assert (
+        shown["6b"] == part["6b"] and shown["6b"].study == f"structure: {both.extra_runs[0].label}"
+    )
     assert own["6b"].scope == "for LLaDA, on world:one"  # nothing was measured
     assert part["6b"].scope.startswith("for LLaDA and Llama, ")
 
@@ -57,5 +63,5 @@ def test_a_claim_of_further_runs_alone_is_listed_once():
         Claim("3", "text", verdict, "", (), "movement") for verdict in ("holds", "not testable")
     )
     parts = [SimpleNamespace(verdicts=(claim,)) for claim in (second, first)]
-    whole = SimpleNamespace(claims={}, also=parts)
+    whole = SimpleNamespace(claims={}, extra_runs=parts)
     assert Findings.verdicts.func(whole) == (first,)

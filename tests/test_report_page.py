@@ -291,7 +291,7 @@ def findings_of(text=lambda words: words, **values):
         "studies": [],
         "models": {},
         "warnings": [],
-        "also": (),
+        "extra_runs": (),
     }
     found.__dict__ |= {"request": request, "tables": {}, **nothing, **values}
     return found

@@ -210,7 +210,7 @@ def _number(draw, folder):
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return _field(draw, folder)
     if draw.random() < 0.3:
-        content["request"]["also"] = [{"limit": value}] * draw.choice([1, 1000])
+        content["request"]["extra_runs"] = [{"limit": value}] * draw.choice([1, 1000])
     file.write_text(json.dumps(content))
     return f"run.json: {name} = {value}"
 
@@ -419,7 +419,7 @@ def _written(draw, folder):
     if what == "value" and kind == ".json":
         return _field(draw, folder)
     if what == "value" and lines:
-        name = draw.choice([*NUMBERS, "models", "data", "also", "plugins", "nonsense"])
+        name = draw.choice([*NUMBERS, "models", "data", "extra_runs", "plugins", "nonsense"])
         lines.append(f"{name}{equals}{json.dumps(value)}")
         new = "\n".join(line for line in lines[:-1] if not line.startswith(name)) + "\n" + lines[-1]
     elif what == "document":

@@ -208,7 +208,7 @@ def test_a_plugin_that_only_a_file_names_is_not_imported(project, tmp_path, plac
     fields = {"studies": ["floating"], "models": ["model"], "data": "q.jsonl", "limit": 2}
     fields |= {"length": 4, "controls": 0, "view": 0, "sampler": "confidence"}
     part = {"plugins": ["evil.py"], "sampler": "unheard-of"}
-    fields |= {"also": [part]} if "nested" in place else part
+    fields |= {"extra_runs": [part]} if "nested" in place else part
     if "run.json" in place:
         run(project, "run")
         file = json.loads((tmp_path / "run" / "run.json").read_text())

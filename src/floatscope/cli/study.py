@@ -253,7 +253,9 @@ def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
 
     settings: dict[str, Any] = {}
     of_studies = {field: name for name, study in STUDIES.items() for field in study.options}
-    free = [f for f in Request.model_fields if f not in {*flags, *of_studies, "also", "plugins"}]
+    free = [
+        f for f in Request.model_fields if f not in {*flags, *of_studies, "extra_runs", "plugins"}
+    ]
     for text in options:
         key, _, value = text.partition("=")
         name, dot, field = key.strip().rpartition(".")
@@ -362,7 +364,7 @@ def _run_and_report(
         err.print(f"left out {len(summary.left_out)}:")
         for one in summary.left_out[:20]:
             err.print(f"  {escape(described(one))}", soft_wrap=True)
-    for part in (findings, *findings.also):
+    for part in (findings, *findings.extra_runs):
         for note in part.notes:
             kind = "[bold]warning:[/]" if note in part.warnings else "note:"
             err.print(f"{kind} {escape(note)}", soft_wrap=True)

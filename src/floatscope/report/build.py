@@ -19,7 +19,7 @@ from ..studies.findings import Findings
 from ..studies.setting import SERVED
 from ..studies.stored import understood
 from .catalogue import StoredScenes
-from .content import section_name, sections_of
+from .content import sections_of
 from .embed import as_json
 from .figure import inline
 from .page import render
@@ -70,7 +70,7 @@ def save_figures(
 def pictures_of(findings: Findings) -> list[Picture]:
     """List every figure of every study, by the name of its file."""
     return [
-        replace(picture, name=f"{section_name(study, part, '-')}-{picture.name}")
+        replace(picture, name="-".join(filter(None, (study.name, part.file_prefix, picture.name))))
         for part, study in sections_of(findings)
         for picture in study.figures(part)
     ]
@@ -82,7 +82,7 @@ def source_of(directory: Path) -> "str | Path | Source":
         return directory
     with understood(directory):
         findings = Findings(directory)
-        parts = (*findings.also, findings)
+        parts = (*findings.extra_runs, findings)
         examples = [(part, example) for part in parts for example in part.shown()]
     shown = {f"r{i}": example for i, example in enumerate(examples)}
 
@@ -97,7 +97,7 @@ def source_of(directory: Path) -> "str | Path | Source":
 
 def render_report(findings: Findings, budget: int = BUDGET) -> str:
     """Draw every figure, add as many scenes as fit beside them, and render the page."""
-    for part in (findings, *findings.also):
+    for part in (findings, *findings.extra_runs):
         part.gather()
     figures = [
         [
@@ -115,7 +115,10 @@ def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
     """Choose what the viewer shows, and say what it does not; notes of all runs go with it."""
     scenes: list[Scene] = []
     notes: list[str] = []
-    for part in (*findings.also, findings):  # what a run adds to another is there to be looked at
+    for part in (
+        *findings.extra_runs,
+        findings,
+    ):  # what a run adds to another is there to be looked at
         room = budget - sum(len(as_json(scene)) for scene in scenes)
         fitting, missing = _scenes(part, room)
         scenes += fitting

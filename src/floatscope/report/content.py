@@ -26,12 +26,7 @@ _WIDE = 10  # columns of it
 
 def sections_of(findings: Findings) -> list[tuple[Findings, Study]]:
     """List every study with the run that asked it: this one, or a further one."""
-    return [(part, study) for part in (findings, *findings.also) for study in part.studies]
-
-
-def section_name(study: Study, findings: Findings, between: str = " ") -> str:
-    """Name a section as claims name their study: a further run's is told apart."""
-    return f"{study.name}{between}{findings.label}" if findings.label else study.name
+    return [(part, study) for part in (findings, *findings.extra_runs) for study in part.studies]
 
 
 def command(request: Request, study: str = "") -> str:
@@ -41,7 +36,7 @@ def command(request: Request, study: str = "") -> str:
     words += [f"--model {quote(name)}" for name in request.models]
     for name, field in type(request).model_fields.items():
         value = getattr(request, name)
-        if name in ("studies", "models", "also") or value == field.default:
+        if name in ("studies", "models", "extra_runs") or value == field.default:
             continue
         flag = name.replace("_", "-")
         if name == "plugins":

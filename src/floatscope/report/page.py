@@ -42,8 +42,8 @@ def render(
     Raises:
         ValueError: a scene that cannot be written as JSON.
     """
-    parts, sections = (findings, *findings.also), content.sections_of(findings)
-    names = [content.section_name(study, part) for part, study in sections]
+    parts, sections = (findings, *findings.extra_runs), content.sections_of(findings)
+    names = [part.title_of(study.name) for part, study in sections]
     anchors = _anchors(names)
     viewer = assets = ""
     if scenes:

@@ -71,7 +71,7 @@ def bibtex(findings: Findings) -> tuple[str, int]:
 
 def used_by(findings: Findings) -> Iterator[tuple[str, str]]:
     """Everything a run used: what it is, and the text that names its papers."""
-    for one in (findings, *findings.also):
+    for one in (findings, *findings.extra_runs):
         for name, about in one.models.items():
             family = str(about["family"])
             yield f"model {name}: {family}", _library("models.families").get(_bare(family), "")

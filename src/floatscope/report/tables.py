@@ -34,7 +34,7 @@ class PaperTable:
 
 def tables_of(findings: Findings) -> list[PaperTable]:
     made = [_claims(findings)] if findings.verdicts else []
-    for one in (findings, *findings.also):
+    for one in (findings, *findings.extra_runs):
         made += [t for t in (_answers(one), *(_measure(one, key) for key in one.measures)) if t]
     return made
 
@@ -195,4 +195,4 @@ def _null(number: Number) -> str:
 
 
 def _named(one: Findings, name: str) -> str:
-    return f"{one.label}-{name}" if one.label else name
+    return f"{one.file_prefix}-{name}" if one.label else name

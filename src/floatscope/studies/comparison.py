@@ -82,7 +82,7 @@ def compare(directories: Sequence[Path], numbers: Sequence[str] = ()) -> tuple[C
     """
     findings = [Findings(directory) for directory in directories]
     _require_same_rules(findings, numbers)
-    parts = [(one, part) for one in findings for part in (one, *one.also)]
+    parts = [(one, part) for one in findings for part in (one, *one.extra_runs)]
     names = _names(parts)
     by_claim: dict[str, list[Unit]] = {}
     rules: dict[str, Rule] = {}

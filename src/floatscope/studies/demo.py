@@ -61,5 +61,5 @@ def demo_request() -> tuple[Request, str]:
             twin.locate(name)
             twin.adapter(name, None)
     except ModelError as error:
-        return request_of({**fields, "also": [MOVEMENT]}), f"The twin is left out: {error}"
-    return request_of({**fields, "also": [MOVEMENT, TWIN]}), ""
+        return request_of({**fields, "extra_runs": [MOVEMENT]}), f"The twin is left out: {error}"
+    return request_of({**fields, "extra_runs": [MOVEMENT, TWIN]}), ""

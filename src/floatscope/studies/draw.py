@@ -1,5 +1,6 @@
 """What a study draws: a measure's own figure for every model, and answers side by side."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,7 +66,7 @@ def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Pictu
         beside = "" if control is None else " Light crosses: the untrained control."
         draw = replace(result, control=control).plot
         words = f"{alt} Model: {model}.{beside}"
-        pictures.append(Picture(f"{key}-{_slug(model)}", f"{title}: {model}", words, draw))
+        pictures.append(Picture(f"{key}-{slug(model)[-40:]}", f"{title}: {model}", words, draw))
     return pictures
 
 
@@ -77,5 +78,6 @@ def of_answers(
     return Picture(name, title, alt, partial(dots, series, settings))
 
 
-def _slug(text: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in text).strip("-")[-40:]
+def slug(text: str) -> str:
+    """Replace all characters but letters and digits, so that a text can be part of a file name."""
+    return re.sub(r"[\W_]+", "-", text).strip("-")

@@ -39,7 +39,7 @@ def require_possible(
 
     `elsewhere`: its files may be on machines other than this one; `folder`: where relative paths begin.
     """
-    parts = (request, *request.also)
+    parts = (request, *request.extra_runs)
     specs = require_models(request, elsewhere=elsewhere, folder=folder)
     for part in parts:
         _something(part)
@@ -60,7 +60,7 @@ def require_models(
     folder: Path = Path(),
 ) -> dict[str, ModelSpec]:
     """The part of it that takes no time: each model is somewhere, and of a family that is known."""
-    parts = (request, *request.also)
+    parts = (request, *request.extra_runs)
     texts = [text for part in parts for text in part.models]
     specs = {text: ModelSpec.parse(text).located(folder) for text in texts}
     for spec in specs.values():

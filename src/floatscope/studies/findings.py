@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pandas as pd
@@ -16,6 +16,7 @@ from ..tasks.cut import REMEDY
 from ..tasks.named import is_named
 from .answer import ModelClaim, answer
 from .claim import Claim, as_json
+from .draw import slug
 from .evidence import BETWEEN, Evidence
 from .library import STUDIES
 from .planning import experiments_of, measures_of, part_of, plan, settings_of, studies_of
@@ -29,6 +30,7 @@ from .verdict import NOT_TESTABLE
 
 TRAINED, PERMUTED = "trained", "permuted"  # weights: the model's own, or the untrained control's
 _NAMED = 3  # settings that a note names
+_LONGEST = 120  # characters of an extra run's label
 ANSWERS, ORDER = "answers", "decoding-order"  # tables beside those of the measures
 
 
@@ -66,14 +68,23 @@ class Findings(Evidence):
         self.registered = registered(run)
         whole = _as_run(run, request)
         super().__init__(run, request, part_of(whole, 0), _measured(request))
-        self.also = tuple(
-            _Part(run, one, part_of(whole, number), number)
-            for number, one in enumerate(request.also, 1)
+        self.extra_runs = tuple(
+            _ExtraRun(run, extra, part_of(whole, number), self)
+            for number, extra in enumerate(request.extra_runs, 1)
         )
 
     registered: Registered | None = None  # what was written down before the run
     missing = ""  # a study of the run that is not known here, and what to do
-    label = ""  # of a further run: what its tables, figures and sections are told apart by
+    label = ""  # of an extra run: names its sections, such as "twin/mdm on long:continuation"
+
+    @property
+    def file_prefix(self) -> str:
+        """The beginning of the names of an extra run's files; "" for the main run."""
+        return slug(self.label)
+
+    def title_of(self, study: str) -> str:
+        """Name a study, with the models and data of an extra run."""
+        return f"{study}: {self.label}" if self.label else study
 
     @cached_property
     def studies(self) -> list[Study]:
@@ -97,7 +108,7 @@ class Findings(Evidence):
         """Every claim once: the run's own, or the first further run's where this one cannot test it."""
         several: dict[str, list[Claim]] = {}
         own = (claim for claims in self.claims.values() for claim in claims)
-        for claim in (*own, *(claim for part in self.also for claim in part.verdicts)):
+        for claim in (*own, *(claim for part in self.extra_runs for claim in part.verdicts)):
             several.setdefault(claim.number, []).append(claim)
         chosen = (
             next((claim for claim in same if claim.verdict != NOT_TESTABLE), same[0])
@@ -114,7 +125,7 @@ class Findings(Evidence):
     def _source(self, claim: Claim) -> "Findings":
         """Return the run that a claim comes from: this one, or a further one."""
         return next(
-            (part for part in self.also if any(claim is own for own in part.verdicts)), self
+            (part for part in self.extra_runs if any(claim is own for own in part.verdicts)), self
         )
 
     @cached_property
@@ -231,23 +242,40 @@ class Findings(Evidence):
             "right": right,
             "left_out": self.left_out,
             **({"notes": self.notes} if self.notes else {}),
-            **({"also": [part.summary() for part in self.also]} if self.also else {}),
+            **(
+                {"extra_runs": [run.summary() for run in self.extra_runs]}
+                if self.extra_runs
+                else {}
+            ),
         }
 
 
-class _Part(Findings):
-    """What a further run in the same directory found."""
+class _ExtraRun(Findings):
+    """The findings of an extra run in the same directory."""
 
-    def __init__(self, run: Run, request: Request, plan: Plan, number: int) -> None:
+    def __init__(self, run: Run, request: Request, plan: Plan, main: Findings) -> None:
         Evidence.__init__(self, run, request, plan, _measured(request))
-        self.also, self.label = (), f"also-{number}"
+        self.extra_runs, self._main = (), main
+
+    @cached_property
+    def label(self) -> str:  # type: ignore[override]
+        """Models and data, with a number where file names of two extra runs would be the same."""
+        subject = _subject(self)
+        same = [run for run in self._main.extra_runs if slug(_subject(run)) == slug(subject)]
+        return f"{subject} ({same.index(self) + 1})" if len(same) > 1 else subject
 
     @cached_property
     def claims(self) -> dict[str, tuple[Claim, ...]]:
         return {
-            name: tuple(replace(claim, study=f"{name} {self.label}") for claim in claims)
+            name: tuple(replace(claim, study=self.title_of(name)) for claim in claims)
             for name, claims in super().claims.items()
         }
+
+
+def _subject(run: Findings) -> str:
+    """Name models and data, as "twin/mdm on long:continuation"."""
+    text = f"{' and '.join(run.models)} on {PurePath(run.request.data).name}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _measured(request: Request) -> dict[str, Measure]:

@@ -83,7 +83,7 @@ def questions_of(setting: Setting, request: Request) -> int:
 
 
 def plan(request: Request, most: int = MOST) -> Plan:
-    """The shards of a run, then those of each further run in it; `also` says which it is.
+    """The shards of a run, then those of each further run in it; `run` in a shard's spec is its number.
 
     More than `most` are an error, and are not made: a request from a file may ask for any number.
     """
@@ -98,9 +98,9 @@ def plan(request: Request, most: int = MOST) -> Plan:
 
 def _every(request: Request) -> Iterator[Shard]:
     yield from _marked(request)
-    for number, part in enumerate(request.also, 1):
+    for number, part in enumerate(request.extra_runs, 1):
         for shard in _marked(part):
-            yield Shard(f"also-{number}-{shard.id}", {**shard.spec, "also": number})
+            yield Shard(f"extra-{number}-{shard.id}", {**shard.spec, "run": number})
 
 
 def _marked(request: Request) -> Iterator[Shard]:
@@ -113,7 +113,7 @@ def _marked(request: Request) -> Iterator[Shard]:
 
 def part_of(whole: Plan, number: int) -> Plan:
     """The shards of the run itself (0), or of one of the further runs in it."""
-    own = tuple(shard for shard in whole.shards if shard.spec.get("also", 0) == number)
+    own = tuple(shard for shard in whole.shards if shard.spec.get("run", 0) == number)
     return Plan(whole.request, whole.worker, own)
 
 

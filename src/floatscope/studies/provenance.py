@@ -22,7 +22,7 @@ DATA, PLUGIN, FOLDER = "data ", "plugin ", "folder"  # prefixes of sources; a fi
 
 def file_digests(request: Request, folder: Path) -> dict[str, str]:
     """Return the sha256 of every data file and plugin file that a request names."""
-    parts = (request, *request.also)
+    parts = (request, *request.extra_runs)
     plugins = [plugin for part in parts for plugin in part.plugins]
     return data_digests(parts, folder) | plugin_digests(plugins)
 
@@ -71,8 +71,8 @@ def without_plugins(
             f"{where} names plugins, which are Python code that runs as you",
             f"Give them on the command line, if you trust them: {flags}.",
         )
-    rest, *also = [{k: v for k, v in part.items() if k != "plugins"} for part in parts_of(fields)]
-    return {**rest, "also": also} if also else rest
+    main, *extra = [{k: v for k, v in part.items() if k != "plugins"} for part in parts_of(fields)]
+    return {**main, "extra_runs": extra} if extra else main
 
 
 def repeated(
@@ -89,7 +89,7 @@ def repeated(
 
 def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
     """Return where everything that a request reads is, unchanged: here, or where the run was made."""
-    used = {part.data for part in (request, *request.also)}
+    used = {part.data for part in (request, *request.extra_runs)}
     sources = run.get("sources", {})
     told = {name.removeprefix(DATA): sources[name] for name in sources if name.startswith(DATA)}
     told = {path: digest for path, digest in told.items() if path in used}
@@ -120,7 +120,7 @@ def _models(request: Request, made_in: Path) -> list[str]:
 
     What looks like a name is a path if it was one where the run was made: `adapted` for `./adapted`.
     """
-    parts = (request, *request.also)
+    parts = (request, *request.extra_runs)
     specs = [ModelSpec.parse(text) for part in parts for text in part.models]
     paths = [spec.where for spec in specs] + [spec.adapter for spec in specs if spec.adapter]
     return [

@@ -93,7 +93,7 @@ class Registration(_Part):
     floatscope: str
     code: str = ""  # sha256 of the source files that decide; "" in files of earlier versions
     stopping: str
-    runs: dict[str, RegisteredRun]  # "run", then "also-1" …
+    runs: dict[str, RegisteredRun]  # "run", then "extra-1" …
 
     def encode(self) -> bytes:
         """Return the bytes of the file."""
@@ -130,7 +130,9 @@ class Registered:
 
 def registration_of(request: Request) -> Registration:
     """Write down what a request asks, before anything is run."""
-    parts = {"run": request} | {f"also-{i}": part for i, part in enumerate(request.also, 1)}
+    parts = {"run": request} | {
+        f"extra-{i}": extra for i, extra in enumerate(request.extra_runs, 1)
+    }
     runs = {name: _run(part) for name, part in parts.items()}
     return Registration(
         floatscope=version("floatscope"), code=code_digest(), stopping=STOPPING, runs=runs

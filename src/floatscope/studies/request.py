@@ -33,7 +33,7 @@ AUTO = "auto"
 
 
 class Request(BaseModel):
-    """A run. Every field but `also` is a flag of `floatscope study` too."""
+    """A run. Every field but `extra_runs` is an option of `floatscope study` too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -76,12 +76,12 @@ class Request(BaseModel):
     chosen_on: str = Field("", max_length=1000)  # other data, on which these settings were chosen
     # Modules or .py files of the user's that a worker imports first.
     plugins: tuple[str, ...] = Field((), max_length=100)
-    # Further runs in one: the same but for the fields that each names.
-    also: tuple["Request", ...] = ()
+    # Runs in the same directory: each differs in the fields that it names.
+    extra_runs: tuple["Request", ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """As run.json and shard keys hold it."""
-        return self.model_dump(mode="json", exclude={"also": {"__all__": {"also"}}})
+        return self.model_dump(mode="json", exclude={"extra_runs": {"__all__": {"extra_runs"}}})
 
     @property
     def asks(self) -> Asks:
@@ -95,10 +95,10 @@ class Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _inherit(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """A further run has the fields of the first, unless it says otherwise; and none of its own."""
+        """Give an extra run the fields of the main run that it does not set itself."""
         _, *parts = parts_of(fields)
-        own = {key: value for key, value in fields.items() if key != "also"}
-        return own | ({"also": tuple({**own, **part} for part in parts)} if parts else {})
+        own = {key: value for key, value in fields.items() if key != "extra_runs"}
+        return own | ({"extra_runs": tuple({**own, **part} for part in parts)} if parts else {})
 
     @field_validator("batch", mode="before")
     @classmethod
@@ -137,14 +137,20 @@ class Request(BaseModel):
 
 
 def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Return the fields of a request and of each further run in it, which has none of its own."""
-    parts = fields.get("also") or ()
+    """Return the fields of a request and of each extra run in it."""
+    parts = fields.get("extra_runs") or ()
     if not isinstance(parts, list | tuple) or not all(isinstance(p, dict) for p in parts):
-        raise UsageError("also is no list of tables", "Write a table with the fields that differ.")
-    if any("also" in part for part in parts):
-        raise UsageError("also: a further run has no further runs", "Write them side by side.")
+        raise UsageError(
+            "extra_runs is not a list of tables",
+            "Write one table per run, with the fields that differ.",
+        )
+    if any("extra_runs" in part for part in parts):
+        raise UsageError(
+            "extra_runs: an extra run cannot have extra runs of its own",
+            "List all runs at the top level.",
+        )
     if len(parts) > _PARTS:
-        raise UsageError(f"also: {len(parts):,} further runs", f"Write at most {_PARTS}.")
+        raise UsageError(f"extra_runs lists {len(parts):,} runs", f"List at most {_PARTS}.")
     return (fields, *parts)
 
 

@@ -19,9 +19,9 @@ def write_results(findings: Findings) -> list[Path]:
     """results/*.parquet and summary.json."""
     folder = findings.run.make_folder("results")
     written = []
-    for one in (findings, *findings.also):
-        for name, table in one.tables.items():
-            path = folder / file_of(one, name)
+    for run in (findings, *findings.extra_runs):
+        for name, table in run.tables.items():
+            path = folder / file_of(run, name)
             atomic.write(path, _parquet(table))
             written.append(path)
     summary = Path(findings.run.directory) / "summary.json"
@@ -30,8 +30,8 @@ def write_results(findings: Findings) -> list[Path]:
 
 
 def file_of(findings: Findings, table: str) -> str:
-    """What a table's file is called."""
-    return f"{findings.label}-{table}.parquet" if findings.label else f"{table}.parquet"
+    """Return the name of a table's file."""
+    return f"{findings.file_prefix}-{table}.parquet" if findings.label else f"{table}.parquet"
 
 
 def _parquet(table: pd.DataFrame) -> bytes:

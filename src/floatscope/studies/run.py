@@ -53,7 +53,7 @@ def run(
 
 def _gpus(request: Request) -> int:
     """How many GPUs several local workers share out: none on CPUs, or where one is named by number."""
-    devices = {part.device for part in (request, *request.also)}
+    devices = {part.device for part in (request, *request.extra_runs)}
     if devices == {"cpu"} or any(":" in (device or "") for device in devices):
         return 0
     import torch

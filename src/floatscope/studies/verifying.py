@@ -57,7 +57,7 @@ def verify(
     request = request_of(asked["request"], str(directory))
     folder = folder_of(asked, request, Path(directory))
     models = KeptModels(folder)
-    parts = (findings, *findings.also)
+    parts = (findings, *findings.extra_runs)
     workers: dict[int, ShardWorker] = {}
     shards = [shard for part in parts for shard in part.plan.shards]
     if not all("stop" in shard.spec for shard in shards):  # see `findings._as_run`
@@ -68,7 +68,7 @@ def verify(
     for shard in _chosen(shards, sample, seed):
         if progress:
             progress(shard.id)
-        number = int(shard.spec.get("also", 0))
+        number = int(shard.spec.get("run", 0))
         if number not in workers:
             workers[number] = ShardWorker(parts[number].request, models, folder=folder)
         again = workers[number](shard.spec, lambda done, of: None)

@@ -88,13 +88,13 @@ def make(
     models = KeptModels(folder)
     own: dict[str, Any] = {"folder": folder, "threads": threads_of(context.get("workers", 1))}
     own["directory"] = Path(context["directory"]) if "directory" in context else None
-    part = cache(lambda number: ShardWorker((asked, *asked.also)[number], models, **own))
+    part = cache(lambda number: ShardWorker((asked, *asked.extra_runs)[number], models, **own))
     pinned = Sources(context.get("sources", {}))
     # What is wrong with its data is said before the first shard.
     pinned.require(part(0).sources | plugins)
 
     def work(spec: dict[str, Any], tick: Tick) -> Output:
-        worker = part(spec.get("also", 0))
+        worker = part(spec.get("run", 0))
         pinned.require(worker.sources | worker.model_sources(spec))
         output = worker(spec, tick)
         return replace(output, sources=output.sources | plugins)
@@ -290,7 +290,7 @@ class ShardWorker:
                 notes.append({"what": f"the view of example {index}", "why": str(error)})
             if self.request.keep_traces:
                 number = self.request.models.index(spec["model"])
-                said["trace"] = f"{spec.get('also', 0)}-{number}-{index:05d}.zarr"
+                said["trace"] = f"{spec.get('run', 0)}-{number}-{index:05d}.zarr"
                 if self.directory is not None:
                     shown.save(self.directory / TRACES / said["trace"], overwrite=True)
         return said, data, notes

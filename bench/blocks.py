@@ -33,14 +33,14 @@ def measured(args: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
 
     import floatscope as fs
     from floatscope.decode.cached_forwards import CachedForwards
-    from floatscope.models import seam, tiny
+    from floatscope.models import attention_hook, tiny
 
     torch.set_num_threads(1)
     blocks = {"direction": "block-causal", "block": args.block, "mask_id": tiny.MASK, "shift": 0}
     model = fs.load(folder, check=False, **blocks)
     rows = held = 0
 
-    def count(call: seam.Call, proceed: seam.Proceed) -> torch.Tensor:
+    def count(call: attention_hook.Call, proceed: attention_hook.Proceed) -> torch.Tensor:
         nonlocal rows
         rows += call.query.shape[2] if call.layer == 0 else 0
         return proceed(call)
@@ -70,7 +70,7 @@ def measured(args: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
         for way in ways:
             rows = held = 0
             start = time.process_time()
-            with seam.attached(model.net, count):
+            with attention_hook.attach(model.net, count):
                 done = run(*way, args.tokens, args.steps)
             took = time.process_time() - start
             last = done.canvas[-1] if way[1] == "plain" else done.canvas.values[-1]

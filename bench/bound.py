@@ -20,7 +20,7 @@ import torch
 from overhead import build
 from rich.progress import track
 
-from floatscope.models import seam
+from floatscope.models import attention_hook
 
 _TILE = 1 << 20  # bytes, as the traced path has them
 
@@ -66,7 +66,7 @@ def measured(args: argparse.Namespace, folder: str) -> list[dict[str, object]]:
             ids, ids.shape[1] - a, ids.shape[1], v
         )
         taken: dict[str, list[float]] = {name: [] for name in ways}
-        with seam.engaged(model.net):
+        with attention_hook.enable(model.net):
             for _ in track(range(args.rounds + 2), f"{size} tokens", transient=True):
                 for name, way in ways.items():
                     if name != "plain":

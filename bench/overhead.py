@@ -28,7 +28,7 @@ from rich.table import Table
 
 import floatscope as fs
 from floatscope.attention import Capture, Forward, Labels
-from floatscope.models import seam, tiny
+from floatscope.models import attention_hook, tiny
 from floatscope.statistics import STATISTICS
 
 Run = Callable[[], object]
@@ -59,7 +59,7 @@ def ways_of(model: Any, size: int) -> dict[str, Way]:
 
     @contextmanager
     def plain() -> Iterator[Run]:
-        with seam.engaged(model.net):
+        with attention_hook.enable(model.net):
             yield forward
 
     def traced(keep: set[str], groups: int) -> Way:

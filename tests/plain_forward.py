@@ -1,6 +1,6 @@
 """The oracle of interventions: a network's forward in plain torch, every attention a matrix in memory.
 
-It shares the weights and the rotation's angles with the network, and nothing of the seam or the hooks.
+It shares the weights and the rotation's angles with the network, and no hook of any kind.
 """
 
 from contextlib import contextmanager

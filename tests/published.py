@@ -1,8 +1,9 @@
 """The oracle of families: each one's forward from its published files alone, in plain torch and float64.
 
 A checkpoint's config.json and its tensors under their published names go in; logits come out, with every
-attention matrix, every residual and every router's choice. Nothing of transformers, of the seam or of our
-loading is used. Written from the papers and beside the published modelling code that the families name.
+attention matrix, every residual and every router's choice. It uses nothing of transformers, of the attention
+hook or of Floatscope's loading. It is written from the papers and the published modelling code that the
+families name.
 """
 
 import json

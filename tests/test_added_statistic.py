@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import floatscope as fs
-from floatscope.models import seam, tiny
+from floatscope.models import attention_hook, tiny
 from floatscope.statistics import STATISTICS, Array, Join, Statistic
 
 HEAD_KEY = ("layer", "head", "key")
@@ -55,7 +55,7 @@ def looked_at(model, ids):
         calls[call.layer] = call
         return proceed(call)
 
-    with seam.attached(model.net, note):
+    with attention_hook.attach(model.net, note):
         model.logits(torch.tensor([ids]))
     return calls
 

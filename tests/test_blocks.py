@@ -8,7 +8,7 @@ from test_trace_exact import positions
 import floatscope as fs
 from floatscope.decode.blocks import divided, spans
 from floatscope.errors import FloatscopeError
-from floatscope.models import Direction, Grid, seam, tiny
+from floatscope.models import Direction, Grid, attention_hook, tiny
 
 PROMPTS = ["Hi", "Hello there", "Good morning, all of you"]  # 2, 11 and 24 tokens
 RULES = {
@@ -231,7 +231,7 @@ def test_a_step_costs_the_rows_of_its_block(in_blocks, rule):
             rows.append((call.query.shape[2], call.key.shape[2]))
         return proceed(call)
 
-    with seam.attached(model.net, look):
+    with attention_hook.attach(model.net, look):
         model.generate(PROMPTS[1], fs.Confidence(length=9))  # of 11 tokens: one in the first block
     more = model.shift  # the row before a block predicts its first position
     first = (4 + 4 + more, 16)  # with the block before it, once more and clean
@@ -257,7 +257,7 @@ def test_statistics_equal_materialised_attention(in_blocks, rule):
 
         ids = torch.from_numpy(data["canvas"].values[t, :stop]).long()[None]
         mask = torch.from_numpy(sees)[None, None]
-        with torch.no_grad(), seam.attached(model.net, look):
+        with torch.no_grad(), attention_hook.attach(model.net, look):
             model.net(ids, attention_mask=mask, use_cache=False)
         labels = positions(trace, t, stop)
         rolled = np.stack([(labels == name) * 1.0 for name in data["target"].values], axis=1)

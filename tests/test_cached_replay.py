@@ -11,7 +11,7 @@ from test_replay import replaying as _replaying  # noqa: F401
 import floatscope as fs
 from floatscope.decode import fixed_cache, replay
 from floatscope.decode.fixed_cache import room_for
-from floatscope.models import graphs, seam, tiny
+from floatscope.models import attention_hook, graphs, tiny
 
 PROMPTS = ["Hello", "Something rather longer than the first", "abc"]
 LOOKED_AT = sorted(set(fs.statistics.STATISTICS) - {"lens", "kv_drift", "experts"})
@@ -183,7 +183,10 @@ def test_who_stands_at_the_seam_sees_the_keys_that_are_there(replaying, causal):
         keys.append(call.key.shape[2])
         return proceed(call)
 
-    with seam.attached(causal.net, look), pytest.warns(UserWarning, match="look takes part"):
+    with (
+        attention_hook.attach(causal.net, look),
+        pytest.warns(UserWarning, match="look takes part"),
+    ):
         causal.generate("Hello", fs.Autoregressive(length=3, stop_at_eos=False))
     assert keys == [5, 5, 6, 6, 7, 7]
 
@@ -218,7 +221,7 @@ def test_a_recording_that_fails_leaves_the_sums_as_they_were(replaying, causal, 
 
 
 def test_a_decoding_inside_another_has_a_room_of_its_own(replaying, causal):
-    """And one that is broken off leaves nobody at the seam."""
+    """And one that is broken off leaves no handler at the attention hook."""
     expected, inside = causal.generate("Hello", ONE_BY_ONE), []
 
     def again(done, total):
@@ -234,6 +237,6 @@ def test_a_decoding_inside_another_has_a_room_of_its_own(replaying, causal):
 
     with pytest.raises(KeyboardInterrupt):
         causal.generate("Hello", ONE_BY_ONE, progress=stop)
-    assert not seam.handlers(seam.attention_modules(causal.net))
+    assert not attention_hook.attached_handlers(attention_hook.attention_modules(causal.net))
     assert not graphs.store_of(causal.net).taken
     same_tokens([causal.generate("Hello", ONE_BY_ONE)], [expected])

@@ -9,7 +9,7 @@ from tiny_models import FAMILIES, sampler_for
 
 import floatscope as fs
 from floatscope.attention import Capture, Forward, Labels
-from floatscope.models import seam
+from floatscope.models import attention_hook
 
 PROMPTS = ["Hello", "Something rather longer than the first", "abc"]
 
@@ -31,7 +31,7 @@ def test_tokens_are_bit_identical_traced_or_not(models, family, prompts):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("padding", [[0], [0, 3, 7]])
 def test_logits_are_bit_identical_traced_or_not(models, family, padding):
-    """Against the seam without a capture, and against transformers without the seam."""
+    """Compare with the attention hook without a capture, and with transformers without the hook."""
     model = models[family]
     size, pads = 20, torch.tensor(padding)
     ids = torch.randint(0, 256, (len(padding), size), generator=torch.Generator().manual_seed(1))
@@ -74,7 +74,9 @@ def test_a_traced_model_is_as_it_was(models):
     models["Llama"].trace("Hi", fs.Autoregressive(length=2))
     assert net.config._attn_implementation == before
     assert [len(m._forward_pre_hooks) for m in net.modules()] == hooks
-    assert not any(module in seam._handlers for module in seam.attention_modules(net))
+    assert not any(
+        module in attention_hook._handlers for module in attention_hook.attention_modules(net)
+    )
 
 
 def test_the_model_is_as_it_was_after_an_error(models):
@@ -82,7 +84,9 @@ def test_the_model_is_as_it_was_after_an_error(models):
     capture = Capture(model, {"mass", "residual_norm"}, range(3), range(4))
     with pytest.raises(RuntimeError, match="boom"), capture:
         raise RuntimeError("boom")
-    assert not any(module in seam._handlers for module in seam.attention_modules(model.net))
+    assert not any(
+        module in attention_hook._handlers for module in attention_hook.attention_modules(model.net)
+    )
     assert not any(m._forward_pre_hooks for m in model.net.modules())
 
 
@@ -93,7 +97,7 @@ def forward_of(model, size):
 
 
 def test_a_missed_layer_raises(models):
-    """A network whose attention does not go through the seam is noticed, not measured as nothing."""
+    """A network whose attention bypasses the attention hook raises an error and is not measured as zero."""
     model = models["Llama"]
     ids = torch.arange(6)[None]
     with Capture(model, {"mass"}, range(3), range(4)) as capture:
@@ -106,7 +110,7 @@ def test_a_missed_layer_raises(models):
             ):
                 model.net(ids, use_cache=False)
         finally:
-            model.net.set_attn_implementation(seam.NAME)
+            model.net.set_attn_implementation(attention_hook.NAME)
 
 
 def test_two_forwards_in_one_scene_raise(models):
@@ -141,7 +145,7 @@ def test_tracing_sees_attention_as_edited(models):
         call.mask = mask
         return proceed(call)
 
-    with seam.attached(model.net, blind):
+    with attention_hook.attach(model.net, blind):
         trace = model.trace("Hello", fs.Confidence(length=4, steps=2))
     assert float(trace.mass.isel(key=0).max()) == 0
     np.testing.assert_allclose(trace.mass.sum("key"), 1, atol=1e-5)
@@ -285,7 +289,7 @@ def test_rows_of_prompts_that_reveal_unequal_numbers(exact):
 def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
     """Bit for bit, whatever the mask; and the log-sum-exp is that of the scores."""
     from floatscope.attention.overhear import OverhearOnCPU, attend
-    from floatscope.models import seam
+    from floatscope.models import attention_hook
 
     sdpa = torch.nn.functional.scaled_dot_product_attention
     generator = torch.Generator().manual_seed(0)
@@ -311,7 +315,7 @@ def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
             added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
             score = score + (added if mask is seen else mask.double())
         lse = OverhearOnCPU(
-            seam.Call(0, torch.nn.Identity(), query, key, value, None, False, 1.0)
+            attention_hook.Call(0, torch.nn.Identity(), query, key, value, None, False, 1.0)
         ).lse(query)
         assert lse is not None
         near = 2e-2 if dtype is torch.bfloat16 else 1e-5
@@ -323,14 +327,14 @@ def test_where_attention_has_no_kernel_nothing_is_heard():
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from floatscope.attention.overhear import OverhearOnCPU
-    from floatscope.models import seam
+    from floatscope.models import attention_hook
 
     q = torch.randn(1, 2, 5, 8)
-    call = seam.Call(0, torch.nn.Identity(), q, q, q, None, False, 8**-0.5)
+    call = attention_hook.Call(0, torch.nn.Identity(), q, q, q, None, False, 8**-0.5)
     with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
-        stock = seam.stock(call)
+        stock = attention_hook.compute_attention(call)
         with OverhearOnCPU(call) as ear:
-            heard = seam.stock(call)
+            heard = attention_hook.compute_attention(call)
     assert torch.equal(stock, heard) and ear.lse(q) is None
 
 
@@ -339,18 +343,18 @@ def test_where_attention_has_no_kernel_nothing_is_heard():
 def test_transformers_own_function_is_what_listens(mask, heads):
     """Its code, whatever it does around SDPA; afterwards the call is as it was."""
     from floatscope.attention.overhear import OverhearOnCPU
-    from floatscope.models import seam
+    from floatscope.models import attention_hook
 
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, n, 9, 8, generator=generator) for n in (4, heads, heads))
     module = torch.nn.Identity()
     module.num_key_value_groups = 4 // heads
     seen = None if mask is None else torch.ones(2, 1, 9, 9, dtype=torch.bool).tril(2)
-    call = seam.Call(0, module, query, key, value, seen, mask is None, 0.3)
+    call = attention_hook.Call(0, module, query, key, value, seen, mask is None, 0.3)
     with torch.inference_mode():
-        stock = seam.stock(call)
+        stock = attention_hook.compute_attention(call)
         with OverhearOnCPU(call) as ear:
-            heard = seam.stock(call)
+            heard = attention_hook.compute_attention(call)
     assert torch.equal(stock, heard) and call.attention is None
     assert ear.lse(query) is not None and ear.lse(query) is None  # it is given once
 

@@ -15,7 +15,7 @@ from floatscope.decode.state import State, notify_edits
 from floatscope.errors import UsageError
 from floatscope.measures import Foresight
 from floatscope.measures.result import Result
-from floatscope.models import seam, tiny
+from floatscope.models import attention_hook, tiny
 from floatscope.sequences.prompt import Encoded
 from floatscope.stats.discoveries import benjamini_hochberg, q_values
 from floatscope.studies import Findings, request_of
@@ -300,7 +300,7 @@ def test_the_output_norm_of_a_head_is_what_it_writes(tmp_path):
     means, rows = (
         kind.of(model, prompts) for kind in (fs.interventions.HeadMeans, fs.interventions.HeadRows)
     )
-    for layer, module in enumerate(seam.attention_modules(model.net)):
+    for layer, module in enumerate(attention_hook.attention_modules(model.net)):
         outputs = torch.cat(rows.rows[layer])  # (row, h, d)
         by_head = module.o_proj.weight.unflatten(1, (model.n_heads, -1))  # (out, h, d)
         written = torch.einsum("rhd,ohd->rho", outputs, by_head).norm(dim=-1).mean(0)

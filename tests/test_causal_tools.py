@@ -9,7 +9,7 @@ from tiny_models import FAMILIES, sampler_for
 import floatscope as fs
 from floatscope.errors import UsageError
 from floatscope.interventions.parse import intervention_of
-from floatscope.models import seam
+from floatscope.models import attention_hook
 
 PROMPT = fs.Prompt.rag("Who?", ["A first text.", "Jane, far away."], gold=1)
 OTHERS = ["Something else, and longer than that.", "Short."]
@@ -178,7 +178,9 @@ def test_many_sets_in_one_forward_are_as_one_by_one(exact, means, family):
                     model, ids, rows, fs.interventions.AblateHeads(heads, to, None, reference)
                 )
             torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
-    assert not seam._handlers and not any(b._forward_pre_hooks for b in model.net.model.layers)
+    assert not attention_hook._handlers and not any(
+        b._forward_pre_hooks for b in model.net.model.layers
+    )
 
 
 def _read_logits(model, ids, rows, intervention):
@@ -202,7 +204,7 @@ def test_lower_layers_are_computed_once(models):
         return proceed(call)
 
     sets = [((2, h),) for h in range(4)] + [((1, 0),), ()]
-    with seam.attached(model.net, look):
+    with attention_hook.attach(model.net, look):
         fs.interventions.ablated_each(model, [5, 6, 7], sets, [2])
         assert seen == [1, 1, 1, 1, 5]  # the clean one, then layers 1 and 2
         del seen[:]
@@ -350,7 +352,7 @@ def test_one_inside_another_is_proven_by_itself(models):
             assert len(model.edits) == 2
             nested = model.trace(PROMPT, brief(model), keep="mass")
         np.testing.assert_array_equal(together.mass, nested.mass)
-        assert not model.edits and not seam._handlers
+        assert not model.edits and not attention_hook._handlers
 
 
 # What is typed, and what is refused

@@ -13,7 +13,7 @@ from floatscope.attention.reference import expand
 from floatscope.decode.state import State, notify_edits
 from floatscope.interventions import columns, controls
 from floatscope.interventions.parse import intervention_of
-from floatscope.models import Direction, seam
+from floatscope.models import Direction, attention_hook
 from floatscope.stats import uniform
 
 PROMPT = fs.Prompt.rag(
@@ -27,7 +27,11 @@ def watched(model, run):
     calls = []
 
     def look(call, proceed):
-        allowed = seam.allowed(call).expand(len(call.query), model.n_heads, -1, -1).clone()
+        allowed = (
+            attention_hook.explicit_mask(call)
+            .expand(len(call.query), model.n_heads, -1, -1)
+            .clone()
+        )
         n, q = call.key.shape[2], call.query.shape[2]
         plain = torch.ones(q, n, dtype=torch.bool)
         plain = plain if model.is_diffusion else plain.tril(n - q)
@@ -36,7 +40,7 @@ def watched(model, run):
         calls.append((call.layer, weights[0], (plain & ~allowed)[0]))
         return proceed(call)
 
-    with seam.attached(model.net, look, innermost=True):
+    with attention_hook.attach(model.net, look, innermost=True):
         run()
     return calls
 
@@ -51,7 +55,7 @@ def planted(scores, heads):
     size = len(scores)
     query = scores.expand(1, heads, size, size)
     key = torch.eye(size).expand(1, heads, size, size)
-    return seam.Call(0, torch.nn.Identity(), query, key, key, None, True, 1.0)
+    return attention_hook.Call(0, torch.nn.Identity(), query, key, key, None, True, 1.0)
 
 
 def test_a_last_key_that_few_rows_see_does_not_win_by_noise(llama):
@@ -89,7 +93,7 @@ def test_even_attention_is_the_null_of_mass(llama, direction):
     visible = type(llama.visibility(1, 1, padding))(direction, block, padding, size, size)
     query = torch.randn(2, 2, size, 4, generator=torch.Generator().manual_seed(0))
     mask = visible.matrix[:, None]
-    call = seam.Call(0, torch.nn.Identity(), query, query, query, mask, False, 1.0)
+    call = attention_hook.Call(0, torch.nn.Identity(), query, query, query, mask, False, 1.0)
     sums = columns.attended(call, visible)
     for b, pad in enumerate(padding.tolist()):
         real = size - pad
@@ -274,7 +278,7 @@ def test_a_cache_changes_nothing_and_the_prompt_is_masked_too(exact, family):
         call.mask, call.causal = seen[None], False
         return proceed(call)
 
-    with seam.attached(model.net, mask):
+    with attention_hook.attach(model.net, mask):
         expected = model.logits(torch.tensor([encoded.ids]))[0, -1]
     torch.testing.assert_close(first, expected, rtol=1e-9, atol=1e-9)
 

@@ -219,7 +219,7 @@ def test_attention_guided_hears_the_attention_between_masks(exact, family):
     """The whole matrices, made plainly, from the rows that predict the window; the output is untouched."""
     from floatscope.attention import Labels, View, reference
     from floatscope.decode.coupling import listening
-    from floatscope.models import seam
+    from floatscope.models import attention_hook
 
     model, (lo, hi) = exact[family], (7, 12)
     canvas = torch.randint(5, model.vocab_size, (2, hi), generator=torch.manual_seed(1))
@@ -236,7 +236,7 @@ def test_attention_guided_hears_the_attention_between_masks(exact, family):
         whole.append(reference.attention(View.of(call, state.visible, Labels(none, 1, none, 1))))
         return proceed(call)
 
-    with seam.attached(model.net, look), listening(model, state, frozenset({1})) as heard:
+    with attention_hook.attach(model.net, look), listening(model, state, frozenset({1})) as heard:
         logits = model.predict(canvas, lo, hi, state.visible)
     assert torch.equal(logits, model.predict(canvas, lo, hi, state.visible))
     rows = torch.arange(lo, hi) - model.shift

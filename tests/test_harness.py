@@ -23,7 +23,7 @@ from floatscope.decode.likelihood import log_likelihood, rolling_log_likelihood,
 from floatscope.harness import FloatscopeLM
 from floatscope.harness.generation import GenerationRequest, resized
 from floatscope.interventions import MaskColumns, SinkToken
-from floatscope.models import seam, tiny
+from floatscope.models import attention_hook, tiny
 from floatscope.tasks import prompt_of
 from floatscope.tasks.world import LEVELS, World
 
@@ -236,7 +236,7 @@ def deaf(model):
     def silence(call, proceed):
         return proceed(call) * (call.layer != 0)
 
-    with seam.attached(model.net, silence):
+    with attention_hook.attach(model.net, silence):
         yield model
 
 

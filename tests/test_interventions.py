@@ -1,4 +1,4 @@
-"""Interventions against an oracle at the seam: what was hidden is what should be, and nothing else."""
+"""Interventions against an oracle at the attention hook: exactly the intended keys are hidden."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from floatscope.attention.reference import expand
 from floatscope.errors import ModelError, UsageError
 from floatscope.interventions import INTERVENTIONS, columns, controls
 from floatscope.interventions.base import Intervention
-from floatscope.models import seam
+from floatscope.models import attention_hook
 
 PROMPT = fs.Prompt.rag(
     "Who wrote it?", ["A first text, short.", "Emma was written by Jane Austen."], gold=1
@@ -62,11 +62,15 @@ def watched(model, run, *, innermost):
     calls = []
 
     def look(call, proceed):
-        mask = seam.allowed(call).expand(len(call.query), model.n_heads, -1, -1).clone()
+        mask = (
+            attention_hook.explicit_mask(call)
+            .expand(len(call.query), model.n_heads, -1, -1)
+            .clone()
+        )
         calls.append((call.layer, call.query.clone(), call.key.clone(), mask, call.scale))
         return proceed(call)
 
-    with seam.attached(model.net, look, innermost=innermost):
+    with attention_hook.attach(model.net, look, innermost=innermost):
         run()
     return calls
 
@@ -101,7 +105,7 @@ def test_it_bites_on_every_family_and_leaves_the_model_as_it_was(models, alone, 
     with ALL[name](model):
         during = model.trace(PROMPT, sampler, keep=["mass"])
     after = model.trace(PROMPT, sampler, keep=["mass"])
-    assert not model.edits and not seam._handlers
+    assert not model.edits and not attention_hook._handlers
     np.testing.assert_array_equal(before.mass, after.mass)
     assert before.text == after.text
     assert during.mass.shape != before.mass.shape or not np.allclose(
@@ -288,7 +292,7 @@ def test_boost_adds_what_it_says(models):
 
     with (
         fs.interventions.BoostDynamics(strength=3.0).in_force(model),
-        seam.attached(model.net, look, innermost=True),
+        attention_hook.attach(model.net, look, innermost=True),
     ):
         trace = model.read(PROMPT, keep=["mass"])
     assert sorted(biases) == list(range(2, model.n_layers))
@@ -309,13 +313,13 @@ def test_no_row_is_left_without_a_key(data):
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     query = torch.randn(b, h, q, 2, generator=generator)
     key = torch.randn(b, h, k, 2, generator=generator)
-    call = seam.Call(0, torch.nn.Identity(), query, key, key, None, causal, 1.0)
+    call = attention_hook.Call(0, torch.nn.Identity(), query, key, key, None, causal, 1.0)
     picked = torch.rand(b, h, k, generator=generator) < data.draw(
         st.sampled_from([0.0, 0.5, 0.9, 1.0])
     )
     rows = torch.rand(b, q, generator=generator) < 0.5 if data.draw(st.booleans()) else None
-    before, changed = seam.allowed(call), columns.hide(call, picked, rows)
-    after = seam.allowed(changed).expand(b, h, q, k)
+    before, changed = attention_hook.explicit_mask(call), columns.hide(call, picked, rows)
+    after = attention_hook.explicit_mask(changed).expand(b, h, q, k)
     assert after.any(-1).all() and not (after & ~before).any()
     if not picked.any() or (rows is not None and not rows.any()):
         assert changed is call
@@ -413,7 +417,7 @@ def test_refused_while_running(llada):
     )
     with many(llada), pytest.raises(UsageError, match="no control of"):
         llada.generate(PROMPT, fs.Confidence(length=2))
-    assert not llada.edits and not seam._handlers
+    assert not llada.edits and not attention_hook._handlers
 
 
 def test_an_intervention_that_does_not_bite_is_refused(llada):

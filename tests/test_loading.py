@@ -10,7 +10,7 @@ from tiny_models import DIFFUSION, FAMILIES
 
 import floatscope as fs
 from floatscope.attention import selfcheck
-from floatscope.models import Direction, seam, tiny
+from floatscope.models import Direction, attention_hook, tiny
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_bf16_llada_rotates_in_float32(checkpoints):
         seen.append((call.query.dtype, call.key.dtype))
         return proceed(call)
 
-    with seam.attached(model.net, look):
+    with attention_hook.attach(model.net, look):
         model.logits(torch.arange(8)[None])
     assert set(seen) == {(torch.bfloat16, torch.bfloat16)}
     cos, _ = model.net.model.rotary_emb(torch.zeros(1, 1, 1).bfloat16(), torch.arange(8)[None])
@@ -343,7 +343,7 @@ def test_a_wrong_direction_is_noticed(checkpoints, models):
         return proceed(call)
 
     with (
-        seam.attached(net, causal),
+        attention_hook.attach(net, causal),
         pytest.raises(fs.ModelError, match="'direction' failed.*no row sees"),
     ):
         selfcheck.check(model)
@@ -354,7 +354,7 @@ def test_a_wrong_direction_is_noticed(checkpoints, models):
         return proceed(call)
 
     with (
-        seam.attached(llama.net, full),
+        attention_hook.attach(llama.net, full),
         pytest.raises(fs.ModelError, match="a later token changes earlier"),
     ):
         selfcheck.check(llama)
@@ -394,7 +394,7 @@ def test_padding_that_leaks_is_noticed(models):
         return proceed(call)
 
     with (
-        seam.attached(model.net, leak),
+        attention_hook.attach(model.net, leak),
         pytest.raises(fs.ModelError, match="left padding moves a logit"),
     ):
         selfcheck.check(model)

@@ -13,7 +13,7 @@ import floatscope as fs
 from floatscope.interventions import columns
 from floatscope.measures import nulls
 from floatscope.measures.regions import passages_of
-from floatscope.models import seam, tiny
+from floatscope.models import attention_hook, tiny
 from floatscope.plots.attention_map import attention_map
 from floatscope.plots.summary import _layers
 from floatscope.report.catalogue import Catalogue
@@ -195,7 +195,7 @@ def test_columns_are_hidden_by_the_lift_of_their_layer(model):
         found[call.layer] = columns.attended(call, seen.within(model.reaches[call.layer]))
         return proceed(call)
 
-    with seam.attached(model.net, look):
+    with attention_hook.attach(model.net, look):
         model.logits(torch.arange(n)[None] + 5)
     for layer, matrix in enumerate(evenly(n)):
         close(found[layer].even[0, 0], matrix.sum(0))

@@ -9,7 +9,7 @@ from tiny_models import CAUSAL, DIFFUSION, EVERY, sampler_for
 import floatscope as fs
 from floatscope.errors import UsageError
 from floatscope.interventions.parse import intervention_of
-from floatscope.models import seam
+from floatscope.models import attention_hook
 from floatscope.sequences.decoding import Change
 
 PROMPT = "Go on, and say it."
@@ -63,7 +63,7 @@ def test_the_decoding_goes_on_from_what_was_forced(exact, family, step):
     assert trace.interventions == (fs.interventions.ForceToken(4, 65, step).describe(),)
     rows = trace.data.where(trace.data["event_position"] == start + 4, drop=True)
     assert int(rows["event_token"][-1]) == 65 or done.change[step, start + 4] == Change.EDIT
-    assert not model.edits and not seam._handlers
+    assert not model.edits and not attention_hook._handlers
 
 
 @pytest.mark.parametrize("family", DIFFUSION)
@@ -184,7 +184,7 @@ def test_all_at_once_each_does_its_part_and_is_gone(models):
         after = model.generate(PROMPTS, sampler)
         for one, other in zip(before, after, strict=True):
             np.testing.assert_array_equal(one.confidence, other.confidence)
-        assert not model.edits and not seam._handlers
+        assert not model.edits and not attention_hook._handlers
         assert not any(block._forward_pre_hooks for block in model.net.model.layers)
 
 

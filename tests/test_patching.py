@@ -9,7 +9,7 @@ from tiny_models import FAMILIES, sampler_for
 import floatscope as fs
 from floatscope.errors import UsageError
 from floatscope.interventions import alignment
-from floatscope.models import seam
+from floatscope.models import attention_hook
 from floatscope.sequences.prompt import Encoded
 
 CLEAN = fs.Prompt.rag("Who?", ["A first text.", "Jane, far away."], gold=1)
@@ -41,7 +41,7 @@ def test_a_run_put_into_itself_changes_nothing_bit_for_bit(models, clean, untouc
     assert set(before.data.data_vars) == set(during.data.data_vars)
     for name in before.data.data_vars:
         np.testing.assert_array_equal(before.data[name], during.data[name], err_msg=name)
-    assert not model.edits and not seam._handlers
+    assert not model.edits and not attention_hook._handlers
     assert not any(block._forward_pre_hooks for block in model.net.model.layers)
 
 

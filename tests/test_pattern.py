@@ -8,7 +8,7 @@ from test_trace_exact import PROMPT, TOLERANCE, eager
 from tiny_models import FAMILIES, sampler_for
 
 import floatscope as fs
-from floatscope.models import seam
+from floatscope.models import attention_hook
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -36,7 +36,7 @@ def test_a_pattern_is_the_float64_softmax_of_the_seam(models):
         seen[call.layer] = (call.query.double(), call.key.double(), call.scale)
         return proceed(call)
 
-    with seam.attached(model.net, look):
+    with attention_hook.attach(model.net, look):
         found = model.pattern(trace, step=2, layer=1, head=[0, 3])
     q, k, scale = seen[1]
     k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)

@@ -9,7 +9,7 @@ from pictures import assert_drawn
 from tiny_models import DIFFUSION
 
 import floatscope as fs
-from floatscope.models import seam
+from floatscope.models import attention_hook
 from floatscope.recording.remasked import remasked
 
 SAMPLER = fs.Confidence(length=6, steps=3)
@@ -67,7 +67,7 @@ def test_where_nobody_looks_at_others_nothing_moves(llada):
         return proceed(replace(call, mask=torch.eye(size, dtype=torch.bool)[None, None]))
 
     usual = fs.measures.remasking(llada, trace)
-    with seam.attached(llada.net, alone):
+    with attention_hook.attach(llada.net, alone):
         found = fs.measures.remasking(llada, trace)
     assert float(found.moved.max()) < 1e-6 and float(found.flipped.max()) == 0
     assert float(usual.moved.sel(step=1)) > 1e-3

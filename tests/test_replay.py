@@ -16,7 +16,7 @@ from transformers import masking_utils
 import floatscope as fs
 from floatscope.attention.cpu import norms
 from floatscope.decode import replay, width
-from floatscope.models import graphs, seam, tiny
+from floatscope.models import attention_hook, graphs, tiny
 from floatscope.models.sharpened import sharpened
 from floatscope.recording import finished
 
@@ -204,7 +204,7 @@ def test_what_depends_on_the_step_is_launched_with_a_notice(replaying, models):
     def take_part(call, proceed):
         return proceed(call)
 
-    with seam.attached(model.net, take_part):
+    with attention_hook.attach(model.net, take_part):
         with pytest.warns(UserWarning, match="take_part takes part in the forward"):
             model.generate("Hello", sampler)
     with pytest.warns(UserWarning, match="_take.<locals>.hook takes part"):
@@ -338,7 +338,7 @@ def test_no_mask_is_made_while_transformers_believes_it_is_traced(models, monkey
         return proceed(call)
 
     ids = torch.arange(6)[None]
-    with seam.attached(model.net, look):
+    with attention_hook.attach(model.net, look):
         logits = model.logits(ids)
     assert masks == [None] * model.n_layers
     monkeypatch.undo()
@@ -359,7 +359,7 @@ def test_weights_that_count_no_changes_are_trusted_for_a_trace(models, monkeypat
                 norms._factor(module, 8)
         assert len(calls) == expected
     assert norms.versions([module]) is None
-    assert norms.versions(seam.attention_modules(models["LLaDA"].net)) is not None
+    assert norms.versions(attention_hook.attention_modules(models["LLaDA"].net)) is not None
 
 
 class Broken:

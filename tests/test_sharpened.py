@@ -5,13 +5,13 @@ import torch
 from tiny_models import FAMILIES
 
 import floatscope as fs
-from floatscope.models import seam
+from floatscope.models import attention_hook
 from floatscope.models.sharpened import _Entropies, _forward, match_sharpness, sharpened
 
 
 def entropies(model, texts, rows=None):
     found = {}
-    with seam.attached(model.net, _Entropies(found, rows), innermost=True):
+    with attention_hook.attach(model.net, _Entropies(found, rows), innermost=True):
         _forward(model, texts)
     return torch.stack([found[layer] for layer in sorted(found)])
 
@@ -23,7 +23,7 @@ def test_each_head_has_the_trained_heads_entropy(checkpoints, family):
     generator = torch.Generator().manual_seed(0)
     texts = torch.randint(5, 200, (3, 20), generator=generator)
     with torch.no_grad():  # as a trained model is: sharper than random weights
-        for module in seam.attention_modules(trained.net):
+        for module in attention_hook.attention_modules(trained.net):
             module.q_proj.weight *= 3
     before = entropies(control, texts)
     scale = match_sharpness(control, trained, texts)

@@ -8,7 +8,7 @@ import torch
 
 import floatscope as fs
 from floatscope.errors import FloatscopeError
-from floatscope.models import seam, tiny
+from floatscope.models import attention_hook, tiny
 
 PROMPTS = ["Hi", "Hello there", "Good morning"]
 KINDS = ("prefix", "dual", "dkv:3")
@@ -70,7 +70,7 @@ def plain(model, kind, prompt):
             mass.append(a[:, torch.from_numpy(fresh)].mean(1).numpy())
             return proceed(call)
 
-        with seam.attached(model.net, put_back):
+        with attention_hook.attach(model.net, put_back):
             out = model.logits(torch.tensor([ids]))[0].clone()
         out[:, tiny.MASK] = -torch.inf
         p = out.softmax(-1)
@@ -142,7 +142,7 @@ def test_rows_that_are_not_computed_cost_nothing(small):
             rows.append(call.query.shape[2])
         return proceed(call)
 
-    with seam.attached(model.net, look):
+    with attention_hook.attach(model.net, look):
         model.generate("Hello there", SAMPLER, cache="dual")
         model.generate("Hello there", SAMPLER, cache="prefix")
     assert rows == [19, 4, 4, 4, 19, 4, 4, 4, 19, 8, 8, 8, 19, 4, 4, 4]
@@ -183,7 +183,7 @@ def test_staleness_is_the_difference_to_the_same_step_without(small, family):
             anew.append(a[:, rows].mean(1).numpy())
             return proceed(call)
 
-        with seam.attached(model.net, look):
+        with attention_hook.attach(model.net, look):
             out = model.logits(torch.tensor([ids]))[0].clone()
         out[:, tiny.MASK] = -torch.inf
         moved.append(np.abs(masses[t] - np.stack(anew)).sum(-1).mean(-1) / 2)

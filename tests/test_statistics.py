@@ -14,7 +14,7 @@ from floatscope.models import Direction, Visibility
 
 @st.composite
 def views(draw, with_lse=None):
-    """Any batch the seam can produce: direction, padding, grouped heads, cached rows, groups."""
+    """Any batch the attention hook can produce: direction, padding, grouped heads, cached rows, groups."""
     batch = draw(st.integers(1, 3))
     kv, per_kv = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     keys = draw(st.integers(2, 40))

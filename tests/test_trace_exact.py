@@ -7,7 +7,7 @@ from tiny_models import FAMILIES, sampler_for
 
 import floatscope as fs
 from floatscope.attention.reference import expand
-from floatscope.models import seam
+from floatscope.models import attention_hook
 
 PROMPT = fs.Prompt.rag("Who?", ["Ada did it.", "No, Bob."], gold=0, instruction="Say.")
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
@@ -21,7 +21,7 @@ def eager(model, ids):
         seen.append((call.query.clone(), call.key.clone(), call.value.clone()))
         return proceed(call)
 
-    with seam.attached(net, look):
+    with attention_hook.attach(net, look):
         model.logits(ids)
     size = ids.shape[1]
     mask = torch.zeros(1, 1, size, size)

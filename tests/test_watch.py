@@ -25,7 +25,7 @@ from transformers import (
 
 import floatscope as fs
 from floatscope.errors import CaptureError, FloatscopeError, ModelError, UsageError
-from floatscope.models import seam, tiny
+from floatscope.models import attention_hook, tiny
 
 SIZE = {
     "vocab_size": 64,
@@ -279,11 +279,11 @@ def eager_weights(net):
     def look(call, proceed):
         key = call.key.repeat_interleave(call.query.shape[1] // call.key.shape[1], 1)
         score = call.query.double() @ key.double().mT * call.scale
-        score = score.masked_fill(~seam.allowed(call), -torch.inf)
+        score = score.masked_fill(~attention_hook.explicit_mask(call), -torch.inf)
         found.append(score.softmax(-1)[0].sum(1))
         return proceed(call)
 
-    with seam.attached(net, look):
+    with attention_hook.attach(net, look):
         yield found
 
 
@@ -605,7 +605,9 @@ def test_logits_are_untouched_and_everything_is_removed(models):
         assert net.config._attn_implementation == "sdpa"
         assert "forward" not in vars(net) and "generate" not in vars(net)
         after = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in net.modules()]
-        assert hooks == after and not seam.handlers(seam.attention_modules(net))
+        assert hooks == after and not attention_hook.attached_handlers(
+            attention_hook.attention_modules(net)
+        )
 
 
 def refused(net, what, call, error=UsageError, **facts):

@@ -10,7 +10,7 @@ import floatscope as fs
 from floatscope.attention.reference import expand
 from floatscope.interventions import columns, controls
 from floatscope.interventions.library.weaken_columns import log_odds, solve
-from floatscope.models import seam
+from floatscope.models import attention_hook
 
 PROMPT = fs.Prompt.rag(
     "Who wrote it?", ["A first text, short.", "Emma was written by Jane Austen."], gold=1
@@ -24,13 +24,13 @@ def drawn(groups, causal, seed=0):
     key, value = (2 * torch.randn(B, H // groups, K, D, generator=g) for _ in range(2))
     module = nn.Identity()
     module.num_key_value_groups = groups
-    return seam.Call(0, module, query, key, value, None, causal, D**-0.5)
+    return attention_hook.Call(0, module, query, key, value, None, causal, D**-0.5)
 
 
 def weights(call, bias=0.0):
     """Attention as its definition has it, in float64."""
     score = call.query.double() @ expand(call.key.double(), H).mT * call.scale + bias
-    return score.masked_fill(~seam.allowed(call), -torch.inf).softmax(-1)
+    return score.masked_fill(~attention_hook.explicit_mask(call), -torch.inf).softmax(-1)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -55,7 +55,7 @@ def test_the_bias_removes_the_dose_and_nothing_from_the_ratios_of_other_keys(gro
     )
     # Where the dose is not reached, no row has anything left that it could lose.
     left = torch.where(picked[:, :, None], after, 0).sum(-1)  # (b, h, q)
-    only = seam.allowed(call).expand(B, H, Q, K) & ~picked[:, :, None]
+    only = attention_hook.explicit_mask(call).expand(B, H, Q, K) & ~picked[:, :, None]
     stuck = (left > 1e-6) & only.any(-1) & real[:, None]
     assert not stuck[~reached].any()
     assert reached.all() if dose < 0.2 else reached.any()
@@ -70,7 +70,7 @@ def test_a_share_next_to_one_can_still_be_lowered():
     """In float32 such a share is 1, and its odds would be infinite."""
     query = torch.tensor([25.0, 0.0]).expand(1, 1, 2, 2)
     key = torch.tensor([[[[1.0, 0.0], [0.0, 0.0]]]])
-    call = seam.Call(0, nn.Identity(), query, key, key, None, False, 1.0)
+    call = attention_hook.Call(0, nn.Identity(), query, key, key, None, False, 1.0)
     picked = torch.tensor([[[True, False]]])
     odds = log_odds(call, picked)
     torch.testing.assert_close(odds, torch.full_like(odds, 25.0), atol=1e-4, rtol=0)
@@ -96,7 +96,7 @@ def removed(model, intervention, prompts=PROMPT):
     def look(call, proceed):
         bias = 0.0 if call.bias is None else call.bias.double()
         score = call.query.double() @ expand(call.key.double(), model.n_heads).mT * call.scale
-        score = score.masked_fill(~seam.allowed(call), -torch.inf)
+        score = score.masked_fill(~attention_hook.explicit_mask(call), -torch.inf)
         chosen = (torch.as_tensor(bias) < 0).expand(*score.shape)
         both = [
             torch.where(chosen, s.softmax(-1), 0).sum(-1).mean(-1) for s in (score, score + bias)
@@ -104,7 +104,7 @@ def removed(model, intervention, prompts=PROMPT):
         calls.append(both[0] - both[1])
         return proceed(call)
 
-    with intervention(model), seam.attached(model.net, look, innermost=True):
+    with intervention(model), attention_hook.attach(model.net, look, innermost=True):
         model.generate(prompts, sampler_for(model, length=3, steps=2))
         return model.edits[0].hidden.share, torch.stack(calls)
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from floatscope.models import Direction, Model, graphs, seam
+from floatscope.models import Direction, Model, attention_hook, graphs
 
 from .common import GIB, KEEPS, Row
 from .replays import Bench, _equal, alone_ms, batch_of, of, seconds, unchanged
@@ -245,7 +245,7 @@ def float64_error(
         visible = model.visibility(ids.shape[1], ids.shape[1], none)
         labels = Labels(torch.zeros_like(ids), 1, torch.zeros_like(ids), 1)
         look = partial(_compare, visible, labels, arrays, worst)
-        with seam.attached(model.net, look):
+        with attention_hook.attach(model.net, look):
             model.logits(ids)
     return worst
 
@@ -255,8 +255,8 @@ def _compare(
     labels: Any,
     found: dict[str, np.ndarray],
     worst: dict[str, float],
-    call: seam.Call,
-    proceed: seam.Proceed,
+    call: attention_hook.Call,
+    proceed: attention_hook.Proceed,
 ) -> torch.Tensor:
     from floatscope.attention import View, reference
 

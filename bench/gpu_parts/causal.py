@@ -48,7 +48,7 @@ from floatscope.interventions.library.mask_values import MaskValues  # noqa: E40
 from floatscope.interventions.library.patch import Patch  # noqa: E402
 from floatscope.interventions.library.remasked import Remasked  # noqa: E402
 from floatscope.interventions.patch_source import PatchSource  # noqa: E402
-from floatscope.models import FAMILIES, Direction, Model, seam, tiny  # noqa: E402
+from floatscope.models import FAMILIES, Direction, Model, attention_hook, tiny  # noqa: E402
 from floatscope.models.loading import load  # noqa: E402
 from floatscope.models.registry import family_by_name  # noqa: E402
 from floatscope.sequences.prompt import Encoded  # noqa: E402
@@ -227,7 +227,7 @@ def bits(ours: Model, name: str) -> None:
         with change(ours):
             decode(ours, prompts, sampler)
     same("what was in force before", decode(ours, [OTHER], sampler)[0])
-    check(not ours.edits and not seam._handlers, f"{name}: something is still in force")
+    check(not ours.edits and not attention_hook._handlers, f"{name}: something is still in force")
     for nothing in (MaskTokens(regions="nowhere"), CutEdges(queries="nowhere", keys="gold")):
         with nothing.in_force(ours):
             same("nothing hidden", decode(ours, [OTHER], sampler)[0])
@@ -276,12 +276,14 @@ def inside(ours: Model, name: str) -> float:
         )
         calls: dict[int, tuple[Tensor, Tensor]] = {}
 
-        def keep(call: seam.Call, proceed: seam.Proceed, calls: Any = calls) -> Tensor:
+        def keep(
+            call: attention_hook.Call, proceed: attention_hook.Proceed, calls: Any = calls
+        ) -> Tensor:
             calls[call.layer] = call.key.double(), call.value.double()
             return proceed(call)
 
         with (
-            seam.attached(ours.net, keep),
+            attention_hook.attach(ours.net, keep),
             watched(ours) as forwards,
             capture,
             capture.forward(forward) as captured,

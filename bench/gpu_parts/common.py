@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from floatscope.attention import Capture, Forward, Labels
-from floatscope.models import Direction, Model, seam
+from floatscope.models import Direction, Model, attention_hook
 from floatscope.models.registry import family_by_name
 from floatscope.statistics import STATISTICS
 
@@ -73,7 +73,7 @@ def ways_of(
 
     @contextmanager
     def plain() -> Iterator[Run]:
-        with seam.engaged(model.net):
+        with attention_hook.enable(model.net):
             yield predict
 
     def traced(keep: set[str], n_groups: int) -> Way:

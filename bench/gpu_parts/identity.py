@@ -12,7 +12,7 @@ from floatscope.attention import Capture, Forward, Labels, View, reference
 from floatscope.attention.gpu import fused
 from floatscope.attention.gpu.strongest import log_sum_exp
 from floatscope.attention.overhear import Overhear
-from floatscope.models import Model, seam
+from floatscope.models import Model, attention_hook
 from floatscope.statistics import STATISTICS
 
 from .common import SHAPES, WINDOW, Row, build
@@ -34,7 +34,7 @@ def same() -> list[Row]:
             forward = Forward(
                 visible, Labels(region.clamp(max=2), 3, region, 6), window, cached=False
             )
-            with seam.engaged(model.net):
+            with attention_hook.enable(model.net):
                 plain = model.predict(ids, size - WINDOW, size, visible)
             everything = range(model.n_layers), range(model.n_heads)
             capture = Capture(model, set(STATISTICS), *everything)
@@ -66,7 +66,7 @@ def same_step(model: Model) -> Row:
     group = region[:, -1:].clamp(max=2)
     forward = Forward(visible, Labels(group, 3, region, 6), (0, 1), cached=True)
     cache = DynamicCache(config=model.net.config)
-    with seam.engaged(model.net):
+    with attention_hook.enable(model.net):
         model.forward(ids[:, :-1], last, model.visibility(1000, 1000, nothing), cache)
         plain, again = (
             model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache)) for _ in range(2)
@@ -79,7 +79,7 @@ def same_step(model: Model) -> Row:
         traced = model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache))
     errors = {"column_sum": 0.0, "entropy": 0.0, "region_sum": 0.0}
 
-    def compare(call: seam.Call, proceed: seam.Proceed) -> torch.Tensor:
+    def compare(call: attention_hook.Call, proceed: attention_hook.Proceed) -> torch.Tensor:
         """Both ways on the very same q and k: a second forward may differ in its last bits."""
         view = View(
             call.query, call.key, call.scale, call.mask, call.causal, visible, forward.labels
@@ -90,7 +90,7 @@ def same_step(model: Model) -> Row:
             errors[name] = max(errors[name], float((one - other).abs().max() / other.abs().max()))
         return proceed(call)
 
-    with seam.attached(model.net, compare):
+    with attention_hook.attach(model.net, compare):
         model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache))
     return {
         "model": model.name,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from floatscope.models import Visibility, seam
+from floatscope.models import Visibility, attention_hook
 from floatscope.recording.finished import reading
 from floatscope.recording.options import TraceOptions
 from floatscope.sequences.prompt import Encoded
@@ -28,7 +28,7 @@ def reads(rounds: int = 7) -> list[Row]:
         def plain(
             ids: torch.Tensor = ids, size: int = size, visible: Visibility = visible
         ) -> object:
-            with seam.engaged(model.net):
+            with attention_hook.enable(model.net):
                 return model.predict(ids, size - 1, size, visible)
 
         def read(keep: str, prompt: Encoded = prompt) -> Callable[[], object]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from floatscope.models import Model, graphs, seam
+from floatscope.models import Model, attention_hook, graphs
 
 from .common import GIB, KEEPS, WINDOW, Row, build
 
@@ -345,7 +345,7 @@ def float64_error(
     labels = Labels(group, 1, group, 1)
     worst = {"column_sum": 0.0, "entropy": 0.0}
 
-    def compare(call: seam.Call, proceed: seam.Proceed) -> torch.Tensor:
+    def compare(call: attention_hook.Call, proceed: attention_hook.Proceed) -> torch.Tensor:
         if call.layer in (0, model.n_layers // 2, model.n_layers - 1):
             sums = reference.sums(View.of(call, visible, labels))
             for b, pad in enumerate(padding.tolist()):
@@ -358,7 +358,7 @@ def float64_error(
                 worst["entropy"] = max(worst["entropy"], float((mine - nats).abs().max()))
         return proceed(call)
 
-    with seam.attached(model.net, compare):
+    with attention_hook.attach(model.net, compare):
         model.predict(canvas, size - WINDOW, size, visible)
     return worst
 

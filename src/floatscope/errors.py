@@ -38,7 +38,7 @@ class TraceError(FloatscopeError):
 
 
 class CaptureError(FloatscopeError):
-    """The seam saw fewer or more attention calls than the model has layers."""
+    """The attention hook saw fewer or more attention calls than the model has layers."""
 
     exit_code = 5
 

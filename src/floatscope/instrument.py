@@ -77,7 +77,7 @@ class Model(models.Model):
 
         A list of prompts gives a list.
         """
-        with enough_memory(), models.seam.alone(self.net):
+        with enough_memory(), models.attention_hook.lock_network(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             decodings: list[Decoding] = []
             for batch, tick in job.batches():
@@ -124,7 +124,7 @@ class Model(models.Model):
                 a few are in memory. The trace that comes back reads from there when it is asked. If the
                 process is ended, `Trace.load` opens the steps that are there.
         """
-        with enough_memory(), models.seam.alone(self.net):
+        with enough_memory(), models.attention_hook.lock_network(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             _require_trace_options(options, job.sampler)
             kept = TraceOptions(**options)
@@ -208,7 +208,7 @@ class Model(models.Model):
             dtype: float32, float16, bfloat16; "auto" is the model's own.
         """
         path = Path(out)
-        with enough_memory(), models.seam.alone(self.net):
+        with enough_memory(), models.attention_hook.lock_network(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             wanted = (layers, steps, positions, dtype)
             streaming = Streaming(self, job.sampler, job.steps, *wanted)

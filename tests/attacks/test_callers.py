@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 import floatscope as fs
 from floatscope.decode.draw import check_seed
 from floatscope.decode.likelihood import log_likelihood
-from floatscope.models import seam
+from floatscope.models import attention_hook
 
 PROMPTS = ["Hello", "Good morning", "What is it?", "Ünïcode"]
 
@@ -37,7 +37,7 @@ def test_many_threads_on_one_model(llada):
     with ThreadPoolExecutor(8) as pool:
         traces = list(pool.map(trace, range(64)))
     assert all(same(one, alone[n % 4]) for n, one in enumerate(traces))
-    assert not seam._handlers
+    assert not attention_hook._handlers
 
 
 def test_threads_that_ask_for_different_things(llada):
@@ -89,7 +89,7 @@ def test_an_intervention_waits_for_a_decoding(llada):
 
     traced = llada.trace("Hello", fs.Confidence(length=4), progress=progress)
     thread.join()
-    assert entered and not llada.edits and not seam._handlers
+    assert entered and not llada.edits and not attention_hook._handlers
     assert same(traced, alone)
 
 
@@ -189,7 +189,7 @@ def test_a_network_keeps_its_mode(checkpoints, llama):
     def fail(call, proceed):
         raise RuntimeError("inside")
 
-    with seam.attached(net, fail), pytest.raises(RuntimeError, match="inside"):
+    with attention_hook.attach(net, fail), pytest.raises(RuntimeError, match="inside"):
         model.generate("Hello", fs.Autoregressive(length=2))
     assert flags(net) == before
 

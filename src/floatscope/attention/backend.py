@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..models import seam
+from ..models import attention_hook
 from .cpu import blocked, closed_form, norms
 from .gpu import few, fused, vectors
 from .gpu import strongest as peaks
@@ -29,7 +29,7 @@ def on_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
-def overhearing(call: seam.Call) -> Overhear | OverhearOnCPU:
+def overhearing(call: attention_hook.Call) -> Overhear | OverhearOnCPU:
     """To be entered around stock attention; then it has the log-sum-exp."""
     plain = call.query.is_cpu and not on_gpu(call.query)
     return OverhearOnCPU(call) if plain else Overhear()

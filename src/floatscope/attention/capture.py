@@ -1,6 +1,6 @@
 """Capture: every attention of a network, measured as it happens.
 
-`with Capture(model, ...) as capture:` attaches to the seam and leaves the network as it was. Each
+`with Capture(model, ...) as capture:` attaches to the attention hook and leaves the network as it was. Each
 forward is wrapped in `capture.forward(forward)`, which gives what was captured, layer by layer, and
 raises if a layer was missed. The output is stock attention's, bit for bit; capture only looks.
 """
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..errors import CaptureError
-from ..models import Model, Visibility, parts, seam
+from ..models import Model, Visibility, attention_hook, parts
 from ..models.devices import moved
 from ..models.graphs import CannotReplay
 from ..models.placing import constant
@@ -75,12 +75,12 @@ class Capture:
 
     def __enter__(self) -> "Capture":
         net = self.model.net
-        self._modules = seam.attention_modules(net)
+        self._modules = attention_hook.attention_modules(net)
         self._open.enter_context(norms.trusting(self._modules))
         if "lens" in self.keep:
             self._open.enter_context(lens.proving(self.model))
-        self._open.enter_context(seam.alone(net))
-        self._open.enter_context(seam.attached(net, self._look, innermost=True))
+        self._open.enter_context(attention_hook.lock_network(net))
+        self._open.enter_context(attention_hook.attach(net, self._look, innermost=True))
         for layer, block in enumerate(parts.layers(net)):
             if {"residual_norm", "massive"} & set(self.keep):
                 self._hooks.append(self._residual(layer))
@@ -233,7 +233,7 @@ class Capture:
 
         return hook
 
-    def _look(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def _look(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         forward = self._forward
         if forward is None:  # a forward that nobody asked about, such as guidance's second one
             return proceed(call)
@@ -313,7 +313,7 @@ class Capture:
         together.clear()
 
     def _view(
-        self, call: seam.Call, forward: Forward, lse: Tensor | None, chosen: Sequence[int]
+        self, call: attention_hook.Call, forward: Forward, lse: Tensor | None, chosen: Sequence[int]
     ) -> View:
         state = None
         if "rollout" in self.keep:
@@ -406,7 +406,7 @@ class Capture:
                 found[array.name] = tensor
         return found
 
-    def _take_drift(self, call: seam.Call, forward: Forward, layer: Layer) -> None:
+    def _take_drift(self, call: attention_hook.Call, forward: Forward, layer: Layer) -> None:
         if forward.cached and forward.settled is None:  # no key changes
             shape = (len(call.key), call.key.shape[2])
             nothing = torch.full(shape, torch.nan, device=call.key.device)
@@ -485,11 +485,11 @@ def _by_group(
     return {"entropy_sum": total, "entropy_rows": (labels.of_group * ~max_entropy.isnan()).sum(-1)}
 
 
-def _qk(view: View, call: seam.Call) -> Mapping[str, Tensor]:
+def _qk(view: View, call: attention_hook.Call) -> Mapping[str, Tensor]:
     return backend.columns(view)
 
 
-def _value_norm(view: View, call: seam.Call) -> Mapping[str, Tensor]:
+def _value_norm(view: View, call: attention_hook.Call) -> Mapping[str, Tensor]:
     new = view.visible.of_rows(call.value, 2)
     return {"value_norm": backend.value_norms(call.module, new)}
 
@@ -506,7 +506,7 @@ def _function(name: str) -> Compute | None:
 class _Seen:
     """One layer's attention, as it was computed."""
 
-    call: seam.Call
+    call: attention_hook.Call
     forward: Forward
     lse: Float[Tensor, "b h q"] | None
     wanted: bool  # not for the rollout alone

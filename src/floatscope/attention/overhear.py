@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..models import seam
+from ..models import attention_hook
 
 # Kernels whose fifth argument says whether the log-sum-exp is kept: off when nothing is trained.
 _TOLD = (
@@ -126,13 +126,13 @@ def _listening(stock: FunctionType) -> FunctionType:
     return made
 
 
-_LISTENING = _listening(seam.sdpa_attention_forward)
+_LISTENING = _listening(attention_hook.sdpa_attention_forward)
 
 
 class OverhearOnCPU:
     """The same for a call on a CPU: no mode, which would cost 15 µs a call, and 35 between two layers."""
 
-    def __init__(self, call: seam.Call) -> None:
+    def __init__(self, call: attention_hook.Call) -> None:
         self._call = call
 
     def __enter__(self) -> "OverhearOnCPU":

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..models import Model, Visibility, seam
+from ..models import Model, Visibility, attention_hook
 
 
 def pattern(
@@ -26,25 +26,28 @@ def pattern(
     found = np.empty((len(layers), len(heads), size, size), np.float32)
     place = {layer: i for i, layer in enumerate(sorted(layers))}
 
-    def look(call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def look(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer in place:
             for i, head in enumerate(heads):
                 found[place[call.layer], i] = weights(call, head).float().cpu().numpy()
         return proceed(call)
 
     last = torch.tensor([size - 1], device=model.device)
-    with seam.alone(model.net), seam.attached(model.net, look, innermost=True):
+    with (
+        attention_hook.lock_network(model.net),
+        attention_hook.attach(model.net, look, innermost=True),
+    ):
         model.forward(ids[None].to(model.device), last, visible)
     return found
 
 
-def weights(call: seam.Call, head: int) -> Float[Tensor, "q k"]:
+def weights(call: attention_hook.Call, head: int) -> Float[Tensor, "q k"]:
     """One head's matrix of a call; with a cache, of the rows that are new."""
     wide = torch.promote_types(call.query.dtype, torch.float32)
     group = call.query.shape[1] // call.key.shape[1]
     score = call.query[0, head].to(wide) @ call.key[0, head // group].to(wide).mT * call.scale
     if call.bias is not None:
         score = score + call.bias[0, head].to(wide)
-    allowed = seam.allowed(call)[0]
+    allowed = attention_hook.explicit_mask(call)[0]
     mask = allowed[head] if len(allowed) > 1 else allowed[0]
     return score.masked_fill(~mask, -torch.inf).softmax(-1)

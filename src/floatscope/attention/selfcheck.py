@@ -2,7 +2,7 @@
 
 Every tensor loaded is checked while loading. Here: no weight is NaN; the logits are finite and not all
 the same; the direction is what it is said to be, shown by a perturbation; padding changes nothing;
-captured rows sum to one and agree with the float64 reference; and an edit at the seam changes the
+captured rows sum to one and agree with the float64 reference; and an edit at the attention hook changes the
 logits. A failure names the check.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from .capture import Capture, Forward
 from .reference import attention, scores
 from .shapes import Labels, View
@@ -107,7 +107,7 @@ def _padding(probe: Probe) -> Problem:
 
 
 def _rows_sum_to_one(probe: Probe) -> Problem:
-    """The capture's column sums against the seam's own q and k, through the float64 reference."""
+    """The capture's column sums against the attention hook's own q and k, through the float64 reference."""
     model, ids = probe.model, probe.ids
     visible = model.visibility(_SIZE, _SIZE, torch.zeros(1, dtype=torch.long, device=ids.device))
     one = torch.zeros_like(ids)
@@ -117,7 +117,7 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
     truth: dict[int, Tensor] = {}
     largest: dict[int, float] = {}
 
-    def compare(call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def compare(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer in layers:
             view = View.of(call, visible, labels)
             truth[call.layer] = attention(view).sum(2)  # (b, h, k)
@@ -125,7 +125,7 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
         return proceed(call)
 
     forward = Forward(visible, labels, (0, 1), cached=False)
-    with seam.attached(model.net, compare), capture, capture.forward(forward) as captured:
+    with attention_hook.attach(model.net, compare), capture, capture.forward(forward) as captured:
         model.logits(ids)
     for layer in layers:
         column = captured.layers[layer].values["column_sum"]
@@ -139,7 +139,7 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
             continue
         if largest[layer] > _LARGEST_SCORE:
             return f"attention scores reach {largest[layer]:.2g}, so that {what}", _SCORES
-        return what, _SEAM
+        return what, _TRANSFORMERS_REMEDY
     return None
 
 
@@ -152,20 +152,22 @@ _SCORES = (
 )
 
 
-_SEAM = "This transformers version may call attention in another way; use the tested one."
+_TRANSFORMERS_REMEDY = (
+    "This transformers version may call attention in another way; use the tested one."
+)
 
 
 def _edit_bites(probe: Probe) -> Problem:
     """Take one layer's attention away: the logits must change."""
 
-    def silence(call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def silence(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)
         return torch.zeros_like(output) if call.layer == 0 else output
 
-    with seam.attached(probe.model.net, silence):
+    with attention_hook.attach(probe.model.net, silence):
         after = probe.model.logits(probe.ids)
     if torch.equal(probe.logits, after):
-        return "an edit at the seam leaves the logits as they were", _SEAM
+        return "an edit at the attention hook leaves the logits as they were", _TRANSFORMERS_REMEDY
     return None
 
 

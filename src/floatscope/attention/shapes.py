@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..models import Visibility, seam
+from ..models import Visibility, attention_hook
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def _own(mask: Tensor | None, visible: Visibility) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One layer's attention: q and k as the seam sees them."""
+    """One layer's attention: q and k as the attention hook sees them."""
 
     query: Float[Tensor, "b h q d"]
     key: Float[Tensor, "b kv k d"]
@@ -115,13 +115,13 @@ class View:
     @classmethod
     def of(
         cls,
-        call: seam.Call,
+        call: attention_hook.Call,
         visible: Visibility,
         labels: Labels,
         lse: Tensor | None = None,
         state: Tensor | None = None,
     ) -> "View":
-        """A call at the seam, and who is who in it."""
+        """A call at the attention hook, and who is who in it."""
         mask = call.mask
         if visible.direction.in_blocks and _own(mask, visible) and visible.sees_all:
             mask = None  # it hides nothing

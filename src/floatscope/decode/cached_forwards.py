@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import DynamicCache
 
-from ..models import Model, graphs, seam
+from ..models import Model, attention_hook, graphs
 from .fixed_cache import FixedCache, attend, room_for
 from .replay import Forwards, notice
 from .state import State, Watcher
@@ -56,7 +56,7 @@ class CachedForwards:
                 layer.keys, layer.values = (
                     one.new_empty(b, kv, 0, d) for one in (layer.keys, layer.values)
                 )
-            self._open.enter_context(seam.attached(self.model.net, attend, innermost=True))
+            self._open.enter_context(attention_hook.attach(self.model.net, attend, innermost=True))
         return self.fixed.size
 
     def launch(self) -> None:

@@ -1,7 +1,7 @@
-"""Coupling: how much the positions being decided look at each other, while a forward runs.
+"""Coupling: how much the positions being decided attend to each other, measured while a forward runs.
 
-Stands at the seam and changes nothing. Of each layer asked for, the rows that predict the window are
-computed once more, for their attention to the window alone is wanted: O(window × keys), no whole matrix.
+A handler at the attention hook, which changes nothing. In each requested layer it recomputes the rows that
+predict the window, for their attention to the window alone: O(window × keys), without the full matrix.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from .state import State
 
 
@@ -22,7 +22,7 @@ class Coupling:
         self.state, self.layers, self.seen = state, layers, 0
         self.total: Tensor | float = 0.0
 
-    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer in self.layers:
             self.total = self.total + _between(call, self.state)
             self.seen += 1
@@ -35,7 +35,7 @@ class Coupling:
         return (self.total + self.total.mT) / (2 * self.seen)
 
 
-def _between(call: seam.Call, state: State) -> Float[Tensor, "b w w"]:
+def _between(call: attention_hook.Call, state: State) -> Float[Tensor, "b w w"]:
     """Head mean of the attention from the rows that predict the window to its positions."""
     (first, last), (lo, hi) = state.predicting, state.window
     rows = torch.arange(first, last, device=call.query.device).clamp(min=0)
@@ -44,7 +44,7 @@ def _between(call: seam.Call, state: State) -> Float[Tensor, "b w w"]:
     score = query @ key.mT * call.scale  # (b, h, w, k)
     if call.bias is not None:
         score = score + call.bias
-    hidden = ~seam.allowed(call)[:, :, rows]
+    hidden = ~attention_hook.explicit_mask(call)[:, :, rows]
     return score.masked_fill(hidden, -torch.inf).softmax(-1)[..., lo:hi].mean(1)
 
 
@@ -57,5 +57,5 @@ def listening(
         yield None
         return
     coupling = Coupling(state, layers)
-    with seam.attached(model.net, coupling.attention, innermost=True):
+    with attention_hook.attach(model.net, coupling.attention, innermost=True):
         yield coupling

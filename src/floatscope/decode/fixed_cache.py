@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import DynamicCache
 
-from ..models import Model, seam
+from ..models import Model, attention_hook
 
 _STEP = 256  # columns: a room is a multiple of it
 
@@ -79,9 +79,12 @@ class FixedCache(DynamicCache):
 _added = WeakTensorKeyDictionary()  # a mask as SDPA's kernels take it: once for all layers
 
 
-def attend(call: seam.Call, proceed: seam.Proceed) -> Float[Tensor, "b q h d"]:
-    """Stands last at the seam. Heads that share keys are further rows of these: with a mask, transformers
-    would copy the keys for each of them."""
+def attend(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Float[Tensor, "b q h d"]:
+    """Compute attention over a cache of fixed size, as the innermost handler.
+
+    Heads that share keys become further rows of these keys: with a mask, transformers would copy the keys
+    for each of them.
+    """
     mask, (b, h, q, d), kv = call.mask, call.query.shape, call.key.shape[1]
     if mask is None or mask.shape[1] != 1 or call.bias is not None or call.fills:
         return proceed(call)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from ..sequences.decoding import Progress
 from ..sequences.prompt import Encoded, encode
 from .bound import bound
@@ -73,7 +73,7 @@ def log_likelihoods(
     if batch_size < 1:
         raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
     check_seed(seed)
-    with seam.alone(model.net):
+    with attention_hook.lock_network(model.net):
         return _scored(model, pairs, samples, batch_size, seed, check_greedy, progress)
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from ..models.placing import constant, sent
 from ..sequences.decoding import ABSENT, Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
@@ -50,7 +50,7 @@ def decode(
     for prompt in prompts:
         check_fits(model, len(prompt.ids), sampler.length)
     watcher, progress = watcher or Watcher(), progress or (lambda done, total: None)
-    with seam.alone(model.net):
+    with attention_hook.lock_network(model.net):
         if isinstance(sampler, Autoregressive):
             decodings = continue_text(model, prompts, sampler, watcher, progress)
         else:

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from ..models import Model, Visibility, graphs, parts, seam
+from ..models import Model, Visibility, attention_hook, graphs, parts
 from ..models.graphs import CannotReplay, Part
 from .fixed_cache import FixedCache, attend
 from .state import Edit, State, Watcher, notified
@@ -39,7 +39,7 @@ class Forwards:
         self.store = graphs.store_of(model.net) if usable(model) else None
         if self.store is not None:
             self.store.meet(model.net)
-            self.modules = seam.attention_modules(model.net)
+            self.modules = attention_hook.attention_modules(model.net)
             self.hooks = _hooks(model.net)  # until they are known to be our own
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Forwards:
         for edit in self.model.edits:
             if edit.same_forward(state) is None:
                 return f"what {edit.described or type(edit).__name__} does depends on the step"
-        for handler in seam.handlers(self.modules):
+        for handler in attention_hook.attached_handlers(self.modules):
             if handler is not attend and not any(part.owns(handler) for part in parts):
                 return f"{_name(handler)} takes part in the forward"
         if any(reach is not None for reach in self.model.reaches):
@@ -148,7 +148,7 @@ class Forwards:
 
     def _key(self, asked: "_Asked", state: State, parts: Sequence[Part]) -> Hashable:
         keys = [part.key() for part in parts]
-        for handler in (*seam.handlers(self.modules), *self.hooks):
+        for handler in (*attention_hook.attached_handlers(self.modules), *self.hooks):
             if handler is attend or any(part.owns(handler) for part in parts):
                 continue
             # A handler that does the same in every forward, on the device alone, says as what it is known.

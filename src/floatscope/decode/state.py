@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..errors import UsageError
-from ..models import seam
+from ..models import attention_hook
 from ..models.graphs import Part
 from ..models.model import Model
 from ..models.visibility import Visibility
@@ -225,7 +225,7 @@ def overruled(model: Model, state: State, canvas: Int[Tensor, "b s"]) -> Int[Ten
 @contextmanager
 def notify_edits(model: Model, state: State) -> Iterator[None]:
     """Around a forward: the interventions in force know which step it is."""
-    with seam.alone(model.net):
+    with attention_hook.lock_network(model.net):
         for place, edit in enumerate(model.edits):
             if edit.looks(state):
                 with notified(model.edits[:place], state):

@@ -1,7 +1,7 @@
 """What an intervention is: a configuration that can be put in force on a model, and taken off again.
 
 The work is done by an Acting, made anew for every `with`: it hears of each step from the decoding loop
-and stands at the seam, where every attention passes. Several may be in force; what Together lists
+and stands at the attention hook, where every attention passes. Several may be in force; what Together lists
 first acts first: on the call before the others, on what comes out of it after them.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..decode.state import Edit, State, notify_edits, prepared
 from ..errors import ModelError, UsageError
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from ..models.select import Choice, chosen, within
 from ..registry import INTERVENTIONS, Registry, described
 from ..sequences.prompt import Encoded
@@ -46,7 +46,7 @@ class Acting(Edit):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Around the time it is in force: hooks of its own, where the seam is not the place."""
+        """Around the time it is in force: hooks of its own, where the attention hook is not the place."""
         yield
 
     def acts(self, layer: int) -> bool:
@@ -54,13 +54,13 @@ class Acting(Edit):
         return layer in self.layers and within(self.steps, step, "step")
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Whoever neither stands at the seam nor has hooks leaves every forward as it is."""
+        """Whoever neither stands at the attention hook nor has hooks leaves every forward as it is."""
         kind = type(self)
         idle = kind.attention is Acting.attention and kind.installed is Acting.installed
         return () if idle else None
 
-    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
-        """Stands at the seam: change the call, or what comes of it, or neither, and proceed."""
+    def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
+        """Stands at the attention hook: change the call, or what comes of it, or neither, and proceed."""
         return proceed(call)
 
 
@@ -80,14 +80,14 @@ class Intervention:
             )
         with ExitStack() as stack:
             # Not in the middle of another thread's decoding; then it is in force for all of them.
-            with seam.alone(model.net):
+            with attention_hook.lock_network(model.net):
                 with _bare(model):
                     self.prove(model)
                 stack.enter_context(self.in_force(model))
             try:
                 yield model
             finally:
-                with seam.alone(model.net):
+                with attention_hook.lock_network(model.net):
                     stack.close()
 
     @property
@@ -111,7 +111,7 @@ class Intervention:
         acting.described = self.describe()
         model.edits.insert(0, acting)
         try:
-            with seam.attached(model.net, acting.attention), acting.installed():
+            with attention_hook.attach(model.net, acting.attention), acting.installed():
                 yield
         finally:
             model.edits.remove(acting)
@@ -168,7 +168,7 @@ def _bare(model: Model) -> Iterator[None]:
     """Without what is in force already: that was meant for prompts, not for a random text."""
     before, model.edits = model.edits, []
     try:
-        with seam.detached(model.net):
+        with attention_hook.suspend(model.net):
             yield
     finally:
         model.edits = before

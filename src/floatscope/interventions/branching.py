@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, parts, seam
+from ..models import Model, attention_hook, parts
 from ..sequences.prompt import Encoded
 from .head_outputs import HeadMeans, HeadRows, Heads, by_layer
 from .layers import hooked
@@ -98,7 +98,7 @@ class _Clean:
         self.state = State.of(model, [prompt], self.canvas, (size, size), prompt_end=size)
         self.inputs: dict[int, Tensor] = {}
         with ExitStack() as stack:
-            stack.enter_context(seam.alone(model.net))
+            stack.enter_context(attention_hook.lock_network(model.net))
             for layer in layers - {model.n_layers}:
                 stack.enter_context(hooked(self.layers[layer], partial(self._keep, layer)))
             self.logits = self.forward()
@@ -123,8 +123,8 @@ class _Branches:
         net, layers = self.clean.model.net, self.clean.layers
         joining = Counter(min(one) for one in self.sets)
         with ExitStack() as stack:
-            stack.enter_context(seam.alone(net))
-            stack.enter_context(seam.attached(net, self._attention))
+            stack.enter_context(attention_hook.lock_network(net))
+            stack.enter_context(attention_hook.attach(net, self._attention))
             for layer in range(self.first):
                 stack.enter_context(_skipped(layers[layer]))
             for layer, count in joining.items():
@@ -135,7 +135,7 @@ class _Branches:
         new = self.clean.inputs[layer].expand(count, -1, -1)
         return new if layer == self.first else torch.cat([x, new])
 
-    def _attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def _attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)
         here = [(n, self.sets[n].get(call.layer)) for n in range(len(output))]
         if any(heads for _, heads in here):

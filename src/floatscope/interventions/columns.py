@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..attention import Labels, View, backend
-from ..models import Visibility, seam
+from ..models import Visibility, attention_hook
 
 RANKS = ("lift", "mass", "received")
 
@@ -59,7 +59,7 @@ class ColumnSums:
 
 
 def attended(
-    call: seam.Call, visible: Visibility, rows: Bool[Tensor, "b q"] | None = None
+    call: attention_hook.Call, visible: Visibility, rows: Bool[Tensor, "b q"] | None = None
 ) -> ColumnSums:
     """Of the attention about to be computed; of all rows, or of some."""
     real = visible.row_is_real  # (b, q)
@@ -72,7 +72,7 @@ def attended(
         labels = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)
         _labels[visible] = labels
     view = View.of(call, visible, labels)
-    view = backend.with_lse(view, lambda: seam.stock(call))
+    view = backend.with_lse(view, lambda: attention_hook.compute_attention(call))
     sums = backend.sums(view, entropy=False, regions=False)
     viewers = _over_viewers(visible, real.double())
     even = _over_viewers(visible, real / visible.count.double())
@@ -109,10 +109,10 @@ def heaviest(weight: Float[Tensor, "b h k"], share: float) -> Bool[Tensor, "b h 
 
 
 def hide(
-    call: seam.Call,
+    call: attention_hook.Call,
     columns: Bool[Tensor, "b #h k"],
     rows: Bool[Tensor, "b q"] | None = None,
-) -> seam.Call:
+) -> attention_hook.Call:
     """The call without some keys, for all rows or some; without any of either it is the call itself."""
     if not bool(columns.any()) or (rows is not None and not bool(rows.any())):
         return call
@@ -121,7 +121,7 @@ def hide(
     if plain and not bool(columns.all(-1).any()):
         # All rows see the same keys: one line of mask for each head, stretched over them.
         return replace(call, mask=~columns[:, :, None].expand(-1, -1, n_rows, -1))
-    before = seam.allowed(call)
+    before = attention_hook.explicit_mask(call)
     hidden = columns[:, :, None] if rows is None else columns[:, :, None] & rows[:, None, :, None]
     after = before & ~hidden
     blind = ~after.any(-1, keepdim=True)

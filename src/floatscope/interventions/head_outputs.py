@@ -18,7 +18,7 @@ from ..attention.cpu.norms import value_norms
 from ..decode.loop import AnySampler
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from ..models.select import chosen
 from ..sequences.prompt import PromptLike
 from .observing import Observer, encoded
@@ -80,7 +80,7 @@ class _Sums(Observer):
         self.norm_of_layer: list[Tensor] = []
         self.rows = 0
 
-    def saw(self, state: State, call: seam.Call, output: Tensor) -> None:
+    def saw(self, state: State, call: attention_hook.Call, output: Tensor) -> None:
         total = output[0].double().sum(0)  # (h, d)
         norm = value_norms(call.module, output.transpose(1, 2))[0].double().sum(-1)  # (h,)
         if call.layer == len(self.of_layer):
@@ -139,7 +139,7 @@ class _Rows(Observer):
         self.kept = kept
         self.parts: dict[int, list[Tensor]] = {layer: [] for layer in kept}
 
-    def saw(self, state: State, call: seam.Call, output: Tensor) -> None:
+    def saw(self, state: State, call: attention_hook.Call, output: Tensor) -> None:
         if call.layer in self.kept:
             self.parts[call.layer].append(output[0, :, self.kept[call.layer]].clone())
 

@@ -1,6 +1,6 @@
 """What stands at layers: their inputs, the residual, and the outputs of their heads, about to be changed.
 
-Hooks for the one, the seam for the other. What is put there is the subclasses' business.
+Hooks for the one, the attention hook for the other. What is put there is the subclasses' business.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..models import Model, parts, seam
+from ..models import Model, attention_hook, parts
 from ..models.select import Choice, chosen
 from .base import Acting, Intervention
 
@@ -57,7 +57,7 @@ class ActingLayers(Acting):
     def _input(self, layer: int, x: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
         return self.residual(layer, x) if self.acts(layer) else x
 
-    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)
         if self.what == "residual" or not self.acts(call.layer):
             return output
@@ -67,7 +67,9 @@ class ActingLayers(Acting):
         """The layer's input; here nothing at all, which no text's logits survive."""
         return torch.zeros_like(x)
 
-    def output(self, call: seam.Call, output: Float[Tensor, "b q h d"]) -> Float[Tensor, "b q h d"]:
+    def output(
+        self, call: attention_hook.Call, output: Float[Tensor, "b q h d"]
+    ) -> Float[Tensor, "b q h d"]:
         """What comes out of the layer's heads."""
         return output.index_fill(2, torch.tensor(self.heads, device=output.device), 0)
 

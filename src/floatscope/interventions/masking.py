@@ -14,7 +14,7 @@ from torch import Tensor
 from ..decode.draw import stream
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, Visibility, seam
+from ..models import Model, Visibility, attention_hook
 from ..models.select import Choice, chosen
 from . import columns, controls
 from .base import Acting, Intervention
@@ -102,20 +102,22 @@ class ActingMask(Acting):
         if state.step == 0 and not state.blind:
             self.hidden = Hidden()
 
-    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if not self.looking:
             return self.masked(call, proceed)
         if call.layer in self.layers:
             self.unmasked[call.layer] = columns.attended(call, self.visible(call))
-        return seam.stock(call)  # those who act later, and whoever looks on, are not meant
+        return attention_hook.compute_attention(
+            call
+        )  # those who act later, and whoever looks on, are not meant
 
-    def masked(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         """The call of a forward that counts."""
         return proceed(call)
 
     # Keys
 
-    def visible(self, call: seam.Call) -> Visibility:
+    def visible(self, call: attention_hook.Call) -> Visibility:
         """Who sees whom: as the decoding says, or as a lone forward without padding does it."""
         if self.state is not None:
             visible = self.state.visible
@@ -171,17 +173,17 @@ class ActingMask(Acting):
 
     def hide(
         self,
-        call: seam.Call,
+        call: attention_hook.Call,
         picked: Bool[Tensor, "b #h k"],
         rows: Bool[Tensor, "b q"] | None = None,
         now: columns.ColumnSums | None = None,
-    ) -> seam.Call:
+    ) -> attention_hook.Call:
         """The call without these keys; `now`: what they hold, where that is known already."""
         return columns.hide(call, self.noted(call, picked, rows, now), rows)
 
     def noted(
         self,
-        call: seam.Call,
+        call: attention_hook.Call,
         picked: Bool[Tensor, "b #h k"],
         rows: Bool[Tensor, "b q"] | None = None,
         now: columns.ColumnSums | None = None,

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..decode.loop import AnySampler, decode
 from ..decode.state import State, Watcher, lay_out, notify_edits, prepared
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded, PromptLike, encode
 
@@ -33,12 +33,17 @@ class Observer(Watcher):
         finally:
             self.state = None
 
-    def saw(self, state: State, call: seam.Call, output: Float[Tensor, "1 q h d"]) -> None:
+    def saw(
+        self, state: State, call: attention_hook.Call, output: Float[Tensor, "1 q h d"]
+    ) -> None:
         """One layer of one forward."""
 
     def run(self, prompt: Encoded, sampler: AnySampler | None) -> Decoding | None:
         """Decode a prompt; without a sampler, one forward over it alone."""
-        with seam.alone(self.model.net), seam.attached(self.model.net, self._look):
+        with (
+            attention_hook.lock_network(self.model.net),
+            attention_hook.attach(self.model.net, self._look),
+        ):
             if sampler is not None:
                 return decode(self.model, [prompt], sampler, self)[0]
             canvas = lay_out(self.model, [prompt])
@@ -53,7 +58,7 @@ class Observer(Watcher):
                 self.model.forward(canvas, last, state.visible)
         return None
 
-    def _look(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def _look(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)
         if self.state is not None:
             self.saw(self.state, call, output)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..decode.loop import AnySampler
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, parts, seam
+from ..models import Model, attention_hook, parts
 from ..models.select import Choice, chosen, within
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded, PromptLike
@@ -128,7 +128,7 @@ class _Recorder(Observer):
 
         return hook
 
-    def saw(self, state: State, call: seam.Call, output: Tensor) -> None:
+    def saw(self, state: State, call: attention_hook.Call, output: Tensor) -> None:
         if call.layer not in self.layers:
             return
         place = state.step, call.layer

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, parts, seam
+from ..models import Model, attention_hook, parts
 from ..sequences.prompt import Encoded
 
 CLEAN, CORRUPTED = 0, 1
@@ -95,7 +95,7 @@ class _Entries:
         # Who sees whom is said of one text, and holds for every entry.
         prompt = Encoded(tuple(int(i) for i in clean), ("prompt",) * size)
         state = State.of(model, [prompt], both[:1], (size, size), prompt_end=size)
-        with seam.alone(model.net), self._swapping():
+        with attention_hook.lock_network(model.net), self._swapping():
             return model.forward(both, torch.tensor(list(rows), device=model.device), state.visible)
 
     @contextmanager

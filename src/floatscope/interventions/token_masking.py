@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..decode.state import State
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from ..models.select import Choice
 from .masking import ActingMask, Masking
 from .selection import Names, Selection, check_classes
@@ -60,7 +60,7 @@ class ActingTokens(ActingMask):
         if self.rows is not None:
             self.from_rows = self.rows.of(state)[:, -state.visible.queries :]
 
-    def masked(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if not self.acts(call.layer):
             return proceed(call)
         if self.state is None:
@@ -71,7 +71,9 @@ class ActingTokens(ActingMask):
             )
         return proceed(self.changed(call, self._columns(self.state, call.layer)))
 
-    def changed(self, call: seam.Call, picked: Bool[Tensor, "b #h k"]) -> seam.Call:
+    def changed(
+        self, call: attention_hook.Call, picked: Bool[Tensor, "b #h k"]
+    ) -> attention_hook.Call:
         """The call with the chosen keys hidden, or whatever else is done to them."""
         return self.hide(call, picked, self.from_rows)
 

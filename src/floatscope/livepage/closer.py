@@ -20,7 +20,7 @@ from ..decode import decode
 from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..instrument import Model
-from ..models import parts, seam
+from ..models import attention_hook, parts
 from ..recording.again import TraceStep
 from ..scenes.codec import pack_log
 from ..trace import Trace
@@ -54,12 +54,12 @@ class Step:
             last = torch.tensor([len(self.ids) - 1], device=model.device)
             ids = torch.from_numpy(self.ids)[None].to(model.device)
             visible = TraceStep(model, self.trace, self.step).visibility()
-            with seam.alone(model.net), around(None):
+            with attention_hook.lock_network(model.net), around(None):
                 model.forward(ids, last, visible)
             return
         watcher = _Until(self.step, around)
         try:
-            with self.asked.under(model), seam.alone(model.net):
+            with self.asked.under(model), attention_hook.lock_network(model.net):
                 decode(model, [self.asked.encoded], self.asked.sampler, watcher, None, "auto")
         except _Enough:
             return
@@ -170,7 +170,7 @@ def pattern(step: Step, layer: int, head: int, position: int | None) -> dict[str
             raise UsageError(f"no {what} {number}: there are {there}", f"From 0 to {there - 1}.")
     found = np.full((size, size), np.nan, np.float32)
 
-    def look(call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def look(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer == layer:
             part = weights(call, head).float().cpu().numpy()  # (rows of this forward, keys so far)
             first = part.shape[1] - part.shape[0]
@@ -180,7 +180,7 @@ def pattern(step: Step, layer: int, head: int, position: int | None) -> dict[str
 
     @contextmanager
     def around(state: State | None) -> Iterator[None]:
-        with seam.attached(model.net, look, innermost=True):
+        with attention_hook.attach(model.net, look, innermost=True):
             yield
 
     step.again(around)

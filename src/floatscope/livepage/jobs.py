@@ -17,7 +17,7 @@ from ..decode.loop import AnySampler
 from ..decode.presets import default_name
 from ..errors import ModelError, UsageError
 from ..instrument import Model
-from ..models import seam
+from ..models import attention_hook
 from ..registry import dashed
 from ..sequences.prompt import Encoded
 from . import closer
@@ -72,7 +72,10 @@ def generate_once(model: Model) -> None:
     """So that the first run does not wait for what is made ready at the first forward."""
     sampler = sampler_of(model, {"name": default_name(model), "settings": {"length": 1}})
     prompt = Encoded((0,) * 8, ("prompt",) * 8)
-    with seam.alone(model.net), Telling(model, prompt, sampler, lambda event: None) as watcher:
+    with (
+        attention_hook.lock_network(model.net),
+        Telling(model, prompt, sampler, lambda event: None) as watcher,
+    ):
         decode(model, [prompt], sampler, watcher, None, "auto")
 
 
@@ -107,7 +110,7 @@ def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
     """Decode, telling of each step; the trace is saved where the job says."""
     asked = Asked(model, job)
     sampler = asked.sampler
-    with asked.under(model), seam.alone(model.net):
+    with asked.under(model), attention_hook.lock_network(model.net):
         watcher = Telling(model, asked.encoded, sampler, tell)
         described = list(asked.intervention.describe().split(" + ")) if asked.intervention else []
         tell(

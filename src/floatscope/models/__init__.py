@@ -6,7 +6,7 @@ from .._lazy import lazily
 
 if TYPE_CHECKING:
     from ..sequences.direction import Direction, Grid
-    from . import adapters, parts, seam
+    from . import adapters, attention_hook, parts
     from .families import FAMILIES
     from .family import Family
     from .loading import load

@@ -1,9 +1,9 @@
-"""A Model for a network that Floatscope did not load: its facts, and where its attention is seen.
+"""A Model for a network that Floatscope did not load: its properties, and how its attention is observed.
 
-A transformers network calls attention through the interface in which `seam` is registered. Any other
-network is seen where it calls `torch.nn.functional.scaled_dot_product_attention`: its StandIn has the same
-parameters and an empty module for each layer, and `SdpaCalls` hands the n-th call of a forward to the n-th
-of these. Nothing is loaded or changed here.
+A transformers network calls attention through the interface in which `attention_hook` is registered.
+Any other network is observed where it calls `torch.nn.functional.scaled_dot_product_attention`: its StandIn
+has the same parameters and an empty module for each layer, and `SdpaCalls` assigns the n-th call of a
+forward to the n-th of these modules. This module neither loads nor changes anything.
 """
 
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import AttentionInterface, PreTrainedModel
 
 from ..errors import CaptureError, ModelError
-from . import outline, seam
+from . import attention_hook, outline
 from .families import FAMILIES
 from .family import Direction, Family
 from .model import Model
@@ -62,7 +62,7 @@ def _by_interface(network: nn.Module) -> bool:
     """Tell whether attention goes through transformers' interface, in every layer."""
     if not isinstance(network, PreTrainedModel) or not network._supports_attention_backend:
         return False
-    return len(seam.attention_modules(network)) == network.config.num_hidden_layers
+    return len(attention_hook.attention_modules(network)) == network.config.num_hidden_layers
 
 
 def _family(network: Any, asked: Stated) -> Family:
@@ -107,7 +107,7 @@ class StandIn(PreTrainedModel):
         nn.Module.__init__(self)  # there is no config of transformers' to begin with
         config: Any = network.config
         sizes = {name: _size(config, name, others) for name, others in _SIZES.items()}
-        fields = {**vars(config), **sizes, "_attn_implementation": seam.NAME}
+        fields = {**vars(config), **sizes, "_attn_implementation": attention_hook.NAME}
         context = [getattr(config, name) for name in _CONTEXT if hasattr(config, name)]
         fields["max_position_embeddings"] = context[0] if context else 1 << 31  # it does not say
         self.config = SimpleNamespace(**fields)
@@ -128,7 +128,7 @@ def _size(config: Any, name: str, others: tuple[str, ...]) -> int:
 
 
 class SdpaCalls(TorchFunctionMode):
-    """Around one forward: hands every call of SDPA to the seam, as one layer's attention."""
+    """Around one forward: hands every call of SDPA to the attention hook, as one layer's attention."""
 
     def __init__(self, net: StandIn) -> None:
         super().__init__()
@@ -182,6 +182,6 @@ class SdpaCalls(TorchFunctionMode):
         layer: Any = self._layers[self._next]
         self._next += 1
         layer.num_key_value_groups = query.shape[1] // key.shape[1]
-        attend = AttentionInterface()[seam.NAME]
+        attend = AttentionInterface()[attention_hook.NAME]
         output, _ = attend(layer, query, key, value, attn_mask, dropout_p, scale, is_causal)
         return output.transpose(1, 2)

@@ -54,7 +54,7 @@ class Part(Protocol):
         """All that it depends on but its inputs. May raise CannotReplay."""
 
     def owns(self, handler: object) -> bool:
-        """This handler at the seam, or this hook, is its own."""
+        """This handler at the attention hook, or this hook, is its own."""
 
     def launching(self) -> float:
         """Seconds that Python takes for it in a layer, about."""

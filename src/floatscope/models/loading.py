@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import ModelError
-from . import adapters, devices, opening, outline, permuted, seam, source, stated, twin
+from . import adapters, attention_hook, devices, opening, outline, permuted, source, stated, twin
 from .model import Model
 from .opening import Opened
 from .registry import family_by_name, family_of
@@ -88,8 +88,8 @@ def load(
             permuted.permute(model.net, seed)
         full = getattr(model.net.config, "rope_full_precision", True)
         if opened.kind.fp32_rope and full and wanted is not torch.float32:
-            model.net.set_attn_implementation(seam.NAME)
-            seam.fp32_rope(model.net)
+            model.net.set_attn_implementation(attention_hook.NAME)
+            attention_hook.rotate_in_fp32(model.net)
     if weights == permuted.PERMUTED:
         model.name = permuted.named(model.name, seed)
     return model

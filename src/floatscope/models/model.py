@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from ..errors import ModelError, foreign
-from . import parts, seam
+from . import attention_hook, parts
 from .devices import devices
 from .family import Direction, Family, Grid
 from .fingerprint import fingerprint, settings_fingerprint
@@ -193,7 +193,11 @@ class Model:
 
         One for each text, unless hooks make several of one (`interventions/branching.py`).
         """
-        with seam.alone(self.net), seam.evaluating(self.net), seam.engaged(self.net):
+        with (
+            attention_hook.lock_network(self.net),
+            attention_hook.eval_mode(self.net),
+            attention_hook.enable(self.net),
+        ):
             output = self.net(
                 input_ids=ids,
                 attention_mask=visible.mask,

@@ -1,7 +1,7 @@
 """Where a network keeps its parts: its layers, what makes logits of the last one's output, its routers.
 
 transformers' decoders agree on names; networks of ours (`networks/`) say it themselves. Attention modules
-are the seam's to find. Nothing is computed or hooked here.
+are the attention hook's to find. Nothing is computed or hooked here.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from . import seam
+from . import attention_hook
 from .model import Model
 
 ROWS = 64  # positions of a text, spread evenly, by which a head is matched
@@ -32,7 +32,7 @@ class _Entropies:
     found: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None
 
-    def __call__(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         scores, counts = _scores(call, self.rows)
         self.found[call.layer] = _mean_entropy(scores, counts, scores.new_zeros(scores.shape[1]))[0]
         return proceed(call)
@@ -46,7 +46,7 @@ class _Matching:
     found: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None
 
-    def __call__(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         scores, counts = _scores(call, self.rows)
         target = self.targets[call.layer].to(scores)
         self.found[call.layer] = log_scale = _solve(scores, counts, target)
@@ -63,7 +63,7 @@ class _Scaling:
         where they lie."""
         return "scaled", self.log_scale.data_ptr()
 
-    def __call__(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         return proceed(_scaled(call, self.log_scale[call.layer]))
 
 
@@ -82,11 +82,11 @@ def match_sharpness(
         rows: queries whose entropies count; all of them if None.
     """
     targets: dict[int, Tensor] = {}
-    with seam.attached(trained.net, _Entropies(targets, rows)):
+    with attention_hook.attach(trained.net, _Entropies(targets, rows)):
         _forward(trained, texts)
     every = torch.stack([targets[layer] for layer in sorted(targets)])
     found: dict[int, Tensor] = {}
-    with seam.attached(control.net, _Matching(every, found, rows)):
+    with attention_hook.attach(control.net, _Matching(every, found, rows)):
         _forward(control, texts)
     return torch.stack([found[layer] for layer in sorted(found)])
 
@@ -94,7 +94,7 @@ def match_sharpness(
 @contextmanager
 def sharpened(control: Model, log_scale: Float[Tensor, "layer h"]) -> Iterator[None]:
     """Inside, every forward of the control has its queries scaled."""
-    with seam.attached(control.net, _Scaling(log_scale)):
+    with attention_hook.attach(control.net, _Scaling(log_scale)):
         yield
 
 
@@ -107,13 +107,13 @@ def _forward(model: Model, texts: Int[Tensor, "n size"]) -> None:
     model.forward(texts.to(model.device), last, visible)
 
 
-def _scaled(call: seam.Call, log_scale: Float[Tensor, " h"]) -> seam.Call:
+def _scaled(call: attention_hook.Call, log_scale: Float[Tensor, " h"]) -> attention_hook.Call:
     scale = log_scale.exp().to(call.query)
     return replace(call, query=call.query * scale[None, :, None, None])
 
 
 def _scores(
-    call: seam.Call, counted: Bool[Tensor, "b q"] | None
+    call: attention_hook.Call, counted: Bool[Tensor, "b q"] | None
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
     """Scaled scores of some rows, −inf where a row may not look; and how many keys each sees.
 
@@ -125,9 +125,9 @@ def _scores(
         counted = counted.to(device)
         every = every[counted.any(0)]
     rows = every[torch.linspace(0, len(every) - 1, min(ROWS, len(every)), device=device).long()]
-    key = seam.each_head(call.key, call.query.shape[1]).float()
+    key = attention_hook.repeat_kv(call.key, call.query.shape[1]).float()
     scores = call.query[:, :, rows].float() @ key.transpose(-1, -2) * call.scale
-    may = seam.allowed(call)
+    may = attention_hook.explicit_mask(call)
     may = may[:, :, rows] if may.shape[2] > 1 else may
     may = may.expand_as(scores)
     counts = may.sum(-1).float()

@@ -20,7 +20,7 @@ from ..decode.loop import decode
 from ..decode.samplers.base import Sampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
-from ..models import Model, Visibility, seam
+from ..models import Model, Visibility, attention_hook
 from ..sequences.prompt import Encoded
 
 LAYERED = ("attention", "key", "value")
@@ -35,9 +35,9 @@ class _Layers:
         self.mass: list[Float[Tensor, "h k"]] = []
         self.kv: list[tuple[Tensor, Tensor]] = []
 
-    def look(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def look(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         view = View.of(call, self.visible, self.labels)
-        view = backend.with_lse(view, lambda: seam.stock(call))
+        view = backend.with_lse(view, lambda: attention_hook.compute_attention(call))
         total = backend.sums(view, entropy=False, regions=False)["column_sum"][0, 0]  # (h, k)
         self.mass.append(total / total.sum(-1, keepdim=True))
         self.kv.append((call.key, call.value))
@@ -65,7 +65,7 @@ class _Comparing(Watcher):
             return
         self.old += int((~state.fresh).sum())
         self.cached = _Layers(state.visible, state.fresh[:, state.visible.rows])
-        with seam.attached(self.model.net, self.cached.look, innermost=True):
+        with attention_hook.attach(self.model.net, self.cached.look, innermost=True):
             yield
 
     def committed(
@@ -76,7 +76,7 @@ class _Comparing(Watcher):
         model, size = self.model, state.visible.keys
         plain = model.visibility(size, size, state.visible.padding)
         anew = _Layers(plain, state.fresh)
-        with seam.attached(model.net, anew.look, innermost=True):
+        with attention_hook.attach(model.net, anew.look, innermost=True):
             logits = model.predict(state.canvas, *state.window, plain).float()
         logits[..., model.mask_id] = -torch.inf
         if bool(revealed.any()):
@@ -100,7 +100,7 @@ def compared(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.
             f"cache = {cache!r} is exact", f"Nothing is old in it: use {', '.join(APPROXIMATE)}."
         )
     watch = _Comparing(model)
-    with seam.alone(model.net):
+    with attention_hook.lock_network(model.net):
         fast = decode(model, [prompt], sampler, watch, cache=cache)[0]
         plain = decode(model, [prompt], sampler)[0]
     start = len(prompt.ids)

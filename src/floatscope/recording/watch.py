@@ -19,7 +19,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from ..errors import UsageError
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from ..models.foreign import SdpaCalls, StandIn, watched_model
 from ..models.stated import Stated
 from ..sequences.prompt import Encoded, PromptLike, encode
@@ -98,7 +98,7 @@ def watch(
             "Use model.trace with them, or watch outside their with block.",
         )
     used = module.config._attn_implementation if model.net is module else "sdpa"
-    if used not in ("sdpa", seam.NAME):
+    if used not in ("sdpa", attention_hook.NAME):
         warnings.warn(
             f"{model.name} is set to {used}: while it is watched it computes attention by PyTorch's SDPA, "
             "which gives the same to rounding",
@@ -134,8 +134,8 @@ class Session:
         if self._thread is not None:
             raise UsageError("this session is open already", "Make another: fs.watch(network).")
         with ExitStack() as stack:
-            stack.enter_context(seam.alone(self.network))
-            stack.enter_context(seam.attached(self.model.net, self._attend))
+            stack.enter_context(attention_hook.lock_network(self.network))
+            stack.enter_context(attention_hook.attach(self.model.net, self._attend))
             stack.enter_context(_wrapped(self.network, "forward", self._forward))
             if hasattr(self.network, "generate"):
                 stack.enter_context(_wrapped(self.network, "generate", self._generate))
@@ -208,7 +208,7 @@ class Session:
             self.generations[-1].result = ids
         return output
 
-    def _attend(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def _attend(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         return proceed(call) if self._now is None else self._now.attend(call, proceed)
 
     def _close_last(self) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..decode.state import State
 from ..errors import CaptureError, UsageError
-from ..models import Direction, Model, seam
+from ..models import Direction, Model, attention_hook
 from ..sequences.decoding import ABSENT, Decoding
 from ..sequences.direction import block_start
 from ..sequences.prompt import Encoded
@@ -295,7 +295,7 @@ class Generation:
         ):
             yield
 
-    def attend(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def attend(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         """Refuse attention that the step does not describe; let it be recorded."""
         if changes := [name for name in _CHANGES if call.extra.get(name) is not None]:
             raise CaptureError(
@@ -312,11 +312,11 @@ class Generation:
                 f"{by_row[0]!r} of forwards whose rows do not follow one another",
                 f"Leave {', '.join(by_row)} out of keep.",
             )
-        output = seam.stock(call)
+        output = attention_hook.compute_attention(call)
         proceed(self._in_place(call))
         return output
 
-    def _check_keys(self, call: seam.Call) -> None:
+    def _check_keys(self, call: attention_hook.Call) -> None:
         """Refuse a forward with other rows and keys than its ids and cache told."""
         rows, keys = call.query.shape[2], call.key.shape[2]
         if (rows, keys) != (self._rows, self.state.visible.keys):
@@ -339,7 +339,7 @@ class Generation:
             )
         self._next_tail = call.key[:, :, -1].clone()
 
-    def _check_mask(self, call: seam.Call) -> None:
+    def _check_mask(self, call: attention_hook.Call) -> None:
         """Refuse a mask that is not the one of the network's direction and padding; once for each reach."""
         model, reach = self.model, self.model.reaches[call.layer]
         if reach in self._compared:
@@ -354,7 +354,7 @@ class Generation:
         if self.computed.fresh is not None and visible.queries != call.query.shape[2]:
             fresh = self.computed.fresh[:, visible.rows]
             expected, rows = (t[fresh].unflatten(0, (len(t), -1)) for t in (expected, rows))
-        differ = (seam.allowed(call) != expected[:, None]) & rows[:, None, :, None]
+        differ = (attention_hook.explicit_mask(call) != expected[:, None]) & rows[:, None, :, None]
         if bool(differ.any()):
             b, _, row, column = differ.nonzero()[0].tolist()
             sees = "does not see" if bool(expected[b, row, column]) else "sees"
@@ -366,7 +366,7 @@ class Generation:
                 "begin with the answer.",
             )
 
-    def _in_place(self, call: seam.Call) -> seam.Call:
+    def _in_place(self, call: attention_hook.Call) -> attention_hook.Call:
         """Put a call's keys in the order of the canvas, and rows that do not count between its rows."""
         visible, fresh, order = self.state.visible, self.computed.fresh, self.computed.order
         if order is not None:

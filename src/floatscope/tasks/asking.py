@@ -15,7 +15,7 @@ from ..decode import AnySampler, Autoregressive, Decoding, decode, default_sampl
 from ..decode.state import prepared
 from ..errors import UsageError
 from ..interventions import Intervention
-from ..models import Model, seam
+from ..models import Model, attention_hook
 from ..sequences.decoding import Progress
 from ..sequences.prompt import Encoded
 from .bad import Bad
@@ -82,7 +82,7 @@ def ask(
     with intervention(model) if intervention else nullcontext():
         for number, start in enumerate(range(0, len(order), batch_size)):
             batch = order[start : start + batch_size]
-            with seam.alone(model.net):
+            with attention_hook.lock_network(model.net):
                 prompts = [prepared(model, asked[i][1]) for i in batch]
                 now = partial(decode, model, prompts, chosen)
                 answers = keep.batch(number, facts, prompts, now) if keep else now()

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...models import seam
+from ...models import attention_hook
 from ..forward import Forward
 from ..shapes import Arrays, View
 
@@ -29,16 +29,16 @@ class Together:
     """The layers that wait. `add` them while it `fits`; `view` is of all, and `apart` cuts its sums."""
 
     layers: list[int] = field(default_factory=list)
-    _call: seam.Call | None = None  # of the first
+    _call: attention_hook.Call | None = None  # of the first
     _forward: Forward | None = None
     _room: "_Room | None" = None
 
-    def short(self, call: seam.Call) -> bool:
+    def short(self, call: attention_hook.Call) -> bool:
         """It is worth while."""
         few = call.query.numel() + call.key.numel() <= _SHORT
         return few and call.query.is_cpu and call.bias is None and _for_all(call.mask)
 
-    def fits(self, call: seam.Call, forward: Forward) -> bool:
+    def fits(self, call: attention_hook.Call, forward: Forward) -> bool:
         """There is room, and the layer is like those that wait."""
         first, room = self._call, self._room
         if first is None or room is None:
@@ -47,7 +47,7 @@ class Together:
         alike = alike and call.causal == first.causal and room.fits(call.query, call.key)
         return alike and len(self.layers) < len(room.query)
 
-    def add(self, call: seam.Call, forward: Forward, lse: Float[Tensor, "b h q"]) -> None:
+    def add(self, call: attention_hook.Call, forward: Forward, lse: Float[Tensor, "b h q"]) -> None:
         if self._room is None:
             self._call, self._forward = call, forward
             self._room = _take_room(call.query, call.key)

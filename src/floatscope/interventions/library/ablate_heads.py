@@ -13,7 +13,7 @@ from torch import Tensor
 from ...decode.draw import check_seed, stream
 from ...decode.state import State
 from ...errors import UsageError
-from ...models import Model, seam
+from ...models import Model, attention_hook
 from ...models.placing import constant
 from ...models.select import Choice, within
 from ..base import Acting, Intervention
@@ -142,7 +142,7 @@ class _Acting(Acting):
         resampled = isinstance(self.fills.reference, HeadRows)
         return None if resampled else within(self.steps, state.step, "step")
 
-    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)
         heads = self.heads.get(call.layer)
         if heads is None or not self.acts(call.layer):

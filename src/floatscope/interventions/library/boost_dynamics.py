@@ -12,7 +12,7 @@ from torch import Tensor
 from ...attention.reference import expand
 from ...decode.state import State
 from ...errors import UsageError
-from ...models import Model, Visibility, seam
+from ...models import Model, Visibility, attention_hook
 from ...models.select import Choice
 from .. import columns
 from ..base import Acting, Intervention
@@ -67,7 +67,7 @@ class _Acting(Acting):
         if state.step == 0 or not state.cached:
             self.sums = {}
 
-    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if self.state is None or not self.strength:
             return proceed(call)
         rise = self.rise
@@ -84,7 +84,7 @@ class _Acting(Acting):
         self._follow(call)
         return proceed(edited)
 
-    def _follow(self, call: seam.Call) -> None:
+    def _follow(self, call: attention_hook.Call) -> None:
         """Received attention of this layer, as it is without the boost."""
         assert self.state is not None
         visible = self.state.visible.within(self.model.reaches[call.layer])
@@ -100,7 +100,7 @@ class _Acting(Acting):
         self.last = now
 
 
-def _deviation(call: seam.Call, visible: Visibility) -> Float[Tensor, "b h 1 1"]:
+def _deviation(call: attention_hook.Call, visible: Visibility) -> Float[Tensor, "b h 1 1"]:
     """Median absolute deviation of a head's scaled scores, over keys that may be seen."""
     b, h, q, d = call.query.shape
     # Evenly spaced over each prompt's own rows: padding has no say.
@@ -109,7 +109,7 @@ def _deviation(call: seam.Call, visible: Visibility) -> Float[Tensor, "b h 1 1"]
     some = first + ((q - 1 - first) * spread).round().long()  # (b, rows)
     query = call.query.float().gather(2, some[:, None, :, None].expand(b, h, _ROWS, d))
     score = query @ expand(call.key.float(), h).mT * call.scale  # (b, h, rows, k)
-    mask = seam.allowed(call)
+    mask = attention_hook.explicit_mask(call)
     mask = mask.expand(b, *mask.shape[1:])
     index = some[:, None, :, None].expand(b, mask.shape[1], _ROWS, mask.shape[3])
     score = score.masked_fill(~mask.gather(2, index), torch.nan).flatten(2)

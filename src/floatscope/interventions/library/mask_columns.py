@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...decode.state import State
 from ...errors import UsageError
-from ...models import Model, seam
+from ...models import Model, attention_hook
 from ...stats.anchors import Rule
 from .. import columns
 from ..columns import RANKS, ColumnSums
@@ -91,7 +91,7 @@ class _Acting(ActingMask):
         if state.step == 0 and not state.blind:
             self.sums, self.prompts, self.picked = {}, [], {}
 
-    def masked(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if self.spec.k == 0 or call.layer not in self.layers:
             return proceed(call)
         if self.spec.hold and self.state is not None:
@@ -100,7 +100,7 @@ class _Acting(ActingMask):
             picked, now = self._of_step(call)
         return proceed(call if picked is None else self.hide(call, picked, now=now))
 
-    def _held(self, call: seam.Call) -> Tensor | None:
+    def _held(self, call: attention_hook.Call) -> Tensor | None:
         state = self.state
         assert state is not None
         if not self.acts(call.layer) or (state.step == 0 and not self.spec.first):
@@ -108,7 +108,7 @@ class _Acting(ActingMask):
         picked = self.held[call.layer][list(state.active)]
         return torch.nn.functional.pad(picked, (0, call.key.shape[2] - picked.shape[-1]))
 
-    def _of_step(self, call: seam.Call) -> tuple[Tensor | None, ColumnSums | None]:
+    def _of_step(self, call: attention_hook.Call) -> tuple[Tensor | None, ColumnSums | None]:
         """The columns of this step, by the step before; and what all keys hold now."""
         state = self.state
         if state is not None and state.blind:  # the same columns as in the forward it guides
@@ -143,7 +143,7 @@ class _Acting(ActingMask):
         there = pool if spec.rule is None else pool & spec.rule.passes(means)
         return self.instead(columns.top(values, there, spec.k), pool, sums.total)
 
-    def _before(self, call: seam.Call) -> ColumnSums | None:
+    def _before(self, call: attention_hook.Call) -> ColumnSums | None:
         """Sums of the step before for the prompts still being decoded, over this step's keys."""
         state = self.state
         if state is None or call.layer not in self.sums:

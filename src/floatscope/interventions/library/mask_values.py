@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ...errors import UsageError
-from ...models import Model, seam
+from ...models import Model, attention_hook
 from ..token_masking import ActingTokens, TokenMasking
 
 KINDS = ("zero", "mean")
@@ -43,19 +43,21 @@ class MaskValues(TokenMasking):
 class _Acting(ActingTokens):
     masking: MaskValues
 
-    def changed(self, call: seam.Call, picked: Bool[Tensor, "b #h k"]) -> seam.Call:
+    def changed(
+        self, call: attention_hook.Call, picked: Bool[Tensor, "b #h k"]
+    ) -> attention_hook.Call:
         keys = self.noted(call, picked)
         if not bool(keys.any()):
             return call
         instead = _mean(call) if self.masking.to == "mean" else None
-        return replace(call, fills=(*call.fills, seam.Fill(keys, instead)))
+        return replace(call, fills=(*call.fills, attention_hook.Fill(keys, instead)))
 
 
-def _mean(call: seam.Call) -> Float[Tensor, "b h _ d"]:
+def _mean(call: attention_hook.Call) -> Float[Tensor, "b h _ d"]:
     """The mean value of the keys that each row sees; one for all rows, where all see the same."""
-    value = seam.each_head(call.value, call.query.shape[1])
+    value = attention_hook.repeat_kv(call.value, call.query.shape[1])
     if call.mask is None and not call.causal:
         return value.mean(2, keepdim=True)
     wide = torch.promote_types(value.dtype, torch.float32)  # bfloat16 cannot count to 300
-    seen = seam.allowed(call).to(wide)
+    seen = attention_hook.explicit_mask(call).to(wide)
     return torch.matmul(seen / seen.sum(-1, keepdim=True), value.to(wide)).to(value.dtype)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...decode.state import State
 from ...errors import UsageError
-from ...models import Model, seam
+from ...models import Model, attention_hook
 from ...models.select import Choice, chosen
 from .. import alignment
 from ..base import Intervention
@@ -127,7 +127,7 @@ class _Acting(ActingLayers):
             x[b, rows] = source[theirs].to(x)
         return x
 
-    def output(self, call: seam.Call, output: Tensor) -> Tensor:
+    def output(self, call: attention_hook.Call, output: Tensor) -> Tensor:
         assert self.state is not None
         output = output.clone()
         other = self._attended(call) if self.what == "attention" else None
@@ -140,7 +140,7 @@ class _Acting(ActingLayers):
             output[b, rows[:, None], heads] = new[:, heads].to(output)
         return output
 
-    def _attended(self, call: seam.Call) -> Tensor:
+    def _attended(self, call: attention_hook.Call) -> Tensor:
         """This run's values under the source's weights: stock attention on its queries and keys."""
         assert self.state is not None
         query, key = call.query.clone(), call.key.clone()
@@ -159,7 +159,7 @@ class _Acting(ActingLayers):
                 )
             query[b, :, rows] = asked[:, from_row].to(query)
             key[b, :, real] = theirs[:, at[real]].to(key)
-        return seam.stock(replace(call, query=query, key=key))
+        return attention_hook.compute_attention(replace(call, query=query, key=key))
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
         rows = (n for step, n in self.patched.get(prompt, {}).items() if step < steps)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...decode.state import State
 from ...errors import UsageError
-from ...models import Direction, Model, seam
+from ...models import Direction, Model, attention_hook
 from ...sequences.prompt import Encoded
 from ..base import Acting, Intervention
 
@@ -68,7 +68,7 @@ class _Acting(Acting):
     def same_forward(self, state: State) -> Hashable:
         return ()
 
-    def attention(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         state = self.state
         # A causal model's first token sees itself alone as it is.
         if state is None or self.model.direction is Direction.CAUSAL:
@@ -78,4 +78,6 @@ class _Acting(Acting):
         is_sink = at == state.visible.padding[:, None]  # (b, k): the first after the padding
         rows = state.visible.of_rows(is_sink, 1)
         only_itself = rows[:, None, :, None] & ~is_sink[:, None, None, :]
-        return proceed(replace(call, mask=seam.allowed(call) & ~only_itself, causal=False))
+        return proceed(
+            replace(call, mask=attention_hook.explicit_mask(call) & ~only_itself, causal=False)
+        )

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from ...decode.state import State
 from ...errors import UsageError
-from ...models import Model, seam
+from ...models import Model, attention_hook
 from .. import columns, controls
 from ..columns import ColumnSums
 from ..masking import ActingMask, Masking
@@ -89,7 +89,7 @@ class _Acting(ActingMask):
         if state.step == 0 and not state.blind:
             self.held = {}
 
-    def masked(self, call: seam.Call, proceed: seam.Proceed) -> Tensor:
+    def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if not self.spec.dose or call.layer not in self.layers:
             return proceed(call)
         state, visible = self.state, self.visible(call)
@@ -125,16 +125,18 @@ class _Acting(ActingMask):
         return _Choice(picked, mass.clamp(max=self.spec.dose))
 
 
-def log_odds(call: seam.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
+def log_odds(call: attention_hook.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
     """Of every row, ln of the attention on the picked keys over that on the others.
 
     The two sums are computed apart: close to one, a share no longer says how little the others hold.
     """
-    plain = seam.ungrouped(call)
+    plain = attention_hook.ungroup_heads(call)
     query, key = plain.query.float(), plain.key.float()
     value = torch.zeros_like(key)
     value[..., 0], value[..., 1] = picked, ~picked
-    sums = seam.stock(replace(plain, query=query, key=key, value=value))  # (b, q, h, d)
+    sums = attention_hook.compute_attention(
+        replace(plain, query=query, key=key, value=value)
+    )  # (b, q, h, d)
     inside, outside = (sums[..., i].transpose(1, 2).double() for i in (0, 1))
     return inside.log() - outside.log()
 

@@ -133,7 +133,7 @@ class AlbertDenoiser(Encoder, AlbertForMaskedLM):
         self.blocks: list[Any] = []
 
     def spread(self) -> "AlbertDenoiser":
-        """Once the weights are there: so that a hook and the seam know which layer runs."""
+        """Once the weights are there: so that a hook and the attention hook know which layer runs."""
         encoder, config = self.albert.encoder, self.config
         shared, every = encoder.albert_layer_groups, config.num_hidden_layers
         groups = [shared[int(n / (every / config.num_hidden_groups))] for n in range(every)]

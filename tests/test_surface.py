@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -243,10 +244,88 @@ def test_task_records_are_no_prompts_and_no_traces(models):
     records = fs.tasks.world_records("world:one", 2)
     with pytest.raises(fs.UsageError, match=r"fs\.evaluate\(model, records\)"):
         models["LLaDA"].trace(records)
-    code = "import floatscope as fs; fs.Trace([1])"  # where no types are checked, as in the tests
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "not a list. Record one with model.trace" in done.stderr
     assert models["LLaDA"].encode(fs.tasks.PlainTemplate().prompt(records[0]))
+
+
+# Calls that no type checker of ours has seen, so they run in a process without one: all in the same.
+WRONG_CALLS = {
+    "fs.Trace([1])": "not a list. Record one with model.trace",
+    "fs.Prompt(3)": "the parts of a prompt are 3: expected text, or Part objects",
+    "fs.Prompt([fs.Part('question', 3)])": "part 'question' holds 3: expected text",
+    "fs.Prompt.rag('q?', 'passage')": "expected a list of texts. Write Prompt.rag(question, [passage])",
+    "fs.evaluate(model, 'world:one')": "expected a list of records. Read them first: fs.tasks.named_records",
+    "fs.evaluate(model, ['Who?'])": "expected an fs.tasks.Record",
+    "fs.evaluate('pair/mdm', records)": "Load it first: fs.load('pair/mdm')",
+    "fs.evaluate(model, records, 'margin')": "Write fs.samplers.Margin(length=32)",
+    "model.trace('hi', 'confidence')": "Write fs.samplers.Confidence(length=32)",
+    "model.trace('hi', fs.Confidence)": "Write fs.samplers.Confidence(length=32)",
+    "model.generate('hi', 3)": "the sampler is 3: expected a sampler",
+    "model.generate('hi', length=16)": "model.generate(prompt, fs.samplers.Confidence(length=16))",
+    "model.generate('hi', keep=['mass'])": "model.trace has it. generate takes batch_size",
+    "model.trace('hi', lenght=16)": "Did you mean 'length', a setting of the sampler?",
+    "model.trace('hi', batchsize=1)": "trace has no option 'batchsize'. Did you mean 'batch_size'?",
+    "model.read('hi', layer=1)": "read has no option 'layer'. Did you mean 'layers'?",
+    "model.trace('hi', keep='mas')": "no statistic 'mas'. Did you mean 'mass'?",
+    "fs.Confidence(lenght=16)": "Confidence has no setting 'lenght'. Did you mean 'length'?",
+    "fs.measures.Absorption(ruel=1)": "Did you mean 'rule'?",
+    "fs.interventions.MaskColumns(n=1)": "MaskColumns has no setting 'n'. It has:",
+    "fs.compare(1, 2)": "compare takes results, not 1",
+    "model.trace('hi', ScoreOf(1))": "score gives a int, expected a floating-point tensor",
+    "model.trace('hi', ScoreOf(numpy.ones(4)))": "score gives a ndarray, expected a floating-point tensor",
+    "model.trace('hi', ScoreOf(torch.ones(1, 32, dtype=int)))": "score gives torch.int64",
+    "ValueOf(['a'], 'layer')(trace)": "'x' as <U1: expected numbers",
+    "ValueOf([1.0, 2.0], 'layer')(trace)": "'x' for 2 layers, and the trace has",
+    "ValueOf([1.0], 'example')(trace)": "'x' with a dimension 'example'",
+    "fs.load('pair/mdn')": "no such model: pair/mdn. Did you mean 'pair/mdm'?",
+}
+RUN_WRONG_CALLS = """
+import json, numpy, torch, xarray
+from dataclasses import dataclass
+import floatscope as fs
+
+@dataclass(frozen=True)
+class ScoreOf(fs.Sampler):
+    given: object = None
+    def __init__(self, given):
+        super().__init__()
+        object.__setattr__(self, "given", given)
+    def score(self, guess):
+        return self.given
+
+@dataclass(frozen=True)
+class ValueOf(fs.Measure):
+    given: object
+    dim: str
+    def compute(self, trace):
+        return xarray.Dataset({"x": (self.dim, self.given)})
+
+model = fs.load("pair/mdm", check=False)
+records = fs.tasks.named_records("world:one", 1)
+trace = model.trace("hi", fs.Confidence(length=2), keep=["mass"])
+messages = {}
+for call in CALLS:
+    try:
+        eval(call)
+        messages[call] = "no error"
+    except Exception as error:
+        messages[call] = f"{type(error).__name__}: {error}"
+print(json.dumps(messages))
+"""
+
+
+@cache
+def messages_of_wrong_calls():
+    code = f"CALLS = {list(WRONG_CALLS)!r}\n{RUN_WRONG_CALLS}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS)
+def test_a_wrong_call_says_what_to_write(call):
+    message = messages_of_wrong_calls()[call]
+    assert message.startswith(("UsageError", "ModelError", "TraceError"))
+    assert WRONG_CALLS[call] in message
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,17 @@ class RunError(FloatscopeError):
     exit_code = 6
 
 
-def did_you_mean(name: str, known: Iterable[str], say: Callable[[str], str] = repr) -> str:
-    """Name the known name that is closest to a misspelt one; "" where none is close."""
-    by_lower = {one.lower(): one for one in known}
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is spelled most like a misspelt one, or None if none is close."""
+    by_lower = {candidate.lower(): candidate for candidate in names}
     close = get_close_matches(name.lower()[:100], by_lower, n=1, cutoff=0.7)
-    return f"Did you mean {say(by_lower[close[0]])}?" if close else ""
+    return by_lower[close[0]] if close else None
+
+
+def did_you_mean(name: str, names: Iterable[str], spell: Callable[[str], str] = repr) -> str:
+    """Return "Did you mean …?" with the closest of `names`, or "" if none is close."""
+    match = closest(name, names)
+    return f"Did you mean {spell(match)}?" if match else ""
 
 
 class OutOfMemory(RunError, MemoryError):

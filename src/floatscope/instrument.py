@@ -12,10 +12,10 @@ from transformers import PreTrainedModel
 
 from . import models
 from .attention import selfcheck
-from .decode import AnySampler, decode, default_sampler
+from .decode import AnySampler, choose_sampler, decode
 from .decode.blocks import most_steps
 from .decode.state import prepared
-from .errors import UsageError, enough_memory
+from .errors import UsageError, closest, enough_memory
 from .models.select import Choice
 from .models.spec import ModelSpec
 from .recording import pattern as patterns
@@ -72,6 +72,7 @@ class Model(models.Model):
         batch_size: int = 8,
         progress: Progress | None = None,
         cache: str | None = "auto",
+        **unknown: object,
     ) -> Decoding | list[Decoding]:
         """Decode without looking: the same tokens as `trace`, whose options these are.
 
@@ -79,6 +80,7 @@ class Model(models.Model):
         """
         with enough_memory(), models.attention_hook.lock_network(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
+            _require_options("generate", unknown, DecodeKeywords, job.sampler)
             decodings: list[Decoding] = []
             for batch, tick in job.batches():
                 decodings += decode(self, batch, job.sampler, progress=tick, cache=cache)
@@ -126,7 +128,7 @@ class Model(models.Model):
         """
         with enough_memory(), models.attention_hook.lock_network(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
-            _require_trace_options(options, job.sampler)
+            _require_options("trace", options, Keywords, job.sampler)
             kept = TraceOptions(**options)
             traces: list[Trace] = []
             paths = None if to is None else _paths(to, len(job.encoded), job.several)
@@ -151,6 +153,7 @@ class Model(models.Model):
         that is read as if the model had given it; the options of `trace`. The trace has one step,
         in which nothing changes.
         """
+        _require_options("read", options, TraceKeywords)
         if isinstance(finished, Trace):
             prompt = prompt_of(finished)
             ids = finished.canvas.values[-1, len(prompt.ids) :].tolist()
@@ -236,25 +239,40 @@ class Model(models.Model):
         several = isinstance(prompts, list | tuple) and not ids
         if isinstance(prompts, list | tuple) and not prompts:
             raise UsageError("no prompts", "Give at least one.")
-        chosen = sampler or default_sampler(self)
-        chosen.check(self)
+        chosen = choose_sampler(self, sampler)
         encoded = [prepared(self, encode(self, p)) for p in (prompts if several else [prompts])]
         return _Job(encoded, chosen, several, batch_size, progress, most_steps(self, chosen))
 
 
-def _require_trace_options(options: Mapping[str, object], sampler: AnySampler) -> None:
-    """Refuse an option that `trace` does not have, and point to the sampler where that has it."""
-    known = [field.name for field in fields(TraceOptions)]
+def _require_options(
+    function: str,
+    options: Mapping[str, object],
+    keywords: type,
+    sampler: AnySampler | None = None,
+) -> None:
+    """Refuse an option that the function does not have; name the option or sampler setting that was meant."""
+    known = list(keywords.__annotations__)
+    settings = [field.name for field in fields(sampler)] if sampler else []
     for name in options:
         if name in known:
             continue
-        if name in [field.name for field in fields(sampler)]:
-            kind = type(sampler).__name__
+        match = closest(name, [*known, *settings])
+        setting = f"{type(sampler).__name__}({match}={options[name]!r:.40})"
+        call = f"model.{function}(prompt, fs.samplers.{setting})"
+        if name in settings:
             raise UsageError(
-                f"{name} is a setting of the sampler, and trace does not take it",
-                f"Write model.trace(prompt, fs.samplers.{kind}({name}={options[name]!r:.40})).",
+                f"{name} is a setting of the sampler, and {function} does not take it",
+                f"Write {call}.",
             )
-        raise UsageError(f"trace has no option {name!r:.80}", f"Use {', '.join(known)}.")
+        if match in settings:
+            remedy = f"Did you mean {match!r}, a setting of the sampler? Write {call}."
+        elif match:
+            remedy = f"Did you mean {match!r}?"
+        elif name in Keywords.__annotations__:
+            remedy = f"model.trace has it. {function} takes {', '.join(known)}."
+        else:
+            remedy = f"It takes {', '.join(known)}."
+        raise UsageError(f"{function} has no option {name!r:.80}", remedy)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
@@ -103,6 +103,21 @@ SAMPLERS: Registry[type] = Registry("sampler", "floatscope.decode.samplers")
 INTERVENTIONS: Registry[Any] = Registry("intervention", "floatscope.interventions.library")
 MEASURES: Registry[Any] = Registry("measure", "floatscope.measures.library")
 STUDIES: Registry[Any] = Registry("study", "floatscope.studies.library", lambda study: study())
+
+
+class Configured:
+    """Base of dataclasses whose fields are settings: refuse a misspelt setting and name the right one."""
+
+    def __new__(cls, *args: Any, **settings: Any) -> Any:
+        if is_dataclass(cls):
+            names = [field.name for field in fields(cls) if field.init]
+            for setting in settings:
+                if setting not in names:
+                    raise UsageError(
+                        f"{cls.__name__} has no setting {setting!r:.80}",
+                        f"{did_you_mean(setting, names)} It has: {', '.join(names) or 'none'}.".lstrip(),
+                    )
+        return super().__new__(cls)
 
 
 def dashed(name: str) -> str:

@@ -7,7 +7,7 @@ from .._lazy import lazily
 if TYPE_CHECKING:
     from ..sequences.decoding import Change, Decoding
     from .loop import AnySampler, decode
-    from .presets import all_samplers, default_sampler, sampler_of
+    from .presets import all_samplers, choose_sampler, default_sampler, sampler_of
     from .samplers import *
     from .samplers import SAMPLERS
     from .samplers.base import Sampler

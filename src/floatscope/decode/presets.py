@@ -8,8 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import UsageError, did_you_mean
+from ..errors import UsageError, closest, did_you_mean
 from ..models.select import value_of
+from ..registry import SAMPLERS, dashed
 from ..sequences.vocabulary import ModelFacts
 
 CALIBRATED = "position-calibrated"
@@ -32,14 +33,27 @@ def default_sampler(model: ModelFacts) -> Any:
     return sampler_of(default_name(model), {})
 
 
+def choose_sampler(model: ModelFacts, sampler: Any = None) -> Any:
+    """Return the sampler, by default the model's usual one, after checking that it suits the model."""
+    if sampler is None:
+        sampler = default_sampler(model)
+    if isinstance(sampler, type) or getattr(sampler, "registry", None) is not SAMPLERS:
+        name = getattr(sampler, "__name__", str(sampler))
+        cls = SAMPLERS.get(closest(dashed(name), SAMPLERS) or default_name(model))
+        raise UsageError(
+            f"the sampler is {sampler!r:.80}: expected a sampler with its settings",
+            f"Write fs.samplers.{cls.__name__}(length=32).",
+        )
+    sampler.check(model)
+    return sampler
+
+
 def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()) -> Any:
     """A sampler with the `common` settings it has a field for; `options` are "field=value".
 
     A name may bring some: "confidence,temperature=0.7". A common setting of None is left to the
     sampler: Dream, for one, has a temperature of its own.
     """
-    from .samplers import SAMPLERS
-
     name, *brought = (part.strip() for part in name.split(","))
     options = [*brought, *options]
     cls = SAMPLERS.named(name)

@@ -17,7 +17,7 @@ from ..decode.state import Edit, State, notify_edits, prepared
 from ..errors import ModelError, UsageError
 from ..models import Model, attention_hook
 from ..models.select import Choice, chosen, within
-from ..registry import INTERVENTIONS, Registry, described
+from ..registry import INTERVENTIONS, Configured, Registry, described
 from ..sequences.prompt import Encoded
 
 _PROBE = 24  # tokens of the random text on which an intervention must show that it bites
@@ -65,7 +65,7 @@ class Acting(Edit):
 
 
 @dataclass(frozen=True)
-class Intervention:
+class Intervention(Configured):
     """Call it on a model to put it in force: `with intervention(model): …`."""
 
     registry: ClassVar["Registry[type[Intervention]]"] = INTERVENTIONS

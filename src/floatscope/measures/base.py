@@ -15,7 +15,7 @@ import xarray as xr
 
 from ..errors import UsageError
 from ..plots import Figure, default_plot
-from ..registry import MEASURES, Registry
+from ..registry import MEASURES, Configured, Registry
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
 from ..trace.windows import require_global
@@ -23,7 +23,7 @@ from .result import Result, summarise
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Configured):
     """One question asked of traces."""
 
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
@@ -92,6 +92,28 @@ class Measure:
                 f"{type(self).__name__}.compute gave a {type(values).__name__}, not an xarray Dataset",
                 'Return xr.Dataset({"value": array}), with "value_null" beside it where there is one.',
             )
+        for name, array in values.data_vars.items():
+            if array.dtype.kind not in "biuf":
+                raise UsageError(
+                    f"{type(self).__name__}.compute gave {name!r} as {array.dtype}: expected numbers",
+                    "Return numbers, NaN where the value does not apply.",
+                )
+            for dim in ("step", "layer", "head"):
+                if (
+                    dim in array.dims
+                    and dim not in array.coords
+                    and array.sizes[dim] != trace.data.sizes[dim]
+                ):
+                    raise UsageError(
+                        f"{type(self).__name__}.compute gave {name!r} for {array.sizes[dim]} {dim}s, "
+                        f"and the trace has {trace.data.sizes[dim]}",
+                        f"Give the dimension a coordinate, or another name than {dim!r}.",
+                    )
+            if "example" in array.dims:
+                raise UsageError(
+                    f"{type(self).__name__}.compute gave {name!r} with a dimension 'example'",
+                    "Compute one example at a time; the measure puts the examples together.",
+                )
         return values
 
     def compute(self, trace: Trace) -> xr.Dataset:

@@ -182,6 +182,12 @@ def compare(
 
 
 def _check(results: Sequence[Result]) -> None:
+    for result in results:
+        if not isinstance(result, Result):
+            raise UsageError(
+                f"compare takes results, not {result!r:.80}",
+                "Write fs.compare(measure(traces), measure(other_traces)).",
+            )
     if len(results) < 2:
         raise UsageError(f"{len(results)} result to compare", "Give two or more.")
     first = results[0].measure

@@ -14,7 +14,7 @@ from ..untrusted import Unreadable, opened, read_object
 from . import pair, twin, vocabulary_files
 from .family import Family
 from .pair import PAIR
-from .spec import HUB_ID, no_such_model
+from .spec import is_hub_id, no_such_model
 from .twin import TWIN
 
 # Of every from_pretrained: nothing is fetched, and no code that comes with a checkpoint runs.
@@ -40,7 +40,7 @@ def locate(where: str | Path, revision: str | None) -> Path:
         if not (path / "config.json").exists() and len(gguf) == 1:
             return gguf[0]
         return path
-    if isinstance(where, str) and HUB_ID.fullmatch(where):
+    if isinstance(where, str) and is_hub_id(where):
         return _from_hub(where, revision)
     raise no_such_model(where)
 

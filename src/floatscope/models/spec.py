@@ -129,15 +129,18 @@ class ModelSpec:
 
     def require_there(self) -> None:
         """Refuses what is not on this machine and no hub can have, without loading anything."""
-        shipped = self.where.partition("/")[0] in _SHIPPED  # no hub has an owner of this name
-        known = self.where in EMBEDDED or (HUB_ID.fullmatch(self.where) and not shipped)
-        if not known and not exists(self.where):
+        if self.where not in EMBEDDED and not is_hub_id(self.where) and not exists(self.where):
             raise no_such_model(self.where)
         if self.adapter and not exists(f"{self.adapter}/adapter_config.json"):
             raise ModelError(
                 f"no adapter in {self.adapter}",
                 "Give a directory with adapter_config.json and its weights, as PEFT saves them.",
             )
+
+
+def is_hub_id(text: str) -> bool:
+    """Tell whether a hub may hold this model: "owner/name", where no embedded model has that owner."""
+    return bool(HUB_ID.fullmatch(text)) and text.partition("/")[0] not in _SHIPPED
 
 
 def _value(setting: str, text: str) -> Any:

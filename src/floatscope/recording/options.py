@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypedDict
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
 from ..models import Model
 from ..models.select import Choice, chosen
 from ..statistics import STATISTICS
@@ -58,11 +58,11 @@ class TraceOptions:
             raise UsageError(f"top = {self.top}", "Keep at least one key of a row.")
         unknown = sorted(self.kept - set(STATISTICS))
         if unknown or not self.kept:
+            name = str(unknown[0]) if unknown else ""
+            choices = f"{did_you_mean(name, STATISTICS)} keep takes: {', '.join(STATISTICS)}."
             raise UsageError(
-                f"no statistic {unknown[0]!r}" if unknown else "keep is empty",
-                _ELSEWHERE.get(
-                    unknown[0] if unknown else "", f"keep takes: {', '.join(STATISTICS)}."
-                ),
+                f"no statistic {name!r}" if unknown else "keep is empty",
+                _ELSEWHERE.get(name, choices.lstrip()),
             )
 
     @property

@@ -31,6 +31,11 @@ class Part:
                 f"a part cannot be called {self.name!r}",
                 f"{', '.join(RESERVED)} are what an answer's positions are called.",
             )
+        if not isinstance(self.text, str):
+            raise UsageError(
+                f"part {self.name!r} holds {self.text!r:.80}: expected text",
+                'Write Part("question", "Who?").',
+            )
 
 
 @dataclass(frozen=True, init=False)
@@ -47,10 +52,12 @@ class Prompt:
     def __init__(
         self, parts: str | Iterable[Any], gold: str | None = None, chat: bool | None = None
     ) -> None:
-        pieces = (Part("prompt", parts),) if isinstance(parts, str) else tuple(parts)
-        if not all(isinstance(piece, Part) for piece in pieces):
+        if isinstance(parts, str):
+            parts = (Part("prompt", parts),)
+        pieces = tuple(parts) if isinstance(parts, Iterable) else ()
+        if not isinstance(parts, Iterable) or not all(isinstance(part, Part) for part in pieces):
             raise UsageError(
-                f"the parts of a prompt are {pieces!r:.80}: expected text, or Part objects",
+                f"the parts of a prompt are {pieces or parts!r:.80}: expected text, or Part objects",
                 'Write Prompt("text"), Prompt([Part("question", "text")]), or use Prompt.rag.',
             )
         for name, value in (("parts", pieces), ("gold", gold), ("chat", chat)):
@@ -74,6 +81,11 @@ class Prompt:
 
         Without passages nothing of their scaffolding remains.
         """
+        if isinstance(passages, str) or not isinstance(passages, Iterable):
+            raise UsageError(
+                f"passages = {passages!r:.80}: expected a list of texts",
+                "Write Prompt.rag(question, [passage]).",
+            )
         texts = list(passages)
         if not question.strip():
             raise UsageError("the question is empty", "Give one.")

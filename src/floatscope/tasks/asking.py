@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from ..decode import AnySampler, Autoregressive, Decoding, decode, default_sampler
+from ..decode import AnySampler, Autoregressive, Decoding, choose_sampler, decode
 from ..decode.state import prepared
 from ..errors import UsageError
 from ..interventions import Intervention
@@ -66,12 +67,11 @@ def ask(
     keep: Kept | None = None,
 ) -> Asked:
     """Decode and score every record; `evaluate` says what the options mean."""
-    if not records:
-        raise UsageError("no records", "Give at least one question.")
+    _require_records(model, records)
     if batch_size < 1:
         raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
     condition, template = condition or Condition(), template or default_template(records)
-    chosen = budget(sampler or default_sampler(model), condition)
+    chosen = budget(choose_sampler(model, sampler), condition)
     chosen.check(model)
     extra = 0 if intervention is None else intervention.adds
     asked, left_out = _prompts(model, records, chosen, condition, template, pool, skip_bad, extra)
@@ -112,6 +112,29 @@ def ask(
         for (record, prompt), decoding in zip(asked, decodings, strict=True)
     ]
     return Asked(chosen, template, scored, decodings, left_out)
+
+
+def _require_records(model: object, records: object) -> None:
+    """Refuse a model that is not loaded, and questions that are no records."""
+    if isinstance(model, str | Path):
+        raise UsageError(
+            f"the model is {model!r:.80}", f"Load it first: fs.load({str(model)!r:.80})."
+        )
+    if isinstance(records, str) or not isinstance(records, Sequence):
+        raise UsageError(
+            f"the records are {records!r:.80}: expected a list of records",
+            "Read them first: fs.tasks.named_records('world:one', 20), or "
+            "fs.tasks.read_records('questions.jsonl').records.",
+        )
+    for record in records:
+        if not isinstance(record, Record):
+            raise UsageError(
+                f"a record is {record!r:.80}: expected an fs.tasks.Record",
+                "Write fs.tasks.Record(id='1', question='Who?', answers=('Ada',)), or read a "
+                "file: fs.tasks.read_records('questions.jsonl').records.",
+            )
+    if not records:
+        raise UsageError("no records", "Give at least one question.")
 
 
 def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float | None]:

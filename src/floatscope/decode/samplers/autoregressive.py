@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...errors import UsageError
-from ...registry import SAMPLERS, Registry, described
+from ...registry import SAMPLERS, Configured, Registry, described
 from ...sequences.direction import Direction
 from ...sequences.vocabulary import ModelFacts
 from ..draw import check_seed
 
 
 @dataclass(frozen=True)
-class Autoregressive:
+class Autoregressive(Configured):
     """Greedy, or sampled at a temperature; ends at an end token or after `length` tokens."""
 
     length: int = 32

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...errors import UsageError
-from ...registry import SAMPLERS, Registry, described
+from ...registry import SAMPLERS, Configured, Registry, described
 from ...sequences.vocabulary import ModelFacts
 from ..draw import check_seed
 
@@ -54,7 +54,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Sampler:
+class Sampler(Configured):
     """Denoise `length` masks in `steps` steps (one per step by default), block by block.
 
     `no_eos` and `end_last` are LLaDA's options against answers of end tokens alone (2502.09992, B.4):
@@ -181,10 +181,18 @@ class Sampler:
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
         """Which masked positions to reveal now; at least one if `adaptive`."""
         score = self.score(guess)
-        if score.shape != guess.masked.shape:
+        shape = tuple(guess.masked.shape)
+        if not isinstance(score, Tensor) or not score.is_floating_point():
+            kind = score.dtype if isinstance(score, Tensor) else f"a {type(score).__name__}"
             raise UsageError(
-                f"{type(self).__name__}.score gives shape {tuple(score.shape)}, expected "
-                f"{tuple(guess.masked.shape)}: prompts × positions",
+                f"{type(self).__name__}.score gives {kind}, expected a floating-point tensor of shape "
+                f"{shape}: prompts × positions",
+                "Return one number for each position, such as guess.confidence.",
+            )
+        if score.shape != shape:
+            raise UsageError(
+                f"{type(self).__name__}.score gives shape {tuple(score.shape)}, expected {shape}: "
+                "prompts × positions",
                 "Return one number for each position, such as guess.confidence.",
             )
         return best(score.masked_fill(guess.held, -math.inf), guess.masked, quota)

@@ -62,13 +62,13 @@ def staleness(
     Each prompt is decoded with the cache, with one more forward beside every step that used old keys, and
     once without. `Staleness` says what the values are.
     """
-    from ...decode.presets import default_sampler  # not where measures are only read
+    from ...decode.presets import choose_sampler  # not where measures are only read
     from ...recording.staleness import compared
 
     several: list[Any] = list(prompts) if isinstance(prompts, list | tuple) else [prompts]
     if not several:
         raise UsageError("no prompts", "Give at least one.")
-    chosen = sampler or default_sampler(model)
+    chosen = choose_sampler(model, sampler)
     encoded = [model.encode(prompt) for prompt in several]
     examples = [compared(model, e, chosen, cache).assign_attrs(id=str(e.ids)) for e in encoded]
     return Staleness(cache=cache).summarise(examples, model.name)

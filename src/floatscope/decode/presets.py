@@ -39,7 +39,7 @@ def choose_sampler(model: ModelFacts, sampler: Any = None) -> Any:
         sampler = default_sampler(model)
     if isinstance(sampler, type) or getattr(sampler, "registry", None) is not SAMPLERS:
         name = getattr(sampler, "__name__", str(sampler))
-        cls = SAMPLERS.get(closest(dashed(name), SAMPLERS) or default_name(model))
+        cls = SAMPLERS[closest(dashed(name), SAMPLERS) or default_name(model)]
         raise UsageError(
             f"the sampler is {sampler!r:.80}: expected a sampler with its settings",
             f"Write fs.samplers.{cls.__name__}(length=32).",

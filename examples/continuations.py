@@ -1,8 +1,8 @@
-"""Twenty texts gone on with by the twin, as they came: docs/explanation/twin_texts.md.
+"""Continue twenty texts with the twin and print all of them, as in docs/explanation/twin_texts.md.
 
     python examples/continuations.py [--texts 20] [--temperature 0.7] [--block-length 8] > texts.md
 
-The first texts of `long:continuation`, none left out. About 35 s a text on two CPU cores.
+Uses the first texts of `long:continuation`. About 35 s per text on two CPU cores.
 """
 
 import argparse

@@ -20,6 +20,7 @@ from typer.main import get_command
 from floatscope.cli import app
 from floatscope.decode import SAMPLERS, Sampler
 from floatscope.decode.presets import all_samplers, presets
+from floatscope.glossary import load_glossary
 from floatscope.interventions import INTERVENTIONS
 from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES
@@ -240,6 +241,20 @@ def reference(kind: str) -> str:
     return "\n" + "\n\n".join(entries) + "\n"
 
 
+def glossary() -> str:
+    """Return a heading and a paragraph for every term."""
+    entries = []
+    for term, entry in load_glossary().items():
+        title = {"δ": "δ (delta)", "θ": "θ (theta)"}.get(term, term)
+        lines = [f"## {title[0].upper()}{title[1:]}", entry["definition"]]
+        if "more" in entry:
+            page = (ROOT / "docs" / "reference" / entry["more"]).resolve()
+            heading = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            lines[-1] += f" More: [{heading}]({entry['more']})."
+        entries.append("\n\n".join(lines))
+    return "\n" + "\n\n".join(entries) + "\n"
+
+
 HEADS = {
     coverage: ("kind", "of", "95 %", "99.5 %", "95 %, bootstrap"),
     commands: ("command", "what it does"),
@@ -261,10 +276,12 @@ HEADS = {
 
 
 def made(name: str) -> str:
-    """What a marker stands for: a table, `flags COMMAND`, `api LIBRARY` or `number of THINGS`."""
+    """What a marker stands for: a table, `flags COMMAND`, `glossary`, `api LIBRARY` or `number of THINGS`."""
     kind, _, rest = name.partition(" ")
     if kind == "flags":
         return flags(rest)
+    if kind == "glossary":
+        return glossary()
     if kind == "api":
         return reference(rest)
     if kind == "number":

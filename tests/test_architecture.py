@@ -16,7 +16,7 @@ from floatscope._lazy import listed
 ROOT = Path(floatscope.__file__).parent
 # From left to right; a file imports from rooms before its own, and from its own.
 ROOMS = """
-    errors untrusted atomic children _lazy registry statistics sequences stats anchors models decode samplers
+    errors untrusted atomic children glossary _lazy registry statistics sequences stats anchors models decode samplers
     attention interventions trace recording instrument plots measures engine tasks scenes studies report
     livepage harness cli
 """.split()
@@ -96,7 +96,7 @@ def room(module):
 def test_the_front_door_holds_nothing_else():
     top = {path.stem for path in ROOT.glob("*.py")}
     assert top == {
-        *("__init__", "errors", "untrusted", "atomic", "children"),
+        *("__init__", "errors", "untrusted", "atomic", "children", "glossary"),
         *("_lazy", "registry", "statistics", "instrument"),
         *("samplers", "anchors"),  # namespaces: lists of names
     }

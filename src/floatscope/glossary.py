@@ -1,0 +1,32 @@
+"""The glossary: definitions of the terms that pages, figures and documentation use.
+
+`glossary.json` holds the data. The report and the live page show definitions as tooltips;
+`docs/reference/glossary.md` is generated from the same file.
+"""
+
+import json
+from importlib.resources import files
+from typing import NotRequired, TypedDict
+
+
+class Term(TypedDict):
+    """One entry of the glossary.
+
+    Args:
+        definition: One or two plain sentences.
+        also: Other spellings, plurals and synonyms.
+        link: Page and anchor of the entry, relative to `docs/`.
+        more: A page that explains the term at length, relative to `docs/reference/`.
+    """
+
+    definition: str
+    also: list[str]
+    link: str
+    more: NotRequired[str]
+
+
+def load_glossary() -> dict[str, Term]:
+    """Return every term with its entry, in alphabetical order."""
+    text = files(__package__).joinpath("glossary.json").read_text(encoding="utf-8")
+    terms: dict[str, Term] = json.loads(text)
+    return terms

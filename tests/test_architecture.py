@@ -16,9 +16,9 @@ from floatscope._lazy import listed
 ROOT = Path(floatscope.__file__).parent
 # From left to right; a file imports from rooms before its own, and from its own.
 ROOMS = """
-    errors untrusted atomic children glossary _lazy registry statistics sequences stats anchors models decode samplers
-    attention interventions trace recording instrument plots measures engine tasks scenes studies report
-    livepage harness cli
+    errors untrusted atomic children glossary _lazy registry statistics sequences stats anchors models decode
+    samplers attention interventions trace recording instrument plots measures engine tasks scenes studies
+    report livepage harness cli
 """.split()
 # Looked up by name when asked for: a notebook shows a trace, a worker process makes its worker, another
 # one applies chat templates, a family names its network, and a registry has its library offer its names.

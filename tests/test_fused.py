@@ -27,7 +27,7 @@ from floatscope.attention.gpu import (  # noqa: F401
 
 sys.meta_path[:0] = hooks
 
-from floatscope.attention import backend, reference, rows
+from floatscope.attention import backend, captured, reference
 from floatscope.attention.cpu import closed_form, norms
 from floatscope.attention.gpu import few, fused, vectors
 from floatscope.attention.gpu import strongest as peaks
@@ -175,10 +175,10 @@ def test_the_strongest_keys_of_rows(view, top, scarce, data):
             patch.setattr(peaks, "_SCRATCH", 1)
         key, weight = peaks.strongest(fused.Launch(view), start, stop, top)
     for b in range(len(view.query)):
-        held = rows.hold(view, start, stop)
-        whole = rows.scores(held, b, torch.arange(stop - start)).softmax(-1)
+        held = captured.hold(view, start, stop)
+        whole = captured._scores(held, b, torch.arange(stop - start)).softmax(-1)
         counted = (view.labels.group[b, start:stop] >= 0)[None, :, None]
-        _, expected = rows.strongest(whole, top)
+        _, expected = captured.strongest(whole, top)
         close(weight[b] * counted, expected * counted)
         # The weights are those of the keys named; ties may fall either way.
         at = key[b].long()
@@ -235,7 +235,7 @@ def test_strongest_keys_under_a_mask():
     score = (view.query @ view.key.mT * view.scale).masked_fill(~mask, -torch.inf)
     view = replace(view, mask=mask, lse=score.logsumexp(-1))
     key, weight = peaks.strongest(fused.Launch(view), 1, 5, 3)
-    expected_key, expected = rows.strongest(score.softmax(-1)[0, :, 1:], 3)
+    expected_key, expected = captured.strongest(score.softmax(-1)[0, :, 1:], 3)
     close(weight[0], expected)
     some = expected > 0
     assert torch.equal(key[0].long()[some], expected_key[some])
@@ -460,7 +460,7 @@ def test_few_rows_are_the_reference(n, edited, monkeypatch):
     begin = min(1, n - 1)
     number, weight = few.strongest(found.few, begin, n, 4)
     whole = reference.attention(view)[:, :, begin:].float()
-    close(weight, rows.strongest(whole, 4)[1])
+    close(weight, captured.strongest(whole, 4)[1])
     close(whole.gather(-1, number.long()), weight)
 
 

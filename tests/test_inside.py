@@ -10,8 +10,7 @@ from tiny_models import CAUSAL, FAMILIES, sampler_for
 
 import floatscope as fs
 from floatscope.attention import lens, reference
-from floatscope.attention.kv_drift import turned
-from floatscope.attention.residuals import massive
+from floatscope.attention.weight_free import cosine_distance, massive
 
 KEEP = ["massive", "lens", "kv_drift"]
 
@@ -215,12 +214,14 @@ def test_fast_ones_equal_the_reference(batch, size, width, seed):
     torch.testing.assert_close(ratio.double(), reference.massive(x), rtol=1e-5, atol=1e-5)
     assert torch.equal(channel, x.abs().argmax(-1))
     k, v = k[:, None].log(), v[:, None].log()
-    torch.testing.assert_close(turned(k, v).double(), reference.turned(k, v), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        cosine_distance(k, v).double(), reference.cosine_distance(k, v), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_what_does_not_turn_drifts_by_nothing():
     k = torch.randn(2, 3, 5, 8)
-    assert turned(k, 3 * k).max() < 1e-12
-    torch.testing.assert_close(turned(k, -k), torch.full((2, 5), 2.0))
-    small = turned(k.double(), k.double() + 1e-7 * torch.randn(2, 3, 5, 8))
+    assert cosine_distance(k, 3 * k).max() < 1e-12
+    torch.testing.assert_close(cosine_distance(k, -k), torch.full((2, 5), 2.0))
+    small = cosine_distance(k.double(), k.double() + 1e-7 * torch.randn(2, 3, 5, 8))
     assert small.min() > 0 and small.max() < 1e-12

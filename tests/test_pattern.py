@@ -80,14 +80,16 @@ def test_what_would_be_another_pattern_is_refused(models, llada):
         llada.pattern(trace, step=2)
     with fs.interventions.MaskTokens(positions=0)(llada):
         edited = llada.trace("Hello", fs.Confidence(length=4, steps=2), keep="mass")
-        with pytest.raises(fs.UsageError, match="in force on this model"):
+        with pytest.raises(fs.UsageError, match="active on this model"):
             llada.pattern(trace, step=0)
-    with pytest.raises(fs.UsageError, match=r"decoded under MaskTokens.*trace without it"):
+    with pytest.raises(
+        fs.UsageError, match=r"decoded under MaskTokens.*Trace without the intervention"
+    ):
         llada.pattern(edited, step=0)
 
 
 def test_too_much_at_once_is_refused(llada, monkeypatch):
-    monkeypatch.setattr("floatscope.recording.pattern._MOST", 1000)
+    monkeypatch.setattr("floatscope.recording.pattern._LIMIT", 1000)
     trace = llada.trace("Hello", fs.Confidence(length=4, steps=2), keep="mass")
     with pytest.raises(fs.UsageError, match="Choose fewer layers or heads"):
         llada.pattern(trace, step=0)
@@ -126,5 +128,5 @@ def test_what_other_viewers_take(llada):
     assert one["tokens"] == for_bertviz["tokens"] == [str(t) for t in whole["token"].values]
     assert fs.to_circuitsvis(whole.sel(layer=2, head=1))["attention"].shape == (1, size, size)
     assert fs.to_bertviz(whole.sel(layer=2, head=1))["attention"][0].shape == (1, 1, size, size)
-    with pytest.raises(fs.UsageError, match="circuitsvis shows one layer"):
+    with pytest.raises(fs.UsageError, match="CircuitsVis shows one layer"):
         fs.to_circuitsvis(whole)

@@ -21,17 +21,15 @@ from ..models.devices import moved
 from ..models.graphs import CannotReplay
 from ..models.placing import constant
 from ..statistics import STATISTICS, Compute, Join, Statistic
-from . import backend, experts, lens
-from .captured import Candidates, Captured, Layer
+from . import backend, lens
+from .captured import Candidates, Captured, Layer, hold
 from .cpu import norms
 from .cpu.together import Together
 from .forward import Forward
 from .gpu.beside import Beside
-from .kv_drift import Before
-from .residuals import massive
 from .rollout import Rollout
-from .rows import hold
 from .shapes import Arrays, Labels, View, exactly
+from .weight_free import KVDrift, massive, routed_experts
 
 # What a forward that is recorded and replayed cannot hold, and why.
 _LAUNCHED = {
@@ -59,7 +57,7 @@ class Capture:
     _calls: int = 0
     rollout: Rollout = field(default_factory=Rollout)
     _settled: dict[int, Layer] = field(default_factory=dict)
-    _before: Before = field(default_factory=Before)
+    _kv_drift: KVDrift = field(default_factory=KVDrift)
     _open: ExitStack = field(default_factory=ExitStack)
     _hooks: list[Any] = field(default_factory=list)  # its own, in the network
     _modules: list[nn.Module] = field(default_factory=list)
@@ -224,7 +222,7 @@ class Capture:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             forward = self._forward
             if forward is not None and layer in self._layers:
-                chosen = experts.chosen(output, len(forward.visible.padding))
+                chosen = routed_experts(output, len(forward.visible.padding))
                 values = dict(zip(("expert", "expert_weight"), chosen, strict=True))
                 self._layers[layer].values |= values
                 if layer in self._settled:  # made when the layer attended, before it was routed
@@ -294,22 +292,18 @@ class Capture:
 
     @torch.inference_mode()
     def _measure_together(self) -> None:
-        together = self._together
+        together, keep = self._together, self.keep
         if not together.layers:
             return
         view, forward = together.view(), together.forward
         with exactly(view.query):
-            self._measure_all(view, forward)
-
-    def _measure_all(self, view: View, forward: Forward) -> None:
-        together, keep = self._together, self.keep
-        if len(self.heads) < view.query.shape[1]:
-            view = _of_heads(view, constant(self.heads, view.query.device))
-        entropy = not _ENTROPIES.isdisjoint(keep)
-        every = backend.sums(view, entropy=entropy, regions="flow" in keep)
-        for number, sums in together.apart(every).items():
-            layer = self._layers[number]
-            self._take_sums(sums, slice(None), layer, Layer(), forward)
+            if len(self.heads) < view.query.shape[1]:
+                view = _of_heads(view, constant(self.heads, view.query.device))
+            entropy = not _ENTROPIES.isdisjoint(keep)
+            sums = backend.sums(view, entropy=entropy, regions="flow" in keep)
+            for number, layer_sums in together.apart(sums).items():
+                layer = self._layers[number]
+                self._take_sums(layer_sums, slice(None), layer, Layer(), forward)
         together.clear()
 
     def _view(
@@ -418,7 +412,7 @@ class Capture:
             ):  # the next forward may write into them
                 stop = forward.visible.rows.stop
                 key, value = key[:, :, :stop].clone(), value[:, :, :stop].clone()
-            drift = self._before.drift(call.layer, forward.prompts, key, value)
+            drift = self._kv_drift.update(call.layer, forward.prompts, key, value)
             layer.values |= dict(zip(("key_drift", "value_drift"), drift, strict=True))
 
     def _take_sums(

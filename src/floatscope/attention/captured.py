@@ -1,20 +1,20 @@
-"""What was captured of one forward: each layer's statistics, and rows behind what was revealed.
+"""The statistics captured from one forward, layer by layer, and the attention rows behind revealed positions.
 
-Shapes and names; the numbers come from `capture.py`, and rows are picked out or computed on request.
+Which positions a step reveals is known only after the forward. Until then either the strongest keys of every
+candidate row are kept, or the queries and keys from which a few rows can be computed (`HeldRows`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..errors import CaptureError
 from ..models.devices import moved
 from ..models.placing import sent
-from .rows import Held, scores, strongest
-from .shapes import Arrays, Labels, exactly
+from .shapes import Arrays, Labels, View, exactly
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +24,17 @@ class Candidates:
     key: Int[Tensor, "b *l h w t"]
     weight: Float[Tensor, "b *l h w t"]
     flow: Float[Tensor, "b *l h w r"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldRows:
+    """One layer's queries from row `start` on, and the keys, mask and bias to compute their weights."""
+
+    query: Float[Tensor, "b h w d"]
+    key: Float[Tensor, "b kv k d"]
+    scale: float
+    mask: Bool[Tensor, "b _ w k"] | None  # None: every key is visible
+    bias: Float[Tensor, "b h 1 k"] | None = None
 
 
 @dataclass(eq=False)
@@ -37,7 +48,7 @@ class Layer:
     values: Arrays = field(default_factory=dict)
     # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
-    held: Held | None = None
+    held: HeldRows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +125,7 @@ class Captured:
             if not len(some):  # its keys need not be looked at
                 continue
             parts = [
-                scores(one.held, b, some.to(one.held.key.device)).to(device)
+                _scores(one.held, b, some.to(one.held.key.device)).to(device)
                 for one in layers
                 if one.held is not None
             ]
@@ -135,3 +146,38 @@ def _picked(
     prompt, place = moved((prompt, place), kept.key.device)
     key = kept.key[prompt, :, place].long()
     return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]
+
+
+def hold(view: View, start: int, stop: int) -> HeldRows:
+    """Copy the queries of rows start … stop − 1, so that the full query tensor can be freed."""
+    mask = view.mask
+    if mask is not None:
+        mask = mask[:, :, start:stop].expand(len(view.query), -1, -1, -1)
+    elif view.causal:
+        keys = torch.arange(view.visible.keys, device=view.query.device)
+        mask = keys <= view.visible.last_visible[:, None, start:stop, None]
+    return HeldRows(view.query[:, :, start:stop].clone(), view.key, view.scale, mask, view.bias)
+
+
+def _scores(held: HeldRows, b: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "h n k"]:
+    """Compute the scaled scores of some held rows of prompt `b`; −inf for keys that a row does not see."""
+    query = held.query[b, :, rows].float() * held.scale  # (h, n, d)
+    key = held.key[b].float()  # (kv, k, d)
+    n_heads, n, d = query.shape
+    score = (query.reshape(len(key), -1, d) @ key.mT).view(n_heads, n, -1)
+    if held.bias is not None:
+        score = score + held.bias[b]
+    if held.mask is not None:
+        score = score.masked_fill(~held.mask[b][:, rows], -torch.inf)
+    return score
+
+
+def strongest(
+    weight: Float[Tensor, "*h n k"], top: int
+) -> tuple[Int[Tensor, "*h n t"], Float[Tensor, "*h n t"]]:
+    """Return the `top` keys with most weight; missing ones have weight 0 and key −1."""
+    best = weight.topk(min(top, weight.shape[-1]), dim=-1)
+    missing = top - best.values.shape[-1]
+    key = best.indices.masked_fill(best.values == 0, -1)
+    key = torch.nn.functional.pad(key, (0, missing), value=-1)
+    return key, torch.nn.functional.pad(best.values, (0, missing))

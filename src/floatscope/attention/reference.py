@@ -75,7 +75,9 @@ def massive(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
     return size.amax(-1) / size.quantile(0.5, dim=-1)
 
 
-def turned(a: Float[Tensor, "b kv k d"], b: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b k"]:
+def cosine_distance(
+    a: Float[Tensor, "b kv k d"], b: Float[Tensor, "b kv k d"]
+) -> Float[Tensor, "b k"]:
     """1 − cos of each key (or value) with itself in another forward, mean over heads."""
     a, b = a.double(), b.double()
     return (1 - (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))).mean(1)

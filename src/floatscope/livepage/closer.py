@@ -15,13 +15,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..attention.lens import output_of, proving
-from ..attention.pattern import weights
 from ..decode import decode
 from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..instrument import Model
 from ..models import attention_hook, parts
-from ..recording.again import TraceStep
+from ..recording.pattern import head_weights
+from ..recording.trace_step import TraceStep
 from ..scenes.codec import pack_log
 from ..trace import Trace
 from .asked import Asked
@@ -172,7 +172,8 @@ def pattern(step: Step, layer: int, head: int, position: int | None) -> dict[str
 
     def look(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer == layer:
-            part = weights(call, head).float().cpu().numpy()  # (rows of this forward, keys so far)
+            weights = head_weights(call, head)  # (rows of this forward, keys so far)
+            part = weights.float().cpu().numpy()
             first = part.shape[1] - part.shape[0]
             found[first : first + len(part)] = 0  # a causal row gives nothing to what comes later
             found[first : first + len(part), : part.shape[1]] = part

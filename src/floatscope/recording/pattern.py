@@ -1,44 +1,48 @@
-"""The attention pattern behind one step of a trace: computed again from the stored canvas, labelled.
+"""Full attention patterns of chosen heads, computed again from one step of a trace.
 
-`to_circuitsvis` and `to_bertviz` turn it into plain arguments of other people's viewers, whose packages are
-not imported.
+`to_circuitsvis` and `to_bertviz` convert a pattern into arguments of these viewers, whose packages are not
+imported.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor
 
-from ..attention.pattern import pattern as matrices
 from ..errors import UsageError
-from ..models import Model
+from ..models import Model, Visibility, attention_hook
 from ..models.select import Choice, chosen
 from ..trace import Trace, readable
-from .again import TraceStep
+from .trace_step import TraceStep
 
-_MOST = 8_000_000_000  # bytes
+_LIMIT = 8_000_000_000  # bytes
 
 
 def pattern(
     model: Model, trace: Trace, step: int, layer: Choice = None, head: Choice = None
 ) -> xr.DataArray:
-    """Compute what `Model.pattern` describes."""
-    again = TraceStep(model, trace, step)
+    """Compute the attention of one step, as `Model.pattern` documents."""
+    trace_step = TraceStep(model, trace, step)
     layers, heads = chosen(layer, model.n_layers, "layer"), chosen(head, model.n_heads, "head")
-    size = len(again.ids)
+    size = len(trace_step.ids)
     total = 4 * len(layers) * len(heads) * size**2
-    if total > _MOST:
+    if total > _LIMIT:
         raise UsageError(
-            f"{len(layers)} × {len(heads)} patterns of {size} positions take {readable(total)}",
+            f"{len(layers)} × {len(heads)} patterns of {size} positions take {readable(total)}; "
+            f"the limit is {readable(_LIMIT)}",
             "Choose fewer layers or heads at a time.",
         )
-    words = np.array(model.token_texts(again.ids.tolist()), dtype=np.str_)
+    words = np.array(model.token_texts(trace_step.ids.tolist()), dtype=np.str_)
+    ids = torch.from_numpy(trace_step.ids)
     values = xr.DataArray(
-        matrices(model, torch.from_numpy(again.ids), layers, heads, again.visibility()),
+        _matrices(model, ids, layers, heads, trace_step.visibility()),
         dims=("layer", "head", "query", "key"),
         coords={
-            "step": again.number,
+            "step": trace_step.number,
             "layer": layers,
             "head": heads,
             "query": np.arange(size),
@@ -46,7 +50,7 @@ def pattern(
             "query_token": ("query", words),
             "token": ("key", words),
             "region": ("key", trace.data["region"].values[:size]),
-            "masked": ("key", again.masked),
+            "masked": ("key", trace_step.masked),
         },
         name="attention",
         attrs={"model": model.name, "gold": str(trace.info["gold"]), "shift": model.shift},
@@ -55,11 +59,61 @@ def pattern(
     return values.isel(dict.fromkeys(single, 0))
 
 
+def _matrices(
+    model: Model,
+    ids: Int[Tensor, " s"],
+    layers: Collection[int],
+    heads: Sequence[int],
+    visible: Visibility,
+) -> Float[np.ndarray, "l h s s"]:
+    """Run one forward; compute each head's matrix by itself and copy it to the host at once."""
+    size = len(ids)
+    matrices = np.empty((len(layers), len(heads), size, size), np.float32)
+    place = {layer: i for i, layer in enumerate(sorted(layers))}
+
+    def record(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
+        if call.layer in place:
+            for i, head in enumerate(heads):
+                matrices[place[call.layer], i] = head_weights(call, head).float().cpu().numpy()
+        return proceed(call)
+
+    last = torch.tensor([size - 1], device=model.device)
+    with (
+        attention_hook.lock_network(model.net),
+        attention_hook.attach(model.net, record, innermost=True),
+    ):
+        model.forward(ids[None].to(model.device), last, visible)
+    return matrices
+
+
+def head_weights(call: attention_hook.Call, head: int) -> Float[Tensor, "q k"]:
+    """Compute one head's attention matrix; with a cache, its rows are those of this forward."""
+    wide = torch.promote_types(call.query.dtype, torch.float32)
+    group = call.query.shape[1] // call.key.shape[1]
+    score = call.query[0, head].to(wide) @ call.key[0, head // group].to(wide).mT * call.scale
+    if call.bias is not None:
+        score = score + call.bias[0, head].to(wide)
+    allowed = attention_hook.explicit_mask(call)[0]
+    mask = allowed[head] if len(allowed) > 1 else allowed[0]
+    return score.masked_fill(~mask, -torch.inf).softmax(-1)
+
+
 def to_circuitsvis(pattern: xr.DataArray) -> dict[str, Any]:
-    """`circuitsvis.attention.attention_patterns(**to_circuitsvis(pattern))`: tokens, (head, query, key)."""
+    """Convert one layer's attention into the arguments of CircuitsVis's `attention_patterns`.
+
+    ```python
+    circuitsvis.attention.attention_patterns(**fs.to_circuitsvis(pattern))
+    ```
+
+    Args:
+        pattern: (head, query, key) or (query, key), as `model.pattern(trace, step=0, layer=3)` returns it.
+
+    Returns:
+        `tokens`, a list of S strings, and `attention`, a float32 array (heads, S, S).
+    """
     if "layer" in pattern.dims:
         raise UsageError(
-            f"circuitsvis shows one layer, and this pattern has {pattern.sizes['layer']}",
+            f"CircuitsVis shows one layer, but this pattern has {pattern.sizes['layer']}",
             "Choose one: model.pattern(trace, step=0, layer=3).",
         )
     arguments = to_bertviz(pattern)
@@ -67,7 +121,20 @@ def to_circuitsvis(pattern: xr.DataArray) -> dict[str, Any]:
 
 
 def to_bertviz(pattern: xr.DataArray) -> dict[str, Any]:
-    """`bertviz.head_view(**to_bertviz(pattern))`, or `model_view`: a (1, head, query, key) per layer."""
+    """Convert attention into the arguments of BertViz's `head_view` and `model_view`.
+
+    ```python
+    bertviz.head_view(**fs.to_bertviz(pattern))
+    ```
+
+    Args:
+        pattern: (layer, head, query, key) as `model.pattern` returns it; the layer and head dimensions may be
+            missing.
+
+    Returns:
+        `attention`, a list of float32 tensors (1, heads, S, S), one per layer, and `tokens`, a list of S
+        strings.
+    """
     single = [dim for dim in ("layer", "head") if dim not in pattern.dims]
     layers = pattern.expand_dims(single).transpose("layer", "head", "query", "key").values
     tokens = [str(token) for token in pattern["token"].values]

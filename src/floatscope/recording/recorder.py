@@ -74,7 +74,9 @@ class Recorder(Watcher):
         self._kind: Hashable = None  # of the fixed sums
         self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.captured: Captured | None = None
-        self._undecided: list[_Decision] = []  # whose rows are not taken yet
+        self._decisions: list[
+            tuple[State, Captured, OnItsWay, OnItsWay]
+        ] = []  # rows not stored yet
         if to is None:
             self._warn_if_large()
 
@@ -177,44 +179,37 @@ class Recorder(Watcher):
     ) -> None:
         if "rows" not in self.keep or state.step not in self.steps or self.captured is None:
             return
-        # On a GPU the step before is decided by now, and this one is not: nobody waits.
-        self.take_rows()
-        self._undecided.append(_Decision(state, self.captured.detached(), revealed, token))
-        # What rows are computed from is a replay's own, and overwritten by the next.
+        # On a GPU the previous step's decision has reached the host by now; this one's has not.
+        self.store_revealed_rows()
+        decision = (state, self.captured.detached(), OnItsWay(revealed), OnItsWay(token))
+        self._decisions.append(decision)
+        # A replayed forward computes rows from tensors that the next replay overwrites.
         overwritten = self.packing.left is not None and bool(self.packing.left.held)
-        if state.visible.at is not None:  # as are the keys of a cache of fixed size
-            held = [one.held for one in self.captured.layers.values()]
-            overwritten = overwritten or any(one is not None for one in held)
+        if state.visible.at is not None:  # and a cache of fixed size overwrites its keys
+            held = [layer.held for layer in self.captured.layers.values()]
+            overwritten = overwritten or any(rows is not None for rows in held)
         if not revealed.is_cuda or overwritten:
-            self.take_rows()
+            self.store_revealed_rows()
 
-    def take_rows(self) -> None:
-        """The rows behind what was revealed."""
-        decisions, self._undecided = self._undecided, []
-        for one in decisions:
-            self._take_rows_of(one.state, one.captured, *one.on_the_host())
-
-    def _take_rows_of(
-        self,
-        state: State,
-        captured: Captured,
-        revealed: Bool[Tensor, "b w"],
-        token: Int[Tensor, "b w"],
-    ) -> None:
-        which = [one.nonzero().squeeze(-1) for one in revealed]
-        if not any(map(len, which)):
-            return
-        every = captured.rows(which)
-        whose: list[int] = []
-        before: list[int] = []
-        for place, (b, some) in enumerate(zip(state.active, which, strict=True)):
-            padding, _ = self._own(b, state)
-            first = state.window[0] - padding
-            for w, chosen in zip(some.tolist(), token[place, some].tolist(), strict=True):
-                self.recorded[b].events.append((state.step, first + w, chosen))
-            whose += [b] * len(some)
-            before += [padding] * len(some)
-        self.revealed.add(every, whose, before)
+    def store_revealed_rows(self) -> None:
+        """Store the attention rows that predicted the positions revealed so far."""
+        decisions, self._decisions = self._decisions, []
+        for state, captured, revealed_copy, token_copy in decisions:
+            revealed, token = revealed_copy.arrived(), token_copy.arrived()
+            columns = [prompt.nonzero().squeeze(-1) for prompt in revealed]
+            if not any(map(len, columns)):
+                continue
+            rows = captured.rows(columns)
+            prompts: list[int] = []
+            paddings: list[int] = []
+            for place, (b, chosen) in enumerate(zip(state.active, columns, strict=True)):
+                padding, _ = self._own(b, state)
+                first = state.window[0] - padding
+                for w, new in zip(chosen.tolist(), token[place, chosen].tolist(), strict=True):
+                    self.recorded[b].events.append((state.step, first + w, new))
+                prompts += [b] * len(chosen)
+                paddings += [padding] * len(chosen)
+            self.revealed.add(rows, prompts, paddings)
 
     def _note_age(self, state: State) -> None:
         """With an approximate cache: which keys this step did not compute."""
@@ -227,7 +222,7 @@ class Recorder(Watcher):
 
     @torch.inference_mode()  # as the rows are
     def _settle(self) -> None:
-        self.take_rows()
+        self.store_revealed_rows()
         self.revealed.send()
         self.outbox.settle()
         for consumers in self.consumers:
@@ -286,23 +281,6 @@ class Recorder(Watcher):
                 "layers=, heads= or steps=, smaller batches, or dtype='float16'.",
                 stacklevel=2,
             )
-
-
-class _Decision:
-    """What a step has decided, on its way to the host."""
-
-    def __init__(
-        self,
-        state: State,
-        captured: Captured,
-        revealed: Bool[Tensor, "b w"],
-        token: Int[Tensor, "b w"],
-    ) -> None:
-        self.state, self.captured = state, captured
-        self._revealed, self._token = OnItsWay(revealed), OnItsWay(token)
-
-    def on_the_host(self) -> tuple[Bool[Tensor, "b w"], Int[Tensor, "b w"]]:
-        return self._revealed.arrived(), self._token.arrived()
 
 
 def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:

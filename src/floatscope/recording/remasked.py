@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..models import Model
 from ..models.select import Choice, chosen
 from ..trace import Trace
-from .again import TraceStep
+from .trace_step import TraceStep
 
 VALUES = ("moved", "flipped", "returned")
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..attention import Labels, View, backend
-from ..attention.kv_drift import turned
+from ..attention.weight_free import cosine_distance
 from ..decode.caches import APPROXIMATE
 from ..decode.loop import decode
 from ..decode.samplers.base import Sampler
@@ -86,8 +86,8 @@ class _Comparing(Watcher):
         masses = zip(self.cached.mass, anew.mass, strict=True)
         differences = {
             "attention": [(a - b).abs().sum(-1).mean() / 2 for a, b in masses],
-            "key": [turned(a, b)[0, old].mean() for (a, _), (b, _) in pairs],
-            "value": [turned(a, b)[0, old].mean() for (_, a), (_, b) in pairs],
+            "key": [cosine_distance(a, b)[0, old].mean() for (a, _), (b, _) in pairs],
+            "value": [cosine_distance(a, b)[0, old].mean() for (_, a), (_, b) in pairs],
         }
         for name, by_layer in differences.items():
             self.layered[name].append(torch.stack(by_layer).cpu())

@@ -254,7 +254,7 @@ class Generation:
             revealed = (self.canvas[:, low:high] == mask) & (token != mask)
         with torch.inference_mode():
             self.recorder.committed(self.state, revealed, token)
-            self.recorder.take_rows()  # before the loop writes into its cache
+            self.recorder.store_revealed_rows()  # before the loop writes into its cache
 
     def _settle(self, computed: Computed) -> None:
         """Keep the last forward's sums, or take them back where the cache did not keep its rows."""

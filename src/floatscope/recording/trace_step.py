@@ -1,8 +1,4 @@
-"""A step of a trace, about to be computed again by the model that was traced.
-
-Another model's weights, or an intervention then or now, would give something else than what the trace holds,
-and are refused.
-"""
+"""One step of a trace, to be computed again by the model that was traced."""
 
 import numpy as np
 import torch
@@ -15,7 +11,11 @@ from ..trace import Trace
 
 
 class TraceStep:
-    """A step of a trace: its number, the tokens that its forward was given, and which of them are masked."""
+    """A step's number, its tokens without padding (`ids`), and which of them are masked.
+
+    A trace of other weights, or one recorded under an intervention, is refused: a forward of this model would
+    not give what the trace holds.
+    """
 
     def __init__(self, model: Model, trace: Trace, step: int) -> None:
         _require_same(model, trace)
@@ -28,7 +28,7 @@ class TraceStep:
         self.masked[: self.prompt_length] = False
 
     def visibility(self, copies: int = 1) -> Visibility:
-        """Return who saw whom, for so many canvases of this step's size."""
+        """Return which keys each row sees, for a batch of `copies` canvases of this step's size."""
         model, size, current = self.model, len(self.ids), None
         if model.block is not None:
             offset = model.grid.offset(model.block, self.prompt_length)
@@ -50,16 +50,18 @@ def _require_same(model: Model, trace: Trace) -> None:
         )
     if "stale" in trace.data:
         raise UsageError(
-            f"this trace was decoded with the approximate cache {trace.info['cache']!r}",
-            "What it kept from step to step is not stored: trace with cache=None.",
+            f"this trace was decoded with the approximate cache {trace.info['cache']!r}, whose contents "
+            "are not stored",
+            "Trace with cache=None.",
         )
     if trace.interventions:
         raise UsageError(
-            f"this trace was decoded under {' + '.join(trace.interventions)}",
-            "What an intervention did at a step is not stored: trace without it.",
+            f"this trace was decoded under {' + '.join(trace.interventions)}, whose effect on a step is "
+            "not stored",
+            "Trace without the intervention.",
         )
     if model.edits:
         raise UsageError(
-            "an intervention is in force on this model, and none was when it was traced",
-            "Ask outside of its `with`.",
+            "an intervention is active on this model, but none was when the trace was recorded",
+            "Call this outside the intervention's `with` block.",
         )

@@ -30,9 +30,9 @@ from floatscope.engine import (
     local,
     ray_engine,
 )
-from floatscope.engine.ray_cluster import imported
+from floatscope.engine.hanging import HangTimer, Limits, ListeningClock
+from floatscope.engine.ray_cluster import import_ray
 from floatscope.engine.shards import Damaged, Shards, encode
-from floatscope.engine.watch import Awake, Limits, Watch
 
 HERE = Path(__file__).parent
 
@@ -619,9 +619,9 @@ def hang_clock(tmp_path, monkeypatch, counted):
     """Give the driver of `tmp_path / "run"` a HangClock that waits for so many other shards."""
 
     def install(others, marks=counted):
-        awake = partial(Awake, clock=HangClock(tmp_path / "run", marks, others))
+        listening = partial(ListeningClock, clock=HangClock(tmp_path / "run", marks, others))
         for engine in (local, ray_engine):
-            monkeypatch.setattr(engine, "Awake", awake)
+            monkeypatch.setattr(engine, "ListeningClock", listening)
 
     return install
 
@@ -663,26 +663,26 @@ def test_a_shard_that_always_hangs_ends_the_run(tmp_path, hang_clock):
 
 def test_only_time_in_which_the_driver_listened_counts():
     limits, now = Limits(patience=60.0, shard=600.0), 0.0
-    awake, watch = Awake(limits, clock=lambda: now), Watch(limits)
-    watch.given()
+    clock, timer = ListeningClock(limits, clock=lambda: now), HangTimer(limits)
+    timer.assign()
     for _ in range(22):
         now += 5
-        assert watch.passed(awake.passed()) is None, "a new process has two minutes"
-    watch.began()
+        assert timer.advance(clock.elapsed()) is None, "a new process has two minutes"
+    timer.begin()
     now += 3600  # it was itself stopped
-    assert watch.passed(awake.passed()) is None
+    assert timer.advance(clock.elapsed()) is None
     for _ in range(10):
         now += 5
-        assert watch.passed(awake.passed()) is None
+        assert timer.advance(clock.elapsed()) is None
     now += 5
-    assert "no sign of life for 60 s" in watch.passed(awake.passed())
+    assert "no sign of life for 60 s" in timer.advance(clock.elapsed())
     for _ in range(107):
-        watch.heard()
+        timer.heartbeat()
         now += 5
-        assert watch.passed(awake.passed()) is None
-    watch.heard()
+        assert timer.advance(clock.elapsed()) is None
+    timer.heartbeat()
     now += 5
-    assert "more than 600 s" in watch.passed(awake.passed())
+    assert "more than 600 s" in timer.advance(clock.elapsed())
 
 
 # Ray ----------------------------------------------------------------------------------------------
@@ -702,7 +702,7 @@ def test_without_ray_there_is_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(fs.RunError, match=r"pip install 'floatscope\[ray\]'"):
         execute(toy_worker.plan(1), tmp_path, engine="ray")
-    assert ray_engine.RayCrew(1).gpus == 0
+    assert ray_engine.RayWorkers(1).gpus == 0
 
 
 def test_a_ray_address_where_nobody_answers_is_named(tmp_path):
@@ -737,7 +737,7 @@ def test_the_rate_counts_only_this_run():
 @pytest.fixture(scope="module")
 def machines():
     """One Ray for the tests from here on, of which each machine is a set of processes here."""
-    imported()
+    import_ray()
     from ray.cluster_utils import Cluster
 
     yield (machines := Cluster())
@@ -754,7 +754,7 @@ def cluster(machines, tmp_path_factory):
         patch.setenv("TOY_GATES", json.dumps(gates))
         patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *filter(None, sys.path)]))
         machines.add_node(num_cpus=4, num_gpus=3, include_dashboard=False)
-    ray = imported()
+    ray = import_ray()
     ray.init(address=machines.address, log_to_driver=False, configure_logging=False)
     yield folder
     ray.shutdown()
@@ -843,7 +843,7 @@ class Cluster(ray_cluster.Cluster):
     def check(self):
         # While the head is alive the clock waits for its answer to the last question.
         global now
-        if Path(killed).exists() or self._answered >= self._asked:
+        if Path(killed).exists() or self._answered >= self._queried:
             now += 6.0
         super().check()
 
@@ -868,7 +868,7 @@ except RunError as error:
 def test_without_a_cluster_a_run_ends_and_says_how_to_go_on(tmp_path, machines, cluster):
     """The last test of this Ray: its head is killed while a shard is in hand. Sooner or later Ray ends every
     process that was connected, so that is another one."""
-    imported().shutdown()
+    import_ray().shutdown()
     process = subprocess.Popen(
         [sys.executable, "-c", HEADLESS, tmp_path / "run", machines.address, tmp_path / "killed"],
         cwd=HERE,  # where the program finds the toy; Ray's workers find it by their environment

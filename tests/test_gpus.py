@@ -2,7 +2,8 @@
 
 import pytest
 
-from floatscope.engine import Plan, Run, Shard, execute, gpus
+from floatscope.engine import Plan, Run, Shard, execute
+from floatscope.engine.hardware import gpu_names, least_used
 from floatscope.studies import request_of
 from floatscope.studies import run as runs
 
@@ -36,11 +37,11 @@ def test_more_workers_than_gpus_are_spread_evenly(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     taken = []
     for _ in range(5):
-        taken.append(gpus.least_used(gpus.names(2), taken))
+        taken.append(least_used(gpu_names(2), taken))
     assert taken == ["0", "1", "0", "1", "0"]
-    assert gpus.least_used(gpus.names(0), [None]) is None
+    assert least_used(gpu_names(0), [None]) is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,7,-1,2")  # CUDA counts those before the -1
-    assert gpus.names(2) == ("3", "7")
+    assert gpu_names(2) == ("3", "7")
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,15 @@ from pictures import assert_drawn
 from waiting import LIMIT, until
 
 import floatscope as fs
+from floatscope.children import ChildThread
 from floatscope.livepage.app import LivePage
 from floatscope.livepage.browser import open_browser
 from floatscope.livepage.host import ModelHost
 from floatscope.livepage.messages import View
-from floatscope.livepage.process import in_thread
 from floatscope.livepage.prompts import PLAIN
 from floatscope.livepage.runs import Runs
 from floatscope.livepage.serve import LiveServer
+from floatscope.livepage.worker import work
 from floatscope.scenes.codec import unpack
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e" + "W" * 120 + "<b>&amp;"
@@ -398,14 +399,15 @@ def test_link_of_a_missing_model_says_what_it_needs_and_runs_with_another(tab, a
 def test_link_waits_for_a_model_that_is_being_loaded(browser, llada):
     loaded = threading.Event()
 
-    def launch():
+    def load():
         assert loaded.wait(LIMIT)
-        return in_thread(llada, PLAIN)
+        return llada
 
     run = {"fingerprint": llada.fingerprint, "prompt": {"text": "Hi"}}
     sampler = {"name": "random", "settings": {"length": 2}}
     link = link_to({"v": 1, "runs": [{**run, "sampler": sampler}]})
-    server = LiveServer(LivePage([ModelHost("m0", "slow", {}, launch=launch)], Runs("slow")), 0)
+    host = ModelHost("m0", "slow", {}, make_worker=lambda: ChildThread(work, (load, PLAIN)))
+    server = LiveServer(LivePage([host], Runs("slow")), 0)
     with serving(server), Tab(browser, server.url + link) as tab:
         notice = tab.page.locator("#notice")
         tab.until(lambda: "Still loading: slow." in notice.inner_text(), "the page waits")

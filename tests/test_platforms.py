@@ -44,7 +44,7 @@ READS = """
     import floatscope as fs
     import floatscope.cli, floatscope.report.build, floatscope.trace
     import floatscope.engine.local, floatscope.livepage.scratch
-    from floatscope.engine.cores import usable_cores
+    from floatscope.engine.hardware import usable_cores
     from floatscope.report.embed import viewer_page
     from floatscope.scenes.pack import scene_of
     from floatscope.report.loopback import _default_handlers

@@ -1,32 +1,268 @@
-"""Start child processes that import nothing from the working directory.
+"""Child processes: their start, their messages, and their end.
 
-`python -m` and `python -c`, which multiprocessing uses too, put the working directory first on the
-module search path. A checkpoint or a run that somebody sent may hold a `selectors.py`: with
-PYTHONSAFEPATH set, the interpreter leaves the working directory out.
+`ChildProcess` runs a function in another process and exchanges messages with it by threads. `LineProcess`
+runs a module that answers each line with a line. Neither imports anything from the working directory:
+`python -m`, `python -c` and multiprocessing put it first on the module search path, and a checkpoint or a run
+that somebody sent may hold a `selectors.py`. With PYTHONSAFEPATH set, the interpreter leaves it out.
 """
 
 import os
+import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from multiprocessing import Pipe, get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 _SAFE_PATH = "PYTHONSAFEPATH"
+_NVIDIA = Path("/dev/nvidiactl")  # exists where a program may find an NVIDIA GPU
+# A process that the kernel cannot end (in a driver, or on a dead disk) is left alone after this time.
+_DYING_SECONDS = 10.0
 _environment_lock = threading.Lock()
 
+OnMessage = Callable[[Any], None]
+OnEnd = Callable[[], None]
 
-def child_environment() -> dict[str, str]:
-    """Return the environment for a child that finds the same packages as this process."""
-    path = os.pathsep.join(filter(None, sys.path))
-    return {**os.environ, "PYTHONPATH": path, _SAFE_PATH: "1"}
+
+class Child:
+    """A function that runs beside this thread, with a pipe to it.
+
+    One thread reads the pipe and another writes it: neither a full pipe nor half a message holds up the
+    caller. `on_message` and `on_end` of `start` are called in the reading thread.
+    """
+
+    def __init__(self) -> None:
+        self._outbox: SimpleQueue[Any] = SimpleQueue()
+        self._reader: threading.Thread | None = None
+
+    def start(self, on_message: OnMessage, on_end: OnEnd) -> None:
+        """Start the function; `on_end` is called when its end of the pipe is closed."""
+        raise NotImplementedError
+
+    def start_in_thread(self, on_message: OnMessage, on_end: OnEnd) -> None:
+        """Start without waiting, which may take seconds; a failed start counts as an end."""
+
+        def start() -> None:
+            try:
+                self.start(on_message, on_end)
+            except Exception:  # no memory or no room for another process
+                on_end()
+
+        threading.Thread(target=start, daemon=True).start()
+
+    def send(self, message: Any) -> None:
+        """Send a message, without waiting for the pipe."""
+        self._outbox.put(message)
+
+    def wait(self) -> int | None:
+        """Return the exit code of a process that is ending; None for a thread, or if it does not end."""
+        return None
+
+    def kill(self) -> int | None:
+        """End a process at once and return its exit code. A thread ends by itself."""
+        return None
+
+    def _exchange(self, pipe: Connection, on_message: OnMessage, on_end: OnEnd) -> None:
+        self._reader = threading.Thread(
+            target=self._read, args=(pipe, on_message, on_end), daemon=True
+        )
+        self._reader.start()
+
+    def _read(self, pipe: Connection, on_message: OnMessage, on_end: OnEnd) -> None:
+        writer = threading.Thread(target=self._write, args=(pipe,), daemon=True)
+        writer.start()
+        with closing(pipe):
+            try:
+                while True:
+                    on_message(pipe.recv())
+            except (EOFError, OSError):
+                on_end()
+            self._outbox.put(None)
+            writer.join()
+
+    def _write(self, pipe: Connection) -> None:
+        with suppress(OSError):  # the other end is closed: the reader reports it
+            while (message := self._outbox.get()) is not None:
+                pipe.send(message)
+
+
+class ChildProcess(Child):
+    """A function in a process of its own, which dies with this process.
+
+    This process is never forked: a forked child of a process that uses threads or a GPU is broken. On Linux
+    without a GPU children are forked from a server that has imported `preload` and runs nothing, so that only
+    the first one waits for imports. Elsewhere each child is a new interpreter. Ctrl-C, which reaches every
+    process of a terminal, is blocked in children.
+
+    Args:
+        target (callable): function of a module, called in the child as `target(pipe, *arguments)`.
+        arguments (tuple): its further arguments, which are pickled.
+        preload (str): module that the server imports once, before its first child; "" for no server.
+        environment (mapping): environment variables of the child beside those of this process.
+    """
+
+    def __init__(
+        self,
+        target: Callable[..., None],
+        arguments: tuple[Any, ...],
+        *,
+        preload: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._target, self._arguments, self._preload = target, arguments, preload
+        self._environment = environment or {}
+        self._killed = False
+        self.process: BaseProcess | None = None
+
+    def start(self, on_message: OnMessage, on_end: OnEnd) -> None:
+        """Start the process and wait until it runs."""
+        context = _start_context(self._preload)
+        pipe, child_pipe = context.Pipe()
+        # A server's children have the environment in which the server was started.
+        environment = {**os.environ, **self._environment}
+        process = context.Process(
+            target=_run,
+            args=(child_pipe, self._target, self._arguments, environment),
+            daemon=True,
+        )
+        with _safe_path():
+            resource_tracker.ensure_running()  # its start unblocks SIGINT, so it comes before the block
+        with _blocked_interrupts():  # until the block ends, the driver does not see Ctrl-C either
+            with _safe_path():
+                process.start()
+            self.process = process
+            child_pipe.close()  # so that the pipe ends when the child does
+            self._exchange(pipe, on_message, on_end)
+        if self._killed:
+            self.kill()
+
+    def wait(self) -> int | None:
+        """Wait up to ten seconds for the process to end, and return its exit code."""
+        if self.process is None:
+            return None
+        self.process.join(_DYING_SECONDS)
+        return self.process.exitcode
+
+    def kill(self) -> int | None:
+        """Kill the process and return its exit code. A process that is being started is killed then."""
+        self._killed = True
+        if self.process is not None:
+            self.process.kill()
+        return self.wait()
+
+    def close(self) -> None:
+        """Kill the process and free what it held here."""
+        code = self.kill()
+        if self._reader is None or self.process is None:
+            return
+        self._reader.join(_DYING_SECONDS)
+        if code is not None and not self._reader.is_alive():
+            self.process.close()
+
+
+class ChildThread(Child):
+    """A function in a thread of this process; what hangs cannot be ended.
+
+    Args:
+        target (callable): called as `target(pipe, *arguments)`; it closes the pipe when it ends.
+        arguments (tuple): its further arguments.
+    """
+
+    def __init__(self, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        super().__init__()
+        self._target, self._arguments = target, arguments
+
+    def start(self, on_message: OnMessage, on_end: OnEnd) -> None:
+        """Start the thread."""
+        pipe, child_pipe = Pipe()
+        arguments = (child_pipe, *self._arguments)
+        threading.Thread(target=self._target, args=arguments, daemon=True).start()
+        self._exchange(pipe, on_message, on_end)
+
+
+class LineProcess:
+    """A module in an interpreter of its own, which answers each line of its input with a line.
+
+    It is started at the first line and after it has ended, knows nothing of the main module, and ends with
+    its input. A forked process starts one of its own.
+
+    Args:
+        module (str): name of the module, run as `python -m module`.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._command = [sys.executable, "-m", module]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._lock = threading.Lock()
+
+    def ask(self, line: bytes) -> bytes:
+        """Send a line and return the line that comes back.
+
+        Args:
+            line (bytes): the question, with its newline.
+
+        Returns:
+            The answer with its newline; nothing if the process ended instead.
+        """
+        with self._lock:
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(line)
+                process.stdin.flush()
+                answer = process.stdout.readline()
+            except BrokenPipeError:
+                answer = b""
+            except BaseException:  # Ctrl-C: the answer would be read as that of the next line
+                self.stop()
+                raise
+            if not answer.endswith(b"\n"):
+                self.stop()
+                return b""
+            return answer
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._owner != os.getpid():
+            path = os.pathsep.join(filter(None, sys.path))  # the packages that this process finds
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path, _SAFE_PATH: "1"},
+                start_new_session=True,  # Ctrl-C is for this process alone
+            )
+            self._owner = os.getpid()
+        return self._process
+
+    def stop(self) -> None:
+        """Kill the process, if this process has started it."""
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            self._process.communicate()
+        self._process = None
+
+
+def _start_context(preload: str) -> Any:
+    """Choose how a process is started. What has looked at a GPU cannot be forked: no server there."""
+    if sys.platform != "linux" or not preload or _NVIDIA.exists():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload([preload])  # has no effect once the server runs
+    return context
 
 
 @contextmanager
-def safe_path() -> Iterator[None]:
-    """Start interpreters inside this block without the working directory on their search path.
-
-    For multiprocessing, which offers no environment of a child's own.
-    """
+def _safe_path() -> Iterator[None]:
+    """Set PYTHONSAFEPATH for interpreters that multiprocessing starts inside this block."""
     with _environment_lock:
         before = os.environ.get(_SAFE_PATH)
         os.environ[_SAFE_PATH] = "1"
@@ -37,3 +273,43 @@ def safe_path() -> Iterator[None]:
                 del os.environ[_SAFE_PATH]
             else:
                 os.environ[_SAFE_PATH] = before
+
+
+@contextmanager
+def _blocked_interrupts() -> Iterator[None]:
+    """Block SIGINT in this thread; processes and threads started inside inherit that."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run(
+    pipe: Connection,
+    target: Callable[..., None],
+    arguments: tuple[Any, ...],
+    environment: dict[str, str],
+) -> None:
+    """Run the target in the child."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, {signal.SIGINT}
+        )  # a server's child inherits no block
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(environment)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    target(pipe, *arguments)
+
+
+def _die_with_parent() -> None:
+    """End this process when its parent has ended, however it ended."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

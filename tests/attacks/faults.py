@@ -91,10 +91,10 @@ def main_with_clock(engine: str, *command: str) -> None:
     """Run floatscope with a short patience that a busy machine does not use up."""
     from floatscope import cli
     from floatscope.engine import local, ray_engine
-    from floatscope.engine.watch import Awake
+    from floatscope.engine.hanging import ListeningClock
 
     for module in (local, ray_engine):
-        module.Awake = partial(Awake, clock=StoppedClock())
+        module.ListeningClock = partial(ListeningClock, clock=StoppedClock())
     sys.argv = ["floatscope", *command, "--engine", f"{engine},patience=5", "--workers", "2"]
     cli.main()
 

@@ -298,7 +298,7 @@ def test_the_process_for_templates_is_started_again(llama, monkeypatch):
     monkeypatch.setattr(llama.tokenizer, "chat_template", "{{ messages[0].content }}")
     turn = [{"role": "user", "content": "Hello"}]
     assert chat.rendered(llama.tokenizer, turn, "tiny") == "Hello"
-    chat._child.kill()
+    chat._child._process.kill()
     with pytest.raises(fs.ModelError, match="was stopped"):
         chat.rendered(llama.tokenizer, turn, "tiny")
     assert chat.rendered(llama.tokenizer, turn, "tiny") == "Hello"

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ..engine.cores import usable_cores
+from ..engine.hardware import usable_cores
 from ..errors import UsageError, did_you_mean
 from ..registry import STUDIES
 from .app import Plugins, app, err, out, output_option

@@ -16,15 +16,15 @@ from .. import atomic
 from ..errors import FloatscopeError, RunError, UsageError
 from . import manifest
 from .directory import Event, Run
+from .hanging import PATIENCE, SHARD_LIMIT, Limits
 from .interrupt import once
-from .jobs import Done, Engine, Failed, Job, Lost, Queue, Report
-from .local import Spawned, in_process
+from .jobs import Done, Engine, Failed, Job, JobQueue, Lost, Report
+from .local import LocalWorkers, run_in_process
 from .plan import Plan
 from .progress import Meter, RunProgress
-from .ray_engine import RayCrew
+from .ray_engine import RayWorkers
 from .shards import sources_of
-from .watch import PATIENCE, SHARD_LIMIT, Limits
-from .work import revived
+from .work import error_of
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ def _engine(
     if workers < 1:
         raise UsageError(f"workers = {workers}", "Use at least one.")
     if engine == "ray":
-        return RayCrew(workers, address, gpus, limits=limits)
+        return RayWorkers(workers, address, gpus, limits=limits)
     if engine != "local":
         raise UsageError(f"no engine {engine!r}", "Use local or ray.")
     if address is not None or gpus:
         raise UsageError("address and gpus are for Ray", "Use --engine ray, or leave them out.")
     alone = workers == 1 and shard_limit is None
-    return in_process if alone else Spawned(workers, limits, devices)
+    return run_in_process if alone else LocalWorkers(workers, limits, devices)
 
 
 class _Driver:
@@ -153,7 +153,7 @@ class _Driver:
         self.error: FloatscopeError | None = None
         keys = plan.keys()
         todo = [shard for shard in plan.shards if shard.id not in done]
-        self.queue = Queue(Job(shard.id, shard.spec, keys[shard.id]) for shard in todo)
+        self.queue = JobQueue(Job(shard.id, shard.spec, keys[shard.id]) for shard in todo)
 
     def drive(self, engine: Engine) -> None:
         """Until all is done. After a failure, what is in flight is still stored."""
@@ -190,23 +190,23 @@ class _Driver:
             self.meter.lose(report.shard)
             failure = report.failure
             self.run.note(
-                "failed", shard=report.shard, error=failure.what, traceback=failure.traceback
+                "failed", shard=report.shard, error=failure.message, traceback=failure.traceback
             )
-            self._fail(revived(report.shard, failure, str(self.run.log)))
+            self._fail(error_of(report.shard, failure, str(self.run.log)))
         elif isinstance(report, Lost):
             self.meter.lose(report.shard)
-            self.run.note("lost", shard=report.shard, why=report.why, times=report.times)
-            if report.last:
+            self.run.note("lost", shard=report.shard, why=report.reason, times=report.times)
+            if report.is_last:
                 self._fail(
                     RunError(
-                        f"shard {report.shard} was lost {report.times} times: {report.why}",
+                        f"shard {report.shard} was lost {report.times} times: {report.reason}",
                         "Its workers were killed, ran out of memory or hung: give it fewer workers, "
                         "smaller shards or more time (patience, shard_limit of --engine), then run it again "
                         "with --resume.",
                     )
                 )
         else:
-            self.run.note("waiting", why=report.why)
+            self.run.note("waiting", why=report.reason)
 
     def _store(self, report: Done) -> None:
         if report.shard in self.done:
@@ -246,8 +246,8 @@ class _Driver:
         self.meter.begin(shard)
         self.report()
 
-    def tick(self, shard: str, done: float, of: float) -> None:
-        self.meter.tick(shard, done, of)
+    def tick(self, shard: str, done: float, total: float) -> None:
+        self.meter.tick(shard, done, total)
         self.report()
 
     def report(self) -> None:

@@ -1,6 +1,7 @@
-"""What is still to be done, and what engines report. An engine takes jobs and yields reports.
+"""Jobs of a run, the queue that gives them out, and the reports of engines.
 
-The driver decides what a report means; the queue decides how often a shard may be lost.
+An engine takes jobs from the queue and yields reports. The driver decides what a report means; the queue
+decides how often a shard may be lost.
 """
 
 from collections import Counter, deque
@@ -10,12 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from .plan import Plan
 
-REDOS = 3  # how often a shard whose worker died is tried again
+RETRIES = 3  # how often a shard whose worker died is tried again
 
 
 @dataclass(frozen=True)
 class Job:
-    """A shard as a worker gets it, with the key its file must carry."""
+    """A shard as a worker gets it, with the key that its file must carry."""
 
     shard: str
     spec: dict[str, Any]
@@ -26,15 +27,17 @@ class Job:
 class Failure:
     """An exception as text, so that any process can send it to any other."""
 
-    kind: str  # "module:class"
-    what: str
+    class_path: str  # "module:class"
+    message: str
     remedy: str
     traceback: str
-    of_ours: bool  # a FloatscopeError: something a user can act on
+    is_floatscope: bool  # a FloatscopeError: something that a user can act on
 
 
 @dataclass(frozen=True)
 class Done:
+    """A shard that was computed: the bytes of its file, and how long it took."""
+
     shard: str
     data: bytes
     seconds: float
@@ -42,44 +45,49 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
+    """A shard whose worker raised an exception."""
+
     shard: str
     failure: Failure
 
 
 @dataclass(frozen=True)
 class Lost:
-    """The worker died; the shard is tried again unless this is the last time."""
+    """A shard whose worker died or hung; it is tried again unless this was the last time."""
 
     shard: str
-    why: str
+    reason: str
     times: int
 
     @property
-    def last(self) -> bool:
-        return self.times > REDOS
+    def is_last(self) -> bool:
+        """Whether the shard is given up."""
+        return self.times > RETRIES
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Nothing goes on, and why."""
+    """A pause in which no worker works, and its reason."""
 
-    why: str
+    reason: str
 
 
 Report = Done | Failed | Lost | Waiting
 
 
 @runtime_checkable
-class Listener(Protocol):
-    """Told of progress inside shards, between reports."""
+class ProgressListener(Protocol):
+    """Receives progress inside shards, between reports."""
 
-    def begin(self, shard: str) -> None: ...
+    def begin(self, shard: str) -> None:
+        """Note that work on a shard has begun."""
 
-    def tick(self, shard: str, done: float, of: float) -> None: ...
+    def tick(self, shard: str, done: float, total: float) -> None:
+        """Note how much of a shard is done."""
 
 
-class Queue:
-    """Jobs in the plan's order; a lost one goes to the front."""
+class JobQueue:
+    """Jobs in the plan's order; a lost job goes to the front."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self._jobs = deque(jobs)
@@ -90,20 +98,22 @@ class Queue:
         return len(self._jobs)
 
     def take(self) -> Job | None:
+        """Take the next job; None when the queue is empty."""
         return self._jobs.popleft() if self._jobs else None
 
-    def lose(self, job: Job, why: str) -> Lost:
+    def record_loss(self, job: Job, reason: str) -> Lost:
+        """Put a lost job back, unless it was lost too often; return the report."""
         self._losses[job.shard] += 1
-        lost = Lost(job.shard, why, self._losses[job.shard])
-        if not lost.last and not self._stopped:
+        lost = Lost(job.shard, reason, self._losses[job.shard])
+        if not lost.is_last and not self._stopped:
             self._jobs.appendleft(job)
         return lost
 
     def stop(self) -> None:
-        """Give out no more; what is in flight may land."""
+        """Empty the queue; jobs that workers have may end."""
         self._stopped = True
         self._jobs.clear()
 
 
 Reports = Generator[Report, None, None]
-Engine = Callable[[Plan, Queue, Listener], Reports]
+Engine = Callable[[Plan, JobQueue, ProgressListener], Reports]

@@ -1,4 +1,4 @@
-"""A Ray cluster as a run needs it: installed, reachable, still alive. No work is done here."""
+"""The connection to a Ray cluster: whether it is installed, reachable and still alive."""
 
 import atexit
 import os
@@ -12,17 +12,12 @@ from typing import Any
 from ..errors import RunError
 
 _CHECK_SECONDS = 5.0
-_HEAD_SECONDS = (
-    40.0  # a head may be restarted; after 60 s without one Ray ends the program, unasked
-)
-_LEAVING_SECONDS = 30.0
+_HEAD_SECONDS = 40.0  # a head may be restarted; after 60 s without one Ray ends the program
+_END_SECONDS = 30.0
 
 
 class Cluster:
-    """Whether the cluster that a run works with still exists, and what it has to give.
-
-    A thread asks: from a head that is gone, or hangs, Ray does not come back with an answer.
-    """
+    """The state of a cluster. A thread asks: of a head that hangs, Ray's calls do not return."""
 
     def __init__(self, ray: Any) -> None:
         from ray.util.client import ray as client
@@ -30,65 +25,72 @@ class Cluster:
         self._ray = ray
         self._machines: set[str] | None = None
         self._free = "not known"
-        self._asked = self._answered = time.monotonic()
-        self._asking: threading.Thread | None = None
-        # Behind a `ray://` address there is no machine of the cluster's here; Ray says when it is gone.
-        self._here = None if client.is_connected() else ray.get_runtime_context().get_node_id()
+        self._queried = self._answered = time.monotonic()
+        self._query: threading.Thread | None = None
+        # Behind a `ray://` address this machine is no node of the cluster.
+        self._node = None if client.is_connected() else ray.get_runtime_context().get_node_id()
 
     def check(self) -> None:
-        """Now and then. An error where the head, or the last machine, or this one is out of it."""
+        """Raise RunError where the head, all machines or this machine have left; every five seconds."""
         now = time.monotonic()
-        if now - self._asked < _CHECK_SECONDS:
+        if now - self._queried < _CHECK_SECONDS:
             return
-        if now - self._asked > _HEAD_SECONDS:  # nobody asked: a machine that slept, or a slow disk
+        if now - self._queried > _HEAD_SECONDS:  # this machine slept, or its disk was slow
             self._answered = now
-        self._asked = now
-        if self._asking is None or not self._asking.is_alive():
-            self._asking = threading.Thread(target=self._ask, daemon=True)
-            self._asking.start()
+        self._queried = now
+        if self._query is None or not self._query.is_alive():
+            self._query = threading.Thread(target=self._ask, daemon=True)
+            self._query.start()
         if now - self._answered > _HEAD_SECONDS:
-            raise gone("its head no longer answers")
-        if self._machines is not None and self._here not in (None, *self._machines):
-            some = "this machine is no longer a part of it"
-            raise gone(some if self._machines else "no machine is left")
+            raise lost_cluster("its head no longer answers")
+        if self._machines is not None and self._node not in (None, *self._machines):
+            reason = "this machine is no longer a part of it"
+            raise lost_cluster(reason if self._machines else "no machine is left")
 
     def free(self) -> str:
-        """What a further worker could have, as far as it was heard."""
+        """Describe the CPUs and GPUs that a further worker could have, as of the last answer."""
         return self._free
 
     def _ask(self) -> None:
-        with suppress(Exception):  # no answer is the answer
+        with suppress(Exception):  # `check` notices that there is no answer
             self._machines = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
             free = self._ray.available_resources()
             self._free = f"{free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs"
             self._answered = time.monotonic()
 
 
-def leave(ray: Any, steps: list[Callable[[], None]]) -> None:
-    """Take these steps, in a thread: with a head that hangs Ray would end neither them nor the program."""
+def run_in_thread(ray: Any, steps: list[Callable[[], None]]) -> None:
+    """Run the steps that end a run for up to 30 s. With a head that hangs they would never return.
 
-    def take() -> None:
+    Args:
+        ray (module): its shutdown at exit is unregistered where the steps do not return.
+        steps (list of callables): called one after the other.
+    """
+
+    def run() -> None:
         for step in steps:
             step()
 
-    leaving = threading.Thread(target=take, daemon=True)
-    leaving.start()
-    leaving.join(_LEAVING_SECONDS)
-    if leaving.is_alive():
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_END_SECONDS)
+    if thread.is_alive():
         atexit.unregister(ray.shutdown)
 
 
-def gone(why: str) -> RunError:
+def lost_cluster(reason: str) -> RunError:
+    """Make the error for a cluster that is lost."""
     return RunError(
-        f"the Ray cluster is lost: {why}",
+        f"the Ray cluster is lost: {reason}",
         "What was stored is kept: start Ray again, then run it again with --resume.",
     )
 
 
-def imported() -> Any:
-    # Ray reports its use to its makers unless told not to; a measurement has nothing to report.
+def import_ray() -> Any:
+    """Import Ray, or say how to install it."""
+    # By default Ray reports usage statistics to its makers.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray's own 15 would leave a worker hardly any time beside other programs; a local process has 0.
+    # Ray's default of 15 leaves workers little time beside other programs; local processes have 0.
     os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         import ray
@@ -100,8 +102,8 @@ def imported() -> Any:
     return ray
 
 
-def knock(address: str) -> None:
-    """Ray tries an address where nobody answers for minutes; "auto" and client URLs are its own."""
+def check_address(address: str) -> None:
+    """Raise OSError where nothing answers at HOST:PORT: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()

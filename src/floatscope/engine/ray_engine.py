@@ -1,7 +1,7 @@
 """The Ray engine: one actor per worker, on this machine or on a cluster.
 
-Actors send bytes back and the driver writes them: no shared disk is needed, and an actor that was given
-up and wakes again harms nothing. One that dies, or whose machine does, or that no longer answers is
+Actors send bytes back and the driver writes them: no shared disk is needed, and an actor that was replaced
+and wakes up later harms nothing. An actor that dies, or whose machine does, or that no longer answers is
 replaced and its shard redone; without a cluster the run ends. Ray is imported when it is used.
 """
 
@@ -14,23 +14,29 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..errors import RunError
-from .jobs import Done, Failed, Job, Listener, Queue, Report, Reports, Waiting
+from .hanging import HangTimer, Limits, ListeningClock
+from .jobs import Done, Failed, Job, JobQueue, ProgressListener, Report, Reports, Waiting
 from .plan import Plan
-from .ray_cluster import Cluster, gone, imported, knock, leave
-from .watch import Awake, Limits, Watch
+from .ray_cluster import Cluster, check_address, import_ray, lost_cluster, run_in_thread
 from .work import WorkerHost
 
 _POLL_SECONDS = 0.5
-_QUIET_SECONDS = 30.0  # without a worker at work, before a word is said
-_STARTS_LOST = 3  # actors that die before they are given anything, one after the other
-_HELD_BYTES = 2**28  # of results held back while workers are given their next job
+_IDLE_SECONDS = 30.0  # without a worker at work, before a Waiting is reported
+_FAILED_STARTS = 3  # actors that die one after the other before they are ready
+_BUFFERED_BYTES = 2**28  # of results that wait while workers get their next job
 
 
-class RayCrew:
-    """So many actors; each takes `gpus` GPUs, and `cpus` CPUs of the cluster's count.
+class RayWorkers:
+    """Ray actors, each with CPUs and GPUs of its own.
 
-    Ray shows an actor its own GPUs and no others (CUDA_VISIBLE_DEVICES): "cuda" is a different one in
-    each. `gpus=None` is one per worker where the cluster has any, else none.
+    Ray shows an actor its own GPUs and no others (CUDA_VISIBLE_DEVICES): "cuda" is a different GPU in each.
+
+    Args:
+        workers (int): how many actors.
+        address (str): of a cluster; None starts Ray on this machine.
+        gpus (float): GPUs of each actor; None: one where the cluster has any, else none.
+        cpus (float): CPUs of each actor, of those that the cluster counts.
+        limits (Limits): when an actor counts as hung.
     """
 
     def __init__(
@@ -44,22 +50,24 @@ class RayCrew:
         self.workers, self.address, self.gpus, self.cpus = workers, address, gpus, cpus
         self.limits = limits
 
-    def __call__(self, plan: Plan, queue: Queue, listener: Listener) -> Reports:
+    def __call__(self, plan: Plan, queue: JobQueue, listener: ProgressListener) -> Reports:
         with TemporaryDirectory(prefix="floatscope-ray-", ignore_cleanup_errors=True) as empty:
-            yield from self._in(empty, plan, queue, listener)
+            yield from self._connected(empty, plan, queue, listener)
 
-    def _in(self, empty: str, plan: Plan, queue: Queue, listener: Listener) -> Reports:
-        ray = imported()
-        ours = not ray.is_initialized()
-        if ours:
+    def _connected(
+        self, empty: str, plan: Plan, queue: JobQueue, listener: ProgressListener
+    ) -> Reports:
+        ray = import_ray()
+        starts_ray = not ray.is_initialized()
+        if starts_ray:
             self._connect(ray, empty)
-        crew: list[_Actor] = []
+        actors: list[_Actor] = []
         try:
-            yield from self._run(ray, plan, queue, listener, crew)
+            yield from self._run(ray, plan, queue, listener, actors)
         except ConnectionError as error:
-            raise gone(str(error)) from error
+            raise lost_cluster(str(error)) from error
         finally:
-            leave(ray, [worker.end for worker in crew] + [ray.shutdown] * ours)
+            run_in_thread(ray, [actor.end for actor in actors] + [ray.shutdown] * starts_ray)
 
     def _connect(self, ray: Any, empty: str) -> None:
         """Start Ray, or join a cluster.
@@ -71,12 +79,12 @@ class RayCrew:
         if self.address:
             options["address"] = self.address
         else:
-            # As many as asked for, whatever the machine has: `--workers` is the user's choice.
+            # `--workers` decides, also where the machine has fewer CPUs.
             count = max(int(self.workers * self.cpus), os.cpu_count() or 1)
             options |= {"address": "local", "num_cpus": count, "include_dashboard": False}
         try:
             if self.address:
-                knock(self.address)
+                check_address(self.address)
             with chdir(empty):
                 ray.init(**options)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
@@ -87,7 +95,12 @@ class RayCrew:
             ) from error
 
     def _run(
-        self, ray: Any, plan: Plan, queue: Queue, listener: Listener, crew: list["_Actor"]
+        self,
+        ray: Any,
+        plan: Plan,
+        queue: JobQueue,
+        listener: ProgressListener,
+        actors: list["_Actor"],
     ) -> Iterator[Report]:
         gpus = self.gpus
         if gpus is None:
@@ -96,50 +109,50 @@ class RayCrew:
         remote = ray.remote(**options)(_Remote)
         # On this machine a worker finds what the driver finds, as a spawned process would.
         path, folder = ([], "") if self.address else (list(filter(None, sys.path)), os.getcwd())
-        stillborn, quiet_since = 0, time.monotonic()
-        awake, cluster = Awake(self.limits), Cluster(ray)
+        failed_starts, last_active = 0, time.monotonic()
+        clock, cluster = ListeningClock(self.limits), Cluster(ray)
         while True:
             cluster.check()
-            waiting = sum(worker.job is None for worker in crew)
-            while len(crew) < self.workers and len(queue) > waiting:
-                crew.append(_Actor(ray, remote, plan, path, folder, self.limits))
-                waiting += 1
-            for worker in crew:
-                if worker.ready and worker.job is None and (job := queue.take()):
-                    worker.give(job)
-            if not len(queue) and not any(worker.job for worker in crew):
+            idle = sum(actor.job is None for actor in actors)
+            while len(actors) < self.workers and len(queue) > idle:
+                actors.append(_Actor(ray, remote, plan, path, folder, self.limits))
+                idle += 1
+            for actor in actors:
+                if actor.ready and actor.job is None and (job := queue.take()):
+                    actor.assign(job)
+            if not len(queue) and not any(actor.job for actor in actors):
                 return
-            for worker in crew:
-                worker.ask()
-            here = _arrived(ray, crew)
-            passed = awake.passed()
-            landed: list[Report] = []
-            for worker in list(crew):
-                for report in worker.hear(here, queue, listener, passed):
-                    landed.append(report)
-                    # First its next job, then the disk: none waits for the others' shards. After
-                    # a failure the driver has the word.
-                    well = all(isinstance(one, Done) for one in landed)
-                    if well and (job := queue.take()):
-                        worker.give(job)
-                    quiet_since = time.monotonic()
-                if _weight(landed) > _HELD_BYTES:
-                    yield from landed
-                    landed = []
-                if worker.dead:
-                    crew.remove(worker)
-                    stillborn = 0 if worker.ready else stillborn + 1
-                    if stillborn > _STARTS_LOST:
-                        yield from landed
+            for actor in actors:
+                actor.poll()
+            available = _wait(ray, actors)
+            elapsed = clock.elapsed()
+            reports: list[Report] = []
+            for actor in list(actors):
+                for report in actor.receive(available, queue, listener, elapsed):
+                    reports.append(report)
+                    # The actor gets its next job before the driver writes to disk. After a failure
+                    # the driver decides first.
+                    succeeded = all(isinstance(report, Done) for report in reports)
+                    if succeeded and (job := queue.take()):
+                        actor.assign(job)
+                    last_active = time.monotonic()
+                if _size(reports) > _BUFFERED_BYTES:
+                    yield from reports
+                    reports = []
+                if actor.dead:
+                    actors.remove(actor)
+                    failed_starts = 0 if actor.ready else failed_starts + 1
+                    if failed_starts > _FAILED_STARTS:
+                        yield from reports
                         raise RunError(
-                            f"Ray workers end before they start: {worker.why[-500:]}",
+                            f"Ray workers end before they start: {actor.end_reason[-500:]}",
                             "Floatscope must be installed, in this version, on every machine.",
                         )
-                elif worker.job:
-                    quiet_since = time.monotonic()
-            yield from landed
-            if time.monotonic() - quiet_since > _QUIET_SECONDS:
-                quiet_since = time.monotonic()
+                elif actor.job:
+                    last_active = time.monotonic()
+            yield from reports
+            if time.monotonic() - last_active > _IDLE_SECONDS:
+                last_active = time.monotonic()
                 yield Waiting(
                     f"no worker has started: each needs {self.cpus:g} CPUs and {gpus:g} GPUs, "
                     f"free now are {cluster.free()}"
@@ -147,7 +160,7 @@ class RayCrew:
 
 
 class _Remote:
-    """What lives in the cluster. A second thread answers `come` while a job is done."""
+    """The actor's object in the cluster. A second thread answers `progress` while a job is done."""
 
     def __init__(
         self, task: tuple[str, dict[str, Any], dict[str, Any]], path: list[str], folder: str
@@ -156,109 +169,111 @@ class _Remote:
         if folder:
             os.chdir(folder)
         self._host = WorkerHost(*task)
-        self._come: tuple[str, float, float] | None = None
+        self._progress: tuple[str, float, float] | None = None
 
     def ready(self) -> bool:
         return True
 
     def do(self, job: Job) -> Done | Failed:
-        def come(done: float = 0.0, of: float = 1.0) -> None:
-            self._come = (job.shard, done, of)
+        def tick(done: float = 0.0, total: float = 1.0) -> None:
+            self._progress = (job.shard, done, total)
 
-        return self._host.do(job, come, come)
+        return self._host.do(job, tick, tick)
 
-    def come(self) -> tuple[str, float, float] | None:
-        """The shard in hand, and how far it is."""
-        return self._come
+    def progress(self) -> tuple[str, float, float] | None:
+        """Return the present shard, and how much of how much is done."""
+        return self._progress
 
 
 class _Actor:
-    """An actor as the driver sees it: at most one job and one question in flight."""
+    """The driver's side of an actor: at most one job and one question about progress at a time."""
 
     def __init__(
         self, ray: Any, remote: Any, plan: Plan, path: list[str], folder: str, limits: Limits
     ) -> None:
         task = plan.worker, plan.request, plan.context
         self._ray, self._handle = ray, remote.remote(task, path, folder)
-        self._starting: Any = self._handle.ready.remote()
-        self._doing: Any = None
-        self._asked: Any = None
-        self._asked_at = 0.0
+        self._start: Any = self._handle.ready.remote()  # Ray's references to answers
+        self._result: Any = None
+        self._progress: Any = None
+        self._polled_at = 0.0
         self._begun = False
-        self._watch = Watch(limits)
+        self._timer = HangTimer(limits)
         self.job: Job | None = None
         self.ready = self.dead = False
-        self.why = ""
+        self.end_reason = ""
 
-    def refs(self) -> list[Any]:
-        """What is waited for."""
-        return [ref for ref in (self._starting, self._doing) if ref is not None]
+    def awaited(self) -> list[Any]:
+        """Return the references that the driver waits for."""
+        return [ref for ref in (self._start, self._result) if ref is not None]
 
-    def asked(self) -> list[Any]:
-        """What nobody waits for, but hears when it is there."""
-        return [] if self._asked is None else [self._asked]
+    def unawaited(self) -> list[Any]:
+        """Return the references that are read when they are available."""
+        return [] if self._progress is None else [self._progress]
 
-    def give(self, job: Job) -> None:
+    def assign(self, job: Job) -> None:
         self.job, self._begun = job, False
-        self._watch.given()
-        self._doing = self._handle.do.remote(job)
+        self._timer.assign()
+        self._result = self._handle.do.remote(job)
 
-    def ask(self) -> None:
-        if self.job and self._asked is None and time.monotonic() - self._asked_at > _POLL_SECONDS:
-            self._asked, self._asked_at = self._handle.come.remote(), time.monotonic()
+    def poll(self) -> None:
+        """Ask for the progress of the job, twice a second at most."""
+        due = time.monotonic() - self._polled_at > _POLL_SECONDS
+        if self.job and self._progress is None and due:
+            self._progress, self._polled_at = self._handle.progress.remote(), time.monotonic()
 
-    def hear(
-        self, here: set[Any], queue: Queue, listener: Listener, passed: float
+    def receive(
+        self, available: set[Any], queue: JobQueue, listener: ProgressListener, elapsed: float
     ) -> Iterator[Report]:
-        """What has arrived, without waiting for anything; `passed` seconds after the last time."""
+        """Read the available answers; `elapsed` seconds have passed since the last call."""
         try:
-            if self._starting in here:
-                self._ray.get(self._starting)
-                self._starting, self.ready = None, True
-                self._watch.heard()
-            if self._asked in here:
-                come, self._asked = self._ray.get(self._asked), None
-                self._watch.heard()
-                if self.job is not None and come is not None and come[0] == self.job.shard:
+            if self._start in available:
+                self._ray.get(self._start)
+                self._start, self.ready = None, True
+                self._timer.heartbeat()
+            if self._progress in available:
+                progress, self._progress = self._ray.get(self._progress), None
+                self._timer.heartbeat()
+                if self.job is not None and progress and progress[0] == self.job.shard:
                     if not self._begun:
                         self._begun = True
-                        self._watch.began()
+                        self._timer.begin()
                         listener.begin(self.job.shard)
-                    listener.tick(*come)
-            if self._doing in here:
-                report = self._ray.get(self._doing)
-                self._doing = self._asked = self.job = None
+                    listener.tick(*progress)
+            if self._result in available:
+                report = self._ray.get(self._result)
+                self._result = self._progress = self.job = None
                 yield report
         except self._ray.exceptions.RayError as error:
-            yield from self._lose(queue, f"its Ray worker ended ({_short(error)})", str(error))
+            yield from self._lose(queue, f"its Ray worker ended ({_summarise(error)})", str(error))
         else:
-            if self.job is not None and (why := self._watch.passed(passed)):
-                yield from self._lose(queue, why)
+            if self.job is not None and (reason := self._timer.advance(elapsed)):
+                yield from self._lose(queue, reason)
 
-    def _lose(self, queue: Queue, why: str, whole: str = "") -> Iterator[Report]:
-        self.dead, self.why = True, whole or why
+    def _lose(self, queue: JobQueue, reason: str, details: str = "") -> Iterator[Report]:
+        self.dead, self.end_reason = True, details or reason
         job, self.job = self.job, None
         self.end()
         if job is not None:
-            yield queue.lose(job, why)
+            yield queue.record_loss(job, reason)
 
     def end(self) -> None:
         self._ray.kill(self._handle)
 
 
-def _arrived(ray: Any, crew: list[_Actor]) -> set[Any]:
-    """All that is there, as soon as something is: two calls, however many workers."""
-    refs = [ref for worker in crew for ref in worker.refs()]
+def _wait(ray: Any, actors: list[_Actor]) -> set[Any]:
+    """Wait for an answer and return all that are available: two calls, however many actors."""
+    refs = [ref for actor in actors for ref in actor.awaited()]
     ray.wait(refs, num_returns=1, timeout=_POLL_SECONDS)
-    refs += [ref for worker in crew for ref in worker.asked()]
+    refs += [ref for actor in actors for ref in actor.unawaited()]
     return set(ray.wait(refs, num_returns=len(refs), timeout=0)[0])
 
 
-def _weight(reports: list[Report]) -> int:
+def _size(reports: list[Report]) -> int:
     return sum(len(report.data) for report in reports if isinstance(report, Done))
 
 
-def _short(error: Exception) -> str:
-    """A task's own exception where there is one; the rest is Ray's advice, a screen of it."""
+def _summarise(error: Exception) -> str:
+    """Name a task's own exception where there is one; the rest of Ray's text is a screen of advice."""
     cause = getattr(error, "cause", None) or error
     return f"{type(cause).__name__}: {str(cause).splitlines()[0]}"

@@ -1,8 +1,8 @@
 """What a worker process does with a job, whichever engine started it.
 
-It makes the plan's worker once, when the first job comes, and turns every job into the bytes of a
-shard or into a Failure. It writes no file: shards are the driver's affair alone. (A study's worker that was
-asked for whole traces writes these beside them.)
+It makes the plan's worker when the first job comes, and turns every job into the bytes of a shard or into a
+Failure. It writes no shard: that is for the driver. (A study's worker that was asked for whole traces writes
+these beside the shards.)
 """
 
 import time
@@ -19,69 +19,77 @@ _SECONDS_BETWEEN_TICKS = 0.1
 
 
 class WorkerHost:
-    """The one worker object of a process."""
+    """The worker of a process, made when its first job comes.
+
+    Args:
+        worker (str): "module:function", a WorkerFactory.
+        request (dict): the plan's request.
+        context (dict): the plan's context.
+    """
 
     def __init__(self, worker: str, request: dict[str, Any], context: dict[str, Any]) -> None:
-        self._named, self._request, self._context = worker, request, context
+        self._factory, self._request, self._context = worker, request, context
         self._worker: Worker | None = None
 
     def do(self, job: Job, begin: Callable[[], None], tick: Tick) -> Done | Failed:
+        """Do a job; `begin` is called when the worker is made, `tick` as the job goes on."""
         try:
             if self._worker is None:
-                make: WorkerFactory = resolve(self._named)
+                make: WorkerFactory = resolve(self._factory)
                 self._worker = make(self._request, self._context)
             begin()
             start = time.monotonic()
-            output = self._worker(job.spec, spaced(tick))
+            output = self._worker(job.spec, limit_rate(tick))
             if not isinstance(output, Output):
-                raise RunError(f"{self._named} returned {type(output).__name__}, not an Output")
+                raise RunError(f"{self._factory} returned {type(output).__name__}, not an Output")
             data = encode(job.shard, job.key, output)
             return Done(job.shard, data, time.monotonic() - start)
         except Exception as error:
-            return Failed(job.shard, described(error))
+            return Failed(job.shard, describe_failure(error))
 
 
-def spaced(tick: Tick) -> Tick:
+def limit_rate(tick: Tick) -> Tick:
     """Pass on at most ten ticks a second: each crosses a process border."""
     last = float("-inf")
 
-    def passed(done: float, of: float) -> None:
+    def limited(done: float, total: float) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= _SECONDS_BETWEEN_TICKS:
             last = now
-            tick(float(done), float(of))
+            tick(float(done), float(total))
 
-    return passed
+    return limited
 
 
-def described(error: Exception) -> Failure:
-    ours = isinstance(error, FloatscopeError)
+def describe_failure(error: Exception) -> Failure:
+    """Describe an exception as text."""
+    is_floatscope = isinstance(error, FloatscopeError)
     return Failure(
-        kind=f"{type(error).__module__}:{type(error).__qualname__}",
-        what=error.what if isinstance(error, FloatscopeError) else str(error),
+        class_path=f"{type(error).__module__}:{type(error).__qualname__}",
+        message=error.what if isinstance(error, FloatscopeError) else str(error),
         remedy=error.remedy if isinstance(error, FloatscopeError) else "",
         traceback="".join(traceback.format_exception(error)),
-        of_ours=ours,
+        is_floatscope=is_floatscope,
     )
 
 
-def revived(shard: str, failure: Failure, log: str) -> FloatscopeError:
-    """The error to end the run with: it names the shard, and keeps its class if it is one of ours."""
-    kind = failure.kind.partition(":")[2]
-    if not failure.of_ours:
+def error_of(shard: str, failure: Failure, log: str) -> FloatscopeError:
+    """Make the error that ends the run: it names the shard, and a FloatscopeError keeps its class."""
+    name = failure.class_path.partition(":")[2]
+    if not failure.is_floatscope:
         return RunError(
-            f"shard {shard} failed: {kind}: {failure.what}",
+            f"shard {shard} failed: {name}: {failure.message}",
             f"The traceback is in {log}. Shards already stored are kept: "
-            "once it is mended, run it again with --resume.",
+            "once the cause is corrected, run it again with --resume.",
         )
-    known: type[FloatscopeError] = RunError
+    error_class: type[FloatscopeError] = RunError
     try:
-        kind_of_error = resolve(failure.kind)
-        if isinstance(kind_of_error, type) and issubclass(kind_of_error, FloatscopeError):
-            known = kind_of_error
+        resolved = resolve(failure.class_path)
+        if isinstance(resolved, type) and issubclass(resolved, FloatscopeError):
+            error_class = resolved
     except FloatscopeError:
         pass  # a class that exists only where the worker ran
-    error = known.__new__(known)
-    FloatscopeError.__init__(error, f"shard {shard}: {failure.what}", failure.remedy)
+    error = error_class.__new__(error_class)
+    FloatscopeError.__init__(error, f"shard {shard}: {failure.message}", failure.remedy)
     return error

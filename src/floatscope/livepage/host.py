@@ -8,14 +8,15 @@ long, is replaced, and its job is answered with an error.
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
 
+from ..children import Child
 from . import worker
 from .limits import LIMITS
-from .process import Launch, Running, in_process
 
 STALL = 600.0  # seconds without a word, while a job runs
 _FINAL = {"done", "error", "cancelled", "answer"}
@@ -60,7 +61,7 @@ class _Ticket:
 
 
 class ModelHost:
-    """One model: in a process of its own, unless `launch` starts another kind of worker."""
+    """One model, in a process of its own unless `make_worker` returns another kind of worker."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class ModelHost:
         options: dict[str, Any],
         *,
         crew: Crew | None = None,
-        launch: Launch | None = None,
+        make_worker: Callable[[], Child] | None = None,
     ) -> None:
         self.crew = crew or Crew()
         self.id, self.spec, self.options = model_id, spec, options
@@ -81,8 +82,8 @@ class ModelHost:
         self._job = 0
         self._inbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._draining: set[asyncio.Task[None]] = set()
-        self._launch = launch or partial(in_process, spec, options)
-        self._worker: Running | None = None
+        self._make_worker = make_worker or partial(worker.worker_process, spec, options)
+        self._worker: Child | None = None
 
     def about(self) -> dict[str, Any]:
         """What the page is told of it."""
@@ -92,15 +93,22 @@ class ModelHost:
     # The process
 
     def start(self) -> None:
-        self._worker = Running(self._launch, self._heard, self._ended)
+        loop, child = asyncio.get_running_loop(), self._make_worker()
+
+        def in_loop(callback: Callable[..., None], *arguments: Any) -> None:
+            with suppress(RuntimeError):  # the server has ended
+                loop.call_soon_threadsafe(callback, child, *arguments)
+
+        child.start_in_thread(partial(in_loop, self._heard), partial(in_loop, self._ended))
+        self._worker = child
 
     async def settled(self) -> None:
         """Until the model is there, or it is known that it will not be."""
         while self.state not in ("ready", "failed"):
             await self._changed.wait()
 
-    def _heard(self, who: Running, data: bytes) -> None:
-        if who is not self._worker:
+    def _heard(self, child: Child, data: bytes) -> None:
+        if child is not self._worker:
             return
         if self.state == "ready":
             self._inbox.put_nowait(data)
@@ -112,11 +120,12 @@ class ModelHost:
             self.state, self.error = "failed", message["error"]
         self._notify()
 
-    def _ended(self, who: Running) -> None:
+    def _ended(self, child: Child) -> None:
         """The pipe has ended: the process is dead, or about to be."""
-        if who is not self._worker or self.state == "failed":
+        if child is not self._worker or self.state == "failed":
             return
-        code = who.end()
+        code = child.wait()
+        child.kill()
         why = f"the process of {self.spec} ended ({_named(code)})"
         if self.state != "ready":  # it would die again
             self.state, self.error = "failed", {**worker.memory_error(why), "kind": "worker"}
@@ -137,9 +146,10 @@ class ModelHost:
         self._notify()
 
     def close(self) -> None:
-        ending, self._worker = self._worker, None
-        if ending is not None:
-            ending.end()
+        child, self._worker = self._worker, None
+        if child is not None:
+            child.send(worker.encoded({worker.END: True}))  # ends a thread
+            child.kill()
 
     # Jobs
 
@@ -218,7 +228,7 @@ class ModelHost:
 
     def send(self, message: dict[str, Any]) -> None:
         if self._worker is not None:
-            self._worker.send(message)
+            self._worker.send(worker.encoded(message))
 
     def _leave(self, ticket: _Ticket) -> None:
         if self._line[0] is ticket:

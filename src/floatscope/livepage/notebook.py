@@ -6,17 +6,16 @@ the notebook. Calls of the model in other cells wait while the page uses it, and
 
 import html
 import threading
-from functools import partial
 from typing import Any
 
 from ..errors import UsageError
 from ..models.pair import PAIR
 from .app import LivePage
 from .host import Crew, ModelHost
-from .process import in_thread
 from .prompts import PLAIN, WORLD
 from .runs import Runs
 from .serve import LiveServer
+from .worker import worker_thread
 
 
 class Live:
@@ -78,5 +77,6 @@ def live(*models: Any, port: int = 0, height: int = 900) -> Live:
 def loaded(model_id: str, model: Any, crew: Crew) -> ModelHost:
     """A model of this process behind a page."""
     layout = WORLD if model.name in PAIR else PLAIN
-    launch = partial(in_thread, model, layout)
-    return ModelHost(model_id, str(model.name), {}, crew=crew, launch=launch)
+    return ModelHost(
+        model_id, str(model.name), {}, crew=crew, make_worker=lambda: worker_thread(model, layout)
+    )

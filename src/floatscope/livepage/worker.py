@@ -7,14 +7,13 @@ wrong is said with a remedy, and the process goes on; if it dies, `host` starts 
 import gc
 import json
 import os
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ..children import ChildProcess, ChildThread
 from ..errors import FloatscopeError, is_out_of_memory
 from .prompts import layout_of
 
@@ -36,13 +35,20 @@ def encoded(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
-def begin(
-    pipe: Connection, spec: str, options: dict[str, Any], environment: dict[str, str]
-) -> None:
-    """Where a worker process begins: load the model, then work until the pipe ends."""
-    os.environ.update(environment)  # a server's children have its surroundings, not those of today
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to hear
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+def worker_process(spec: str, options: dict[str, Any]) -> ChildProcess:
+    """Return a process, not started, that loads a model and does jobs with it."""
+    # Threads of a matrix product that wait for one another sleep soon. By libgomp's default they spin for
+    # milliseconds, so that beside other work on the machine a step took ten times as long.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    return ChildProcess(_load_and_work, (spec, options), preload=f"{__package__}.jobs")
+
+
+def worker_thread(model: Any, layout: str) -> ChildThread:
+    """Return a thread, not started, that does jobs with a model of this process."""
+    return ChildThread(work, (lambda: model, layout))
+
+
+def _load_and_work(pipe: Connection, spec: str, options: dict[str, Any]) -> None:
     warnings.simplefilter("ignore")
 
     def load() -> Any:
@@ -65,17 +71,14 @@ def begin(
     os._exit(0)  # threads of libraries do not hold it up
 
 
-def _die_with_parent() -> None:
-    from multiprocessing import connection, parent_process
-
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-
 def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
-    """The same in a thread of a notebook, whose model is there already."""
+    """Load a model and do jobs with it until the pipe ends.
+
+    Args:
+        pipe (Connection): jobs arrive and events leave as bytes of JSON.
+        load (callable): returns the model.
+        layout (str): how the model is asked a question, of `prompts`.
+    """
     with suppress(EOFError, OSError, _Ended), closing(pipe):  # nobody listens any more
         try:
             from . import jobs
@@ -83,11 +86,11 @@ def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
             model = load()
             facts = jobs.facts(model, layout)
         except BaseException as error:
-            pipe.send_bytes(encoded({"event": "failed", **said(error)}))
+            pipe.send(encoded({"event": "failed", **said(error)}))
             return
-        pipe.send_bytes(encoded({"event": "ready", "facts": facts}))
+        pipe.send(encoded({"event": "ready", "facts": facts}))
         while True:
-            job: Job = json.loads(pipe.recv_bytes())
+            job: Job = json.loads(pipe.recv())
             if END in job:
                 return
             if "kind" in job:  # what else there may be is for a job that has ended meanwhile
@@ -100,9 +103,9 @@ def _do(pipe: Connection, model: Any, job: Job) -> None:
     number = job["job"]
 
     def tell(message: Mapping[str, Any]) -> None:
-        pipe.send_bytes(encoded({**message, "job": number}))
+        pipe.send(encoded({**message, "job": number}))
         while pipe.poll():
-            heard = json.loads(pipe.recv_bytes())
+            heard = json.loads(pipe.recv())
             jobs.share_cores(heard.get(SHARE))
             if heard.get(CANCEL) == number:
                 raise Cancelled
@@ -119,9 +122,9 @@ def _do(pipe: Connection, model: Any, job: Job) -> None:
     except BaseException as error:
         answer = {"event": "error", **said(error)}
         if not isinstance(error, Exception):
-            pipe.send_bytes(encoded({**answer, "job": number}))
+            pipe.send(encoded({**answer, "job": number}))
             raise
-    pipe.send_bytes(encoded({**answer, "job": number}))
+    pipe.send(encoded({**answer, "job": number}))
 
 
 def said(error: BaseException) -> dict[str, Any]:

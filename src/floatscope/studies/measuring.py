@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from ..engine.cores import usable_cores
+from ..engine.hardware import usable_cores
 
 # Threads share Python's lock with the loop that launches kernels.
 _MOST_THREADS = 4

@@ -31,8 +31,8 @@ def rendered(
     Args:
         tokenizer (PreTrainedTokenizer): its chat template is applied.
         messages (list of dict): each with "role" and "content".
-        name (str): of the model, for errors.
-        answer (bool): open an assistant's turn, True by default; else the last message is continued.
+        name (str): name of the model, for errors.
+        answer (bool): open an assistant's turn (default); if False, continue the last message.
         **arguments: variables of the template, such as `enable_thinking`.
     """
     with foreign(ModelError, f"{name}: its chat template cannot be read", _REMEDY):

@@ -64,8 +64,7 @@ class Array:
 
     @property
     def head_axis(self) -> int | None:
-        """Index of the head dimension in one layer's tensor, with the batch dimension first; None if absent.
-        """
+        """Index of the head dimension in one layer's tensor, with the batch dimension first; None if absent."""
         rest = [dim for dim in self.dims if dim != "layer"]
         return 1 + rest.index("head") if "head" in rest else None
 

@@ -36,8 +36,7 @@ class Hidden:
 
     @property
     def share(self) -> Float[np.ndarray, "prompt step layer head"]:
-        """Share of attention that was hidden; NaN for layers, steps and ended prompts that were not masked.
-        """
+        """Share of attention that was hidden; NaN for layers, steps and ended prompts that were not masked."""
         held, rows, _ = self._arrays()
         with np.errstate(invalid="ignore"):
             return held / rows
@@ -48,8 +47,7 @@ class Hidden:
         return self._arrays()[2]
 
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
-        """Return mean share of attention and columns per head, of one prompt's first steps or of everything.
-        """
+        """Return mean share of attention and columns per head, of one prompt's first steps or of everything."""
         held, rows, columns = self._arrays()[
             :, slice(prompt, None if prompt is None else prompt + 1)
         ][:, :, :steps]

@@ -30,7 +30,7 @@ class Family:
             LLaDA.
         block: block length in tokens of a family that decodes in blocks; None (default) if it does not,
             or if each checkpoint has its own.
-        block_field: field of config.json with the block length; empty if there is none.
+        block_field: field of config.json with the block length; empty (default) if there is none.
         grid: where blocks begin: at position 0 (default) or at the answer.
         mask_id: mask token id of the published checkpoints, used if config and tokenizer name none; None
             by default.
@@ -44,7 +44,8 @@ class Family:
         tokenizer: transformers tokenizer class for checkpoints without tokenizer.json; None by default.
         template_arguments: variables for the chat template, as in the published code; none by default.
         examples: well-known checkpoints, in words.
-        unused: regular expressions of tensors that are ignored because they belong to other heads.
+        unused: regular expressions of tensors that are ignored because they belong to other heads; none
+            by default.
         context: function from the network's config to the longest sequence, in tokens;
             `max_position_embeddings` by default.
         reaches: function from the network's config to how far a row sees to either side, by layer; None
@@ -58,10 +59,7 @@ class Family:
 
     Example:
         ```python
-        family = fs.register(
-            fs.Family("MyMDM", ("MyMDMForMaskedLM",), "transformers:LlamaForCausalLM",
-                      direction="bidirectional", shift=0, mask_id=4)
-        )
+        fs.register(fs.Family("OLMo2", ("Olmo2ForCausalLM",), "transformers:Olmo2ForCausalLM"))
         ```
     """
 

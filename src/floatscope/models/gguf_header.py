@@ -34,6 +34,7 @@ class Place:
 @dataclass(frozen=True)
 class Header:
     """The plain values and tensor positions of a GGUF file."""
+
     fields: dict[str, Any]  # a list's value is its length
     tensors: dict[str, Place]
 

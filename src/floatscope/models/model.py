@@ -25,8 +25,8 @@ from .visibility import Visibility
 
 @dataclass(eq=False, repr=False)
 class Model:
-    """A network, its tokenizer, and the facts that decoding needs; `floatscope.Model` describes the fields.
-    """
+    """A network, its tokenizer, and the facts that decoding needs; `floatscope.Model` describes the fields."""
+
     name: str
     net: PreTrainedModel
     tokenizer: Any  # a transformers tokenizer, or None: then prompts are given as ids

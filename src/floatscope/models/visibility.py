@@ -40,9 +40,7 @@ class Visibility:
     there: Int[Tensor, ""] | None = None
 
     def within(self, reach: int | None) -> "Visibility":
-        """Return the rule of a layer that sees `reach` positions to either side; itself if that is
-        everything.
-        """
+        """Return the rule of a layer that sees `reach` positions to either side; itself if that is all."""
         if reach is None or reach >= self.keys - 1:
             return self
         if self.direction is not Direction.BIDIRECTIONAL:

@@ -220,8 +220,7 @@ class Run:
         self.note("rebuilt", what="run.json", why=damage.what, shards=len(done))
 
     def _move_aside(self) -> None:
-        """Move a run of Floatscope out of the way of its replacement, completely; other files are never
-        moved.
+        """Move a run of Floatscope out of the way of its replacement; other files are never moved.
 
         It is removed when the new run is complete (`forget_replaced`), and kept beside it until then.
         """

@@ -42,8 +42,9 @@ class RunningSums:
         self.prompts = list(prompts)
 
     def join(self, all_settle: bool) -> Joining:
-        """Return the function that joins a forward's arrays. `all_settle`: none of its rows is recomputed
-        later.
+        """Return the function that joins a forward's arrays to the running sums.
+
+        `all_settle`: none of the forward's rows is recomputed later.
         """
 
         def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:

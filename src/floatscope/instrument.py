@@ -147,7 +147,7 @@ class Model(models.Model):
                 all that are not kept on request only ("head_mean", "entropy_mean", "massive", "lens",
                 "kv_drift" and "experts" are).
             layers, heads, steps: which to record, as a number, a slice or a sequence; all by default.
-            groups: groups of queries whose column sums are kept apart: "coarse" (prompt, masked,
+            groups: groups of queries with separate column sums: "coarse" (prompt, masked,
                 revealed; the default) or "regions".
             top: number of strongest keys to record for the row that predicted each revealed position,
                 default 8.

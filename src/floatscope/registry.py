@@ -35,7 +35,7 @@ class Registry(Mapping[str, V], Generic[V]):
         self._added: dict[str, Any] = {}
 
     def _ready(self) -> None:
-        """Let the library offer its names, and installed packages add theirs."""
+        """Import the library and the plugins of installed packages, so that all names are registered."""
         import_module(self._library)
         _installed()
 
@@ -47,7 +47,7 @@ class Registry(Mapping[str, V], Generic[V]):
             self._own[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
 
     def add(self, thing: Any) -> None:
-        """Add a user's object; a later one of the same name replaces it, as when a notebook cell runs twice."""
+        """Add a user's object; a later one of the same name replaces it, as in a notebook."""
         import_module(self._library)  # its names are taken, whoever was imported first
         name = getattr(thing, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(thing.__name__)

@@ -64,7 +64,7 @@ class Array:
 
     @property
     def head_axis(self) -> int | None:
-        """Index of the head dimension in one layer's tensor, with the batch dimension first; None if absent."""
+        """Index of the head dimension in one layer's tensor (batch first); None without heads."""
         rest = [dim for dim in self.dims if dim != "layer"]
         return 1 + rest.index("head") if "head" in rest else None
 
@@ -106,7 +106,7 @@ class Table(Registry[Statistic]):
         self.version = 0  # how often statistics have been added or removed
 
     def add(self, thing: Statistic) -> None:
-        """Add a user's statistic. It replaces an earlier one of the same name, but none of the package's."""
+        """Add a user's statistic. It may replace another user's statistic, but not a built-in one."""
         if thing.compute is None:
             raise UsageError(
                 f"statistic {thing.name!r} has no function", "Give compute=f(view, call)."

@@ -158,7 +158,10 @@ class Capture:
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
     ) -> Iterator[Captured | None]:
-        """Yield the future results of a recorded forward; None if nobody observes it."""
+        """Record the capture of a forward, and yield the tensors that each replay fills.
+
+        None if no forward is being captured.
+        """
         forward, layers = self._forward, self._layers
         if forward is None:
             yield None

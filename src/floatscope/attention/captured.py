@@ -122,7 +122,7 @@ class Captured:
         return Rows(*tensors)  # (n, l, h, _) each
 
     def _computed(self, layers: Sequence[Layer], which: Sequence[Tensor]) -> list[Tensor]:
-        """Compute rows of all prompts in these layers, (all, l, h, _): scores by prompt, the rest together."""
+        """Compute rows of all prompts in these layers, (all, l, h, _); scores go prompt by prompt."""
         device, every = self.labels.region.device, []
         for b, some in enumerate(which):
             if not len(some):  # its keys need not be looked at

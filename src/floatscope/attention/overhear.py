@@ -129,7 +129,7 @@ _LISTENING = _listening(attention_hook.sdpa_attention_forward)
 
 
 class OverhearOnCPU:
-    """`Overhear` for a CPU, without a dispatch mode, which costs 15 µs a call and 35 µs between two layers."""
+    """`Overhear` for a CPU, without a dispatch mode, which costs 15 to 35 µs a call."""
 
     def __init__(self, call: attention_hook.Call) -> None:
         self._call = call

@@ -39,7 +39,7 @@ class Rollout:
         self.kept, self._state = kept, None
 
     def of(self, prompts: Sequence[int]) -> dict[int, Float[Tensor, "b k r"]]:
-        """Return the states of all earlier rows by layer, with a KV cache. They can be copied into `fixed`."""
+        """Return the states of all earlier rows by layer, with a KV cache, to be copied into `fixed`."""
         return {layer: _of(known, list(prompts)) for layer, known in self.kept.items()}
 
     def unfix(self, prompts: Sequence[int], columns: int) -> None:

@@ -60,7 +60,10 @@ def _no_nan(probe: Probe) -> Problem:
 
 
 def _finite(probe: Probe) -> Problem:
-    """Check that logits are finite and not all equal. Overflow of large weights may leave zeros after a norm."""
+    """Check that logits are finite and not all equal.
+
+    Large weights may overflow, and a norm turns overflow into zeros.
+    """
     logits = probe.logits
     if not bool(torch.isfinite(logits).all()):
         found = "logits are NaN or infinite"

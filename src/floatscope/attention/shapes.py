@@ -158,7 +158,7 @@ Arrays = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Few:
-    """Sums of few rows that were computed together on a GPU. Finding the strongest keys overwrites `power`."""
+    """Sums of few rows computed together on a GPU. Finding the strongest keys overwrites `power`."""
 
     labels: Labels  # for which it was
     arrays: Arrays

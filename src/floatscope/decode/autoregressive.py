@@ -55,7 +55,7 @@ def _continued(
     def note(token: OnItsWay | None) -> bool:
         """Record which prompts end with this token, and return whether all have ended.
 
-        The device is waited for only where end tokens matter.
+        This waits for the device only if end tokens stop a decoding.
         """
         for b, chosen in enumerate(
             [-1] * len(ended) if token is None else token.arrived().tolist()

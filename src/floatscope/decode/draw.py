@@ -1,4 +1,4 @@
-"""Random draws: each prompt has its own stream, so that a batch draws the same numbers as its prompts alone."""
+"""Random draws: each prompt has its own stream, so a batch draws what its prompts would draw alone."""
 
 import hashlib
 from numbers import Integral

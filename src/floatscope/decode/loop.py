@@ -59,7 +59,7 @@ def decode(
 
 
 def _reported(model: Model, decodings: list[Decoding]) -> list[Decoding]:
-    """Add the reports of the interventions in force to each decoding; a name that occurs again is numbered."""
+    """Add the reports of the interventions in force to each decoding; a repeated name is numbered."""
     for prompt, decoding in enumerate(decodings):
         for edit in model.edits:
             for name, value in edit.report(prompt, decoding.steps).items():
@@ -70,7 +70,7 @@ def _reported(model: Model, decodings: list[Decoding]) -> list[Decoding]:
 
 @dataclass
 class _Entry:
-    """The progress of one prompt: its blocks, its current step, and what has happened. Spans are in columns."""
+    """The progress of one prompt: its blocks, its current step, and its history. Spans are in columns."""
 
     prompt: Encoded
     padding: int

@@ -103,7 +103,7 @@ class Preset(NamedTuple):
 
 
 def presets(length: int, steps: int | None) -> dict[str, Preset]:
-    """Return the samplers that `compare_samplers` compares; published samplers have their published settings."""
+    """Return the samplers that `compare_samplers` compares, published ones with published settings."""
     fixed: dict[str, Any] = {"length": length, "steps": steps}
     free: dict[str, Any] = {"length": length}  # takes as many steps as it needs
     if length > _FAST_BLOCK and length % _FAST_BLOCK == 0:

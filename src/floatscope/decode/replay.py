@@ -136,7 +136,7 @@ class Forwards:
     def _worth_recording(
         self, store: graphs.Store, key: Hashable, tokens: int, parts: Sequence[Part], to_come: int
     ) -> bool:
-        """Tell whether to record: not the first forward of its kind, and enough forwards launched or to come."""
+        """Tell whether to record: not a kind's first forward, and enough of them launched or to come."""
         before = store.launched[key]
         store.launched[key] += 1
         if not before or key in store.refused or not graphs.trusted():

@@ -47,7 +47,7 @@ class Acting(Edit):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Return a context for hooks other than the attention hook, open while the intervention is in force."""
+        """Return a context for hooks other than the attention hook, open while in force."""
         yield
 
     def acts(self, layer: int) -> bool:
@@ -56,7 +56,7 @@ class Acting(Edit):
         return layer in self.layers and within(self.steps, step, "step")
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Return an equal key for all forwards if the intervention uses no hook, since it then changes none."""
+        """Return the same key for every forward if the intervention uses no hook, else None."""
         kind = type(self)
         idle = kind.attention is Acting.attention and kind.installed is Acting.installed
         return () if idle else None

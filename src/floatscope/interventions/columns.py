@@ -57,7 +57,7 @@ class ColumnSums:
         return (self.total / scale[rank]).masked_fill(self.viewers == 0, torch.nan)
 
     def seen_by(self, least: float) -> Bool[Tensor, "b 1 k"]:
-        """Return the keys that at least `least` rows see: a share of all rows below 1, else a number of rows."""
+        """Return the keys that enough rows see: `least` is a share of all rows below 1, else a number."""
         rows = self.viewers.amax(-1, keepdim=True)
         return self.viewers >= (least * rows if least < 1 else rows.new_full((), least)).clamp(1)
 

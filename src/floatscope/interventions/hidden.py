@@ -1,4 +1,4 @@
-"""Record how much attention a masking removed, measured as the attention without the mask."""
+"""Record how much attention a masking hid, as a share of the attention without the mask."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Hidden:
 
     @property
     def share(self) -> Float[np.ndarray, "prompt step layer head"]:
-        """Share of attention that was hidden; NaN for layers, steps and ended prompts that were not masked."""
+        """Share of attention that was hidden; NaN for layers, steps and prompts without a mask."""
         held, rows, _ = self._arrays()
         with np.errstate(invalid="ignore"):
             return held / rows
@@ -47,7 +47,7 @@ class Hidden:
         return self._arrays()[2]
 
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
-        """Return mean share of attention and columns per head, of one prompt's first steps or of everything."""
+        """Return mean share of attention and columns per head, of one prompt's first steps or of all."""
         held, rows, columns = self._arrays()[
             :, slice(prompt, None if prompt is None else prompt + 1)
         ][:, :, :steps]

@@ -129,7 +129,7 @@ class ActingMask(Acting):
     # Keys
 
     def visible(self, call: attention_hook.Call) -> Visibility:
-        """Return which rows see which keys: the decoding's rule, or that of a single forward without padding."""
+        """Return which rows see which keys: as in the decoding, or in a single forward without padding."""
         if self.state is not None:
             visible = self.state.visible
         else:

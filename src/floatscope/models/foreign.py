@@ -1,9 +1,9 @@
-"""A Model for a network that Floatscope did not load: its properties, and how its attention is observed.
+"""A Model for a network that Floatscope did not load, and how its attention is observed.
 
-A transformers network calls attention through the interface in which `attention_hook` is registered.
-Any other network is observed where it calls `torch.nn.functional.scaled_dot_product_attention`: its StandIn
-has the same parameters and an empty module for each layer, and `SdpaCalls` assigns the n-th call of a
-forward to the n-th of these modules. This module neither loads nor changes anything.
+A transformers network calls attention through the interface in which `attention_hook` is registered. Any
+other network is observed where it calls `torch.nn.functional.scaled_dot_product_attention`: its StandIn
+has the same parameters and an empty module per layer, and `SdpaCalls` assigns the n-th call of a forward
+to the n-th of these modules. This module neither loads nor changes a network.
 """
 
 from types import SimpleNamespace

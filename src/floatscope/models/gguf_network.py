@@ -207,6 +207,6 @@ def _dequantised(content: Shaped[np.ndarray, " bytes"], place: Place) -> Float[n
 
 
 def _halves(values: Float[np.ndarray, "out *in"], heads: int) -> Float[np.ndarray, "out *in"]:
-    """Reorder rows for rotation: llama.cpp rotates neighbouring rows, transformers the two halves of a head."""
+    """Reorder rows from llama.cpp's rotation of neighbouring rows to transformers' of two halves."""
     pairs = values.reshape(heads, -1, 2, *values.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)

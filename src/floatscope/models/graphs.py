@@ -65,7 +65,7 @@ class Part(Protocol):
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
     ) -> AbstractContextManager[Any]:
-        """Return a context around the recorded forward, which reads `inputs`; it yields the future results."""
+        """Return a context around the recorded forward, which reads `inputs`; it yields the results."""
 
     def replayed(self, left: Any) -> None:
         """Receive the results that `recording` yielded, after a replay has filled them."""
@@ -180,7 +180,7 @@ R = TypeVar("R", bound=Room)
 
 @dataclass(eq=False)
 class Store:
-    """The graphs that one network keeps, latest last, with counts of launched forwards and failed recordings."""
+    """The graphs that one network keeps, latest last, with counts of launched and failed forwards."""
 
     recorded: "OrderedDict[Hashable, Recorded]" = field(default_factory=OrderedDict)
     rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # that nobody is in
@@ -218,7 +218,7 @@ class Store:
         return made
 
     def pool(self) -> Any:
-        """Return the memory pool that all graphs of a network share, since they never run at the same time."""
+        """Return the memory pool of all graphs of a network, which never run at the same time."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         return self._pool

@@ -25,7 +25,7 @@ from .visibility import Visibility
 
 @dataclass(eq=False, repr=False)
 class Model:
-    """A network, its tokenizer, and the facts that decoding needs; `floatscope.Model` describes the fields."""
+    """A network, its tokenizer, and what decoding needs; `floatscope.Model` describes the fields."""
 
     name: str
     net: PreTrainedModel

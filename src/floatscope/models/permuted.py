@@ -59,7 +59,7 @@ def permute(net: PreTrainedModel, seed: int) -> None:
 
 @torch.no_grad()
 def refill(net: PreTrainedModel, trained: PreTrainedModel, seed: int) -> None:
-    """Replace a permuted network's weights by those of another seed, made from the trained network in memory."""
+    """Replace a permuted network's weights by those of another seed, from the trained network."""
     pairs = zip(net.named_parameters(), trained.parameters(), strict=True)
     for (name, parameter), origin in pairs:
         if parameter.ndim >= 2:

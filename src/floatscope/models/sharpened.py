@@ -158,7 +158,7 @@ def _mean_entropy(
 def _solve(
     scores: Float[Tensor, "b h r k"], counts: Float[Tensor, "b h r"], target: Float[Tensor, " h"]
 ) -> Float[Tensor, " h"]:
-    """Solve for the logarithm of the scale by Newton's method within a bracket; entropy falls with the scale."""
+    """Solve for the log scale by Newton's method within a bracket; entropy falls with the scale."""
     low, high = torch.full_like(target, -LOG_RANGE), torch.full_like(target, LOG_RANGE)
     here = torch.zeros_like(target)
     for _ in range(_STEPS):

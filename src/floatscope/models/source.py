@@ -148,7 +148,7 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def require_safetensors(path: Path) -> None:
-    """Refuse weights that are not safetensors, by name or by content, and an index that leaves the directory."""
+    """Refuse weights that are not safetensors, by name or content, and an index that leaves the directory."""
     files = sorted(path.glob("*.safetensors"))
     pickles = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
     if not files and pickles:

@@ -158,7 +158,7 @@ def _is_token(tokenizer: Any, text: str) -> bool:
 
 
 def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenizer: Any) -> None:
-    """Refuse a causal architecture with a mask token and other modelling code: it is another kind of model."""
+    """Refuse a causal architecture with a mask token and other modelling code: it is no causal model."""
     named = raw.get("auto_map")
     named = named if isinstance(named, dict) else {}
     classes = {str(c) for k, c in named.items() if k.startswith("AutoModel")}

@@ -168,9 +168,10 @@ def step_records(
 def _cuts(
     places: tuple[tuple[Shape, int, int], ...], to_come: bool
 ) -> list[tuple[slice, slice, Shape]]:
-    """Return which prompts of a batch share columns and shape, with these; all in one if they are equal.
+    """Return slices of a batch's prompts with their columns and shape.
 
-    `to_come`: include the columns that a prompt has not reached, if the batch has them already.
+    Prompts with equal columns and shapes are one slice if all are equal; otherwise each prompt has its
+    own. `to_come`: include columns that a prompt has not reached, if the batch already has them.
     """
     found = [
         (slice(b, b + 1), slice(start, start + shape.size if to_come else stop), shape)

@@ -69,7 +69,7 @@ class _Posted:
 
 
 class Outbox:
-    """Transfers tensors: `post` them, call `ready`, then `send` later; `settle` at the end. For one sender."""
+    """Transfers tensors for one sender: `post`, then `ready`, later `send`; `settle` at the end."""
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
@@ -208,7 +208,10 @@ def shares(parts: Sequence[Part], n: int) -> list[list[Part]]:
 
 @lru_cache(16)  # a step has the parts that the step before had
 def _dealt(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
-    """Return, for each share, which parts and which of their rows. `sizes`: rows and bytes of each part."""
+    """Divide parts among n shares of about equal size; each share lists its parts and their rows.
+
+    `sizes` has the rows and bytes of each part.
+    """
     each = -(-sum(size for _, size in sizes) // n)
     pieces: list[tuple[int, int, slice | None]] = []
     for i, (rows, size) in enumerate(sizes):

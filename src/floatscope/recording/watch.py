@@ -57,7 +57,7 @@ def watch(
     Args:
         network: a transformers model, any module with a `config` whose attention is PyTorch's
             `scaled_dot_product_attention`, or a Model of `floatscope.load`.
-        tokenizer: tokenizer for the texts of tokens; None (default) shows ids.
+        tokenizer: tokenizer for the texts of tokens; without one, ids are shown. A Model has its own.
         prompt: text with named parts, as `fs.Prompt`; for a batch, one per sequence. Its tokens must be
             those that the network receives: `session.encode(prompt).ids`. By default the canvas before
             the answer is one part, "prompt".

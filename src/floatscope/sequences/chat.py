@@ -1,9 +1,9 @@
 """Apply chat templates in a child process with limits on time and memory.
 
 A template is a program that comes with a checkpoint. transformers' sandbox keeps it away from Python's
-internals, but lets it loop for ever or fill the memory, which nothing inside a process can stop. So one
-child process (`chat_process`) renders with transformers' own function, and the system ends it at its limits.
-The same child tries tokenizers for `tokenizer_bounds`.
+internals, but does not stop it from looping forever or filling the memory, and neither can be prevented
+inside a process. So a child process (`chat_process`) renders with transformers' own function, and the
+operating system ends it at its limits. The same child tries tokenizers for `tokenizer_bounds`.
 """
 
 import atexit

@@ -35,7 +35,7 @@ FUNCTION_WORDS = frozenset(
 
 
 def token_class(text: str, token_id: int, region: str, model: Vocabulary) -> str:
-    """Return the class of one token. In template text only words are `template`; newlines are `whitespace`."""
+    """Return the class of one token. In template text, words are `template`, newlines `whitespace`."""
     if token_id < 0:
         return "absent"
     if token_id == model.mask_id:

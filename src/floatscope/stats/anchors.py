@@ -32,7 +32,11 @@ class Rule:
     per_head: bool = field(default=False, kw_only=True)
 
     def __call__(self, trace: Any) -> "xr.DataArray":
-        """Of a Trace, true where a key is an anchor: (step, layer[, head], key); absent keys are False."""
+        """Return where a trace's keys are anchors: (step, layer[, head], key); False at absent keys.
+
+        Args:
+            trace (Trace): a trace that keeps `needs`.
+        """
         return self.of(trace.received if self.per_head else trace.mean_received)
 
     @property

@@ -28,8 +28,8 @@ def crossing(
     """Test shares between 0 and 1 in two independent groups against a threshold.
 
     "Crosses" combines two statements (one mean above, the other below), so its p-value is the larger of
-    theirs (intersection–union: Berger 1982), and the smaller over both directions. No factor of two is
-    needed: if both means lie on one side, either direction requires an error in one group.
+    their two p-values (intersection–union: Berger 1982), and the smaller over both directions. No factor
+    of two is needed: if both means lie on one side, either direction requires an error in one group.
     """
     (above_a, below_a), (above_b, below_b) = (sides(x, threshold) for x in (a, b))
     return Crossing(

@@ -76,7 +76,7 @@ def count(
 
 
 def corpus_texts(paths: Iterable[str | Path]) -> Iterator[str]:
-    """Yield texts from plain text files (one per paragraph) and JSONL files (field `text`), also .gz or .xz."""
+    """Yield texts from plain text (one per paragraph) and JSONL files (field `text`), also .gz or .xz."""
     for path in map(Path, paths):
         kind = path.with_suffix("").suffix if path.suffix in _OPEN else path.suffix
         opener = _OPEN.get(path.suffix, open)

@@ -119,10 +119,12 @@ class Trace:
         return " ".join("".join(str(t) for t, region in parts if region != "template").split())
 
     canvas = _Kept(
-        "Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 = not there yet."
+        "Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 is a missing position."
     )
-    change = _Kept("What each step did to each position: 0 nothing, 1 reveal, 2 remask, 3 edit.")
-    confidence = _Kept("The probability of what each step proposed; NaN where nothing was.")
+    change = _Kept("Change of each position at each step: 0 none, 1 reveal, 2 remask, 3 edit.")
+    confidence = _Kept(
+        "Probability of the token proposed at each step and position; NaN without a proposal."
+    )
 
     @property
     def n_steps(self) -> int:
@@ -203,8 +205,8 @@ class Trace:
         return _read_only(_over(_total(self._column_means), visible, "received"))
 
     null = _Kept(
-        "What uniform attention over the visible keys would give as `mass`: (step, key), or where some "
-        "layers see a window (step, layer, key)."
+        "`mass` under uniform attention over the visible keys: (step, key), or (step, layer, key) if "
+        "some layers see a window."
     )
 
     @property
@@ -212,25 +214,37 @@ class Trace:
         """Mass over its null, `mass / null`: 1 is chance, in causal and bidirectional models."""
         return _over(self.mass, self.null.variable, "lift")
 
-    entropy = _Kept("Of each query's attention, over its maximum: 0 = one key, 1 = uniform.")
+    entropy = _Kept(
+        "Entropy of each query's attention, over its maximum: 0 is one key, 1 is uniform."
+    )
     entropy_sum = _Kept(
         "`entropy` summed over the queries of each group: (step, group, layer, head)."
     )
     entropy_rows = _Kept(
-        "How many queries that sum is of; one that sees a single key is not counted."
+        "Number of queries in `entropy_sum`; a query that sees a single key is not counted."
     )
     flow = _Kept("Mean attention from `source`'s queries to `target`'s keys; rows sum to 1.")
-    rollout = _Kept("The same through all layers so far.")
+    rollout = _Kept(
+        "Flow from `source` to `target` through all layers up to this one (attention rollout)."
+    )
     score = _Kept("Mean of q_i · k_j over the queries that see key j, without the 1/√d scale.")
     cosine = _Kept("Mean cosine of q_i and k_j over the queries that see key j.")
     key_norm = _Kept("‖k_j‖.")
     query_norm = _Kept("Mean of ‖q_i‖ over the queries that see key j.")
-    value_norm = _Kept("‖W_O v_j‖: the norm of what each key's value writes.")
-    residual_norm = _Kept("The norm of each residual at the layer's input.")
-    massive = _Kept("max |x| over median |x| of a residual's channels at the layer's input.")
-    massive_channel = _Kept("Which channel is the largest; −1: not there yet.")
-    key_drift = _Kept("1 − cos of k_j and k_j at the kept step before; NaN with a KV cache.")
-    value_drift = _Kept("The same of v_j; both are means over heads.")
+    value_norm = _Kept(
+        "‖W_O v_j‖: the norm of what each key's value writes to the residual stream."
+    )
+    residual_norm = _Kept("Norm of each position's residual stream at the layer's input.")
+    massive = _Kept(
+        "max |x| / median |x| over the channels of the residual stream at the layer's input."
+    )
+    massive_channel = _Kept("Index of the largest channel; −1 at a missing position.")
+    key_drift = _Kept(
+        "1 − cos between k_j and k_j at the previous kept step, mean over heads; NaN with a KV cache."
+    )
+    value_drift = _Kept(
+        "1 − cos between v_j and v_j at the previous kept step, mean over heads; NaN with a KV cache."
+    )
 
     @property
     def lens(self) -> xr.Dataset:

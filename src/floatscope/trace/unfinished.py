@@ -35,7 +35,7 @@ class Unfinished:
     """The store of one prompt's trace while it is being written."""
 
     def __init__(self, path: Path, room: int, about: Mapping[str, Any]) -> None:
-        """Create a store; `about` holds the attributes and coordinates that are known before the first step."""
+        """Create a store; `about` holds attributes and coordinates known before the first step."""
         store.require_free(path, False)
         self.path, self.room, self.written = path, room, 0
         self._about = dict(about)

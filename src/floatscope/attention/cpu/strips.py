@@ -117,7 +117,7 @@ def _strip(start: int, stop: int, last: Sequence[int], device: torch.device) -> 
 def bands(strip: Strip, shape: tuple[int, ...], numbers: int) -> Iterator[Band]:
     """Divide a strip into bands of about `numbers` weights.
 
-    Rows are kept together before heads, because products of few heads and many rows are faster.
+    Heads are divided before rows, because products of few heads and many rows are faster.
     """
     prompts, all_heads, n_query, heads, _ = shape
     width = all_heads // heads * strip.last

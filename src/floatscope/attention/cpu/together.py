@@ -26,7 +26,7 @@ _kept = threading.local()
 
 @dataclass(eq=False)
 class Together:
-    """The waiting layers. `add` a layer if it `fits`; `view` covers all layers, and `apart` splits its sums."""
+    """The waiting layers. `add` a layer if it `fits`; `view` covers all, and `apart` splits the sums."""
 
     layers: list[int] = field(default_factory=list)
     _call: attention_hook.Call | None = None  # of the first

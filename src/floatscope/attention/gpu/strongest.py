@@ -81,8 +81,8 @@ def _powers(
 ) -> Iterator[tuple[int, Float[Tensor, "n w blocks size"], Float[Tensor, "n w blocks"]]]:
     """Yield log2 of the weights of rows start … stop − 1, and the maximum of each block of keys.
 
-    Each turn covers some heads, counted over all batches from the first number on, and overwrites the
-    turn before.
+    Each iteration covers some heads (of all batches, numbered consecutively) and yields the first of
+    their numbers too. It overwrites the results of the iteration before.
     """
     view, plan = launch.view, launch.plan
     b, h, n_query, dim = view.query.shape

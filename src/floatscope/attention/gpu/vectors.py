@@ -27,7 +27,7 @@ def _kernels() -> ModuleType:
 
 
 def columns(view: View) -> Arrays:
-    """Compute what `closed_form.columns` computes; a query that sees a key is followed by others that do."""
+    """Compute what `closed_form.columns` computes."""
     kernels = _kernels()
     b, h, n_query, dim = view.query.shape
     n_key, wide = view.key.shape[2], max(16, 1 << (dim - 1).bit_length())

@@ -293,7 +293,7 @@ class Sampler(Configured):
         return not left
 
     def describe(self) -> str:
-        """Return the settings as a Python call: `length`, `steps`, and every setting that is not the default."""
+        """Return a Python call with `length`, `steps`, and every setting that is not the default."""
         return described(self, always=("length", "steps"))
 
 
@@ -341,7 +341,7 @@ def check_blocks(sampler: "Sampler", **shares: float) -> None:
 
 
 def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:
-    """Choose each mask with probability `chance`; at the last step, choose all masks. Held masks wait for it."""
+    """Choose each mask with probability `chance`, except held ones; at the last step, choose all masks."""
     if guess.step == guess.steps - 1:
         return guess.masked
     return guess.masked & ~guess.held & (guess.noise < chance)

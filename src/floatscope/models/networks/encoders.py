@@ -135,7 +135,7 @@ class AlbertDenoiser(Encoder, AlbertForMaskedLM):
         self.blocks: list[Any] = []
 
     def spread(self) -> "AlbertDenoiser":
-        """Make a module per layer, so that hooks know which layer runs. Called after the weights are loaded."""
+        """Make a module per layer, so that hooks know which layer runs; called after loading."""
         encoder, config = self.albert.encoder, self.config
         shared, every = encoder.albert_layer_groups, config.num_hidden_layers
         groups = [shared[int(n / (every / config.num_hidden_groups))] for n in range(every)]

@@ -10,7 +10,7 @@ from transformers.core_model_loading import Concatenate, ConversionOps, WeightCo
 
 
 class LLaDA2Network(Glm4MoeForCausalLM):
-    """GLM-4's network under another class name, because transformers chooses the conversion of files by it."""
+    """GLM-4's network with its own class name, by which transformers chooses the conversion of files."""
 
 
 class SplitHeads(ConversionOps):

@@ -24,12 +24,12 @@ def entropy(
     Labels are 0 … bins − 1, or −1 for absent. With `average`, the result is one number, the mean over all
     cells; an example is left out of all cells at once, so what they share counts once.
 
-    The estimate adds (occupied bins − 1) / 2n to the plain entropy (Miller 1955). Its standard error is
-    the jackknife's. That is 0 if all bins are equally full, so the standard error of this case is added:
-    2n(ln bins − H) is then a χ² with bins − 1 degrees of freedom. The ends use Student's quantile. The
-    upper end also includes missed bins: bins that n examples never hit can still hold a share of 1 − ((1
-    − level)/2)^(1/n). Neither of the last two is part of the published method, whose interval has zero
-    width if all examples share a bin. Terms are added as the root of the sum of squares.
+    The estimate adds (occupied bins − 1) / 2n to the plain entropy (Miller 1955). Its standard error
+    combines the jackknife's, which is 0 if all bins are equally full, with the standard error of that
+    case, where 2n(ln bins − H) is a χ² with bins − 1 degrees of freedom. The ends use Student's quantile.
+    The upper end also allows for missed bins: bins that n examples never hit can still hold a share of 1
+    − ((1 − level)/2)^(1/n). The last two terms are not part of the published method, whose interval has
+    zero width if all examples share a bin. Terms are combined as the root of the sum of squares.
     """
     parts = _parts(labels, bins, level)
     return _interval(parts.averaged() if average else parts, level)

@@ -47,7 +47,7 @@ class Registry(Mapping[str, V], Generic[V]):
             self._own[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
 
     def add(self, thing: Any) -> None:
-        """Add a user's object; a later one of the same name replaces it, as in a notebook."""
+        """Add a user's object. It replaces an earlier one of the same name, but none of the package's."""
         import_module(self._library)  # its names are taken, whoever was imported first
         name = getattr(thing, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(thing.__name__)

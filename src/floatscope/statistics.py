@@ -106,7 +106,7 @@ class Table(Registry[Statistic]):
         self.version = 0  # how often statistics have been added or removed
 
     def add(self, thing: Statistic) -> None:
-        """Add a user's statistic. It may replace another user's statistic, but not a built-in one."""
+        """Add a user's statistic. It replaces an earlier one of the same name, but no built-in one."""
         if thing.compute is None:
             raise UsageError(
                 f"statistic {thing.name!r} has no function", "Give compute=f(view, call)."

@@ -79,7 +79,10 @@ def as_heavy_at_random(
     weight: Float[Tensor, "b h k"],
     noise: Float[Tensor, "b k"],
 ) -> Bool[Tensor, "b h k"]:
-    """Choose free keys in random order until they hold as much attention as the picked ones, or all."""
+    """Choose free keys in random order until they hold as much attention as the picked ones.
+
+    If all free keys hold less, all are chosen.
+    """
     order = noise.argsort(-1)[:, None].expand_as(picked)
     drawn = (weight * free).gather(-1, order)
     needed = drawn.cumsum(-1) - drawn < (weight * picked).sum(-1, keepdim=True)

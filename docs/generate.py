@@ -237,7 +237,10 @@ def reference(kind: str) -> str:
         "samplers": SAMPLERS,
     }
     every = libraries[kind].values()
-    entries = [f"::: {c.__module__}.{c.__name__}\n    options: {{ members: false }}" for c in every]
+    entries = [
+        f"::: {c.__module__}.{c.__name__}\n    options: {{ members: false, inherited_members: false }}"
+        for c in every
+    ]
     return "\n" + "\n\n".join(entries) + "\n"
 
 

@@ -1,8 +1,7 @@
 """Public names of a package, listed once and imported when first used.
 
-A package lists its names as ordinary imports under `if TYPE_CHECKING:` in its `__init__`. A type
-checker reads them there, and so does `lazily`: the list is the only one. (Scientific Python's SPEC 1
-does the same with stub files.)
+A package lists its names as ordinary imports under `if TYPE_CHECKING:` in its `__init__`. Type checkers
+read that list, and so does `lazily`. (Scientific Python's SPEC 1 does the same with stub files.)
 """
 
 import ast
@@ -17,7 +16,7 @@ from .errors import did_you_mean
 
 
 def lazily(package: str, *defined: str) -> list[str]:
-    """Give a module its `__getattr__`, `__dir__` and `__all__`; return its names, in order.
+    """Give a module its `__getattr__`, `__dir__` and `__all__`, and return its public names in order.
 
     `defined` are public names that the module defines itself.
     """
@@ -39,7 +38,7 @@ def lazily(package: str, *defined: str) -> list[str]:
 
 
 def _missing(package: str, name: str, names: list[str]) -> AttributeError:
-    """Say where a name is, or which name was meant."""
+    """Return an error that says where a missing name is, or which name was probably meant."""
     text = f"module {package!r} has no attribute {name!r}"
     if name.startswith("_") or any(map(Path.exists, _files(f"{package}.{name}"))):
         return AttributeError(text)  # Python asks before it imports a submodule
@@ -54,20 +53,20 @@ def _missing(package: str, name: str, names: list[str]) -> AttributeError:
 
 
 def _files(module: str) -> list[Path]:
-    """The two files that a module of this name can be."""
+    """Return the two paths that a module of this name can have."""
     root, *below = module.split(".")
     path = Path(str(sys.modules[root].__file__)).parent.joinpath(*below)
     return [path / "__init__.py", path.with_suffix(".py")]
 
 
 def parsed(module: str) -> ast.Module:
-    """Parse a module of this package, which is not imported for it."""
+    """Parse a module of this package without importing it."""
     init, file = _files(module)
     return ast.parse((init if init.exists() else file).read_text(encoding="utf-8"))
 
 
 def listed(module: str) -> Iterator[tuple[str, str, str]]:
-    """Name, the module it is in, what it is called there ("" for a module itself)."""
+    """Yield each public name, the module that holds it, and its name there ("" for a module itself)."""
     package = module if _files(module)[0].exists() else module.rpartition(".")[0]
     blocks = [node for node in parsed(module).body if isinstance(node, ast.If)]
     for node in (node for block in blocks for node in block.body):

@@ -1,7 +1,7 @@
 """Errors that say what is wrong and what to do about it.
 
-Every error that a user can cause is a FloatscopeError; the command line prints its text without a
-traceback and ends with the class's exit code. Anything else that escapes is a bug of ours.
+Every error that a user can cause is a FloatscopeError. The command line prints its text without a
+traceback and exits with the class's exit code. Any other exception that escapes is a bug in Floatscope.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,12 @@ from difflib import get_close_matches
 
 
 class FloatscopeError(Exception):
-    """Something a user can act on: what is wrong, then the remedy."""
+    """Base of all errors that a user can act on.
+
+    Args:
+        what: what is wrong, and what was expected instead.
+        remedy: what to do about it; empty by default.
+    """
 
     exit_code = 1
 
@@ -38,13 +43,13 @@ class TraceError(FloatscopeError):
 
 
 class CaptureError(FloatscopeError):
-    """The attention hook saw fewer or more attention calls than the model has layers."""
+    """A forward with fewer or more attention calls than the model has layers."""
 
     exit_code = 5
 
 
 class RunError(FloatscopeError):
-    """A run that cannot start, write or go on; what it finished is kept."""
+    """A run that cannot start, write or continue. Finished work is kept."""
 
     exit_code = 6
 
@@ -67,7 +72,7 @@ class OutOfMemory(RunError, MemoryError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error says that there is too little memory: on a CPU torch has no class for it."""
+    """Tell whether an error means too little memory; on a CPU torch has no exception class for it."""
     words = str(error).lower()
     return (
         isinstance(error, MemoryError)
@@ -81,7 +86,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Say what to do where a CPU has too little memory; a GPU's own error passes through."""
+    """Turn an out-of-memory error of the CPU into one with a remedy; a GPU's error passes through."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -99,10 +104,10 @@ def enough_memory() -> Iterator[None]:
 
 @contextmanager
 def foreign(kind: type[FloatscopeError], what: str, remedy: str) -> Iterator[None]:
-    """Around a library that reads what others wrote: whatever it raises is an error of `kind`.
+    """Turn whatever a library raises while it reads files of others into an error of class `kind`.
 
-    Such libraries promise no classes of exceptions, and those written in Rust end a panic with one
-    that is not even an Exception. What this process itself is asked to do (Ctrl-C) passes through.
+    Such libraries do not document their exceptions, and those written in Rust may end with a panic, which
+    is not an Exception. Interrupts of this process (Ctrl-C) pass through.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The Model a user holds: loaded and checked, it decodes and traces."""
+"""The public Model: a loaded and checked checkpoint that decodes and traces."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -41,16 +41,37 @@ class DecodeKeywords(TypedDict, total=False):
 
 
 class Keywords(DecodeKeywords, TraceKeywords, total=False):
-    """Options of `trace`; its documentation says what they mean."""
+    """Options of `trace`, documented there."""
 
     to: str | Path | Sequence[str | Path] | None
 
 
 class Model(models.Model):
-    """A language model under the instrument. Make one with `floatscope.load`."""
+    """A language model that decodes, traces and reads texts. Made by `floatscope.load`.
+
+    Args:
+        name: name in tables, figures and errors.
+        net (torch.nn.Module): the network, a transformers model.
+        tokenizer: transformers tokenizer, or None for a model that takes token ids only.
+        family (Family): architecture family that the checkpoint belongs to.
+        direction (Direction): which keys a query sees: causal, bidirectional, block-causal or
+            active-block.
+        block: block length in tokens of a model that decodes in blocks, else None.
+        shift: 1 if row i predicts position i + 1 (right-shifted logits), 0 if it predicts position i.
+        mask_id: token id of the mask, or None for a causal model.
+        end_ids: token ids that end a text; the first is the end-of-sequence token.
+        chat: whether prompts use the tokenizer's chat template by default.
+        grid (Grid): where the blocks of a block model begin: at position 0 or at the answer.
+        edits: the interventions in force, filled by their `with` blocks.
+        graphs: whether a GPU may record and replay forwards: True where it pays, "always" or False.
+    """
 
     def encode(self, prompt: PromptLike) -> Encoded:
-        """A prompt as this model's tokens, each with its region."""
+        """Tokenise a prompt and return its token ids, each with its region.
+
+        Args:
+            prompt: text, a Prompt, or a sequence of token ids.
+        """
         return encode(self, prompt)
 
     @overload
@@ -74,9 +95,20 @@ class Model(models.Model):
         cache: str | None = "auto",
         **unknown: object,
     ) -> Decoding | list[Decoding]:
-        """Decode without looking: the same tokens as `trace`, whose options these are.
+        """Decode without recording. The tokens are the same as with `trace`.
 
-        A list of prompts gives a list.
+        Args:
+            prompts: text, a Prompt or token ids; a list of them returns a list of decodings.
+            sampler: decoding rule; by default Confidence() for a diffusion model and Autoregressive() for
+                a causal one.
+            batch_size: number of prompts decoded together, default 8. The tokens do not depend on it.
+            progress: called with (steps done, total steps).
+            cache: which keys and values to reuse between steps, as for `trace`.
+            **unknown: refused with an error that names the option or sampler setting that was probably
+                meant.
+
+        Returns:
+            A `Decoding`, or a list of them in the order of the prompts.
         """
         with enough_memory(), models.attention_hook.lock_network(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
@@ -105,26 +137,42 @@ class Model(models.Model):
         to: str | Path | Sequence[str | Path] | None = None,
         **options: Unpack[TraceKeywords],
     ) -> Trace | list[Trace]:
-        """Decode and record what every kept step, layer and head attended to.
+        """Decode and record the attention of every layer and head at every step.
 
         Args:
-            prompts: text, a Prompt, token ids; a list of texts or Prompts gives a list of traces.
-            sampler: by default Confidence() for a diffusion model, Autoregressive() for a causal one.
-            keep: which statistics, of `floatscope.statistics.STATISTICS`; by default all but "massive",
-                "lens" and "kv_drift", which have to be named.
-            layers, heads, steps: which of them, as a number, a slice or a sequence; all by default.
-            groups: query groups of the column sums: "coarse" (prompt, masked, revealed) or "regions".
-            top: how many of the strongest keys to keep of the row that predicted a revealed position.
-            dtype: float32, or float16 for half the memory.
-            batch_size: prompts decoded together; the tokens do not depend on it.
-            progress: called with (steps done, steps in all).
-            cache: "exact" keeps the keys of finished blocks: the same tokens and statistics, for the rows of
-                one block per step. "auto" is that, for models in blocks and without interventions or
-                guidance. None forwards everything at every step. "prefix", "dual" and "dkv" approximate,
-                for models that see in both directions. A causal model always has its own.
-            to: a path (for a list of prompts, one for each): each step is written there as it is done, and
-                a few are in memory. The trace that comes back reads from there when it is asked. If the
-                process is ended, `Trace.load` opens the steps that are there.
+            prompts: text, a Prompt or token ids; a list of them returns a list of traces.
+            sampler: decoding rule; by default Confidence() for a diffusion model and Autoregressive() for
+                a causal one.
+            keep: names of the statistics to record, from `floatscope.statistics.STATISTICS`. By default
+                all that are not kept on request only ("head_mean", "entropy_mean", "massive", "lens",
+                "kv_drift" and "experts" are).
+            layers, heads, steps: which to record, as a number, a slice or a sequence; all by default.
+            groups: groups of queries with separate column sums: "coarse" (prompt, masked,
+                revealed; the default) or "regions".
+            top: number of strongest keys to record for the row that predicted each revealed position,
+                default 8.
+            dtype: "float32" (default), or "float16" for half the memory.
+            batch_size: number of prompts decoded together, default 8. The tokens do not depend on it.
+            progress: called with (steps done, total steps).
+            cache: which keys and values to reuse between steps. "exact" keeps those of finished blocks,
+                which gives the same tokens and statistics for the cost of one block per step. "auto"
+                (default) is "exact" for block models without interventions or guidance, else None. None
+                forwards the whole canvas at every step. "prefix", "dual" and "dkv" are approximations for
+                bidirectional models; "dkv:8" refreshes every 8 steps. A causal model always uses its
+                exact cache.
+            to: path to write the trace to, or one path per prompt. Each step is written when it is done,
+                so that only a few steps are in memory; the returned trace reads from the path. If the
+                process is killed, `Trace.load` opens the steps that were written.
+            **options: `keep`, `layers`, `heads`, `steps`, `groups`, `top` and `dtype`.
+
+        Returns:
+            A `Trace`, or a list of them in the order of the prompts.
+
+        Example:
+            ```python
+            trace = model.trace("Where was Ada Lovelace born?", keep=["mass"])
+            trace.mass.sizes  # step, layer, head, key
+            ```
         """
         with enough_memory(), models.attention_hook.lock_network(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
@@ -147,11 +195,15 @@ class Model(models.Model):
         answer: str = "",
         **options: Unpack[TraceKeywords],
     ) -> Trace:
-        """One forward over a finished sequence, as papers do that look at no denoising step.
+        """Run one forward over a finished sequence and return a trace with one step.
 
-        Takes a trace or a decoding (prompt and answer together), or any prompt, with an `answer`
-        that is read as if the model had given it; the options of `trace`. The trace has one step,
-        in which nothing changes.
+        This is how papers measure that do not look at denoising steps. Nothing changes in the step.
+
+        Args:
+            finished: a trace or a decoding, whose prompt and answer are read together, or any prompt.
+            answer: text that follows a prompt as if the model had generated it; empty by default. Not
+                used with a trace or a decoding.
+            **options: `keep`, `layers`, `heads`, `groups`, `top` and `dtype`, as for `trace`.
         """
         _require_options("read", options, TraceKeywords)
         if isinstance(finished, Trace):
@@ -164,12 +216,19 @@ class Model(models.Model):
         return reading(self, prompt, ids, TraceOptions(**options))
 
     def read_states(self, trace: Trace, **options: Unpack[TraceKeywords]) -> Trace:
-        """Read five states of a decoding again, so that they can be compared on the same rows.
+        """Read five states of a decoding again, so that they can be compared over the same rows.
 
         The states are the start, ¼, ½ and ¾ of the content, and the last step at which 8 rows are still
-        masked (fewer where the answer is too short): one forward each. Rows are grouped by how long they
-        stay masked. `Movement` measures such a trace. The decoding may be another model's, such as that of
-        the trained network of which this one is the control.
+        masked (fewer if the answer is too short). Each is one forward. Rows are grouped by how long they
+        stay masked. `Movement` measures such a trace.
+
+        Args:
+            trace: a decoding to read again. It may come from another model, such as the trained network
+                of which this model is the untrained control.
+            **options: as for `trace`; by default `keep` is "mass" and "groups".
+
+        Returns:
+            A trace whose steps are the five states.
         """
         asked: TraceKeywords = {"keep": ("mass", "groups"), **options, "groups": "regions"}
         return reading_states(self, trace, choose_states(trace), TraceOptions(**asked))
@@ -177,11 +236,20 @@ class Model(models.Model):
     def pattern(
         self, trace: Trace, *, step: int, layer: Choice = None, head: Choice = None
     ) -> xr.DataArray:
-        """The whole attention A_ij of chosen heads at a step of a trace: layer, head, query, key.
+        """Compute the attention matrix A_ij of chosen heads at one step of a trace.
 
-        One forward over the canvas that the step was given; rows of a cached decoding are the same
-        without a cache. A single number for `layer` or `head` drops that dimension. `token` and
-        `query_token` name the positions. Only for the model that was traced, without interventions.
+        This is one forward over the step's canvas. Rows of a cached decoding are the same without a
+        cache. Only for the model that made the trace, without interventions.
+
+        Args:
+            trace: a trace made by this model.
+            step: step of the trace, from 0.
+            layer, head: which to compute, as a number, a slice or a sequence; all by default. A single
+                number drops the dimension.
+
+        Returns:
+            An array with dimensions layer, head, query, key. Each row sums to 1. The coordinates `token`
+            and `query_token` hold the text of the positions.
         """
         return patterns.pattern(self, trace, step, layer, head)
 
@@ -200,15 +268,18 @@ class Model(models.Model):
     ) -> Activations:
         """Decode, and write the residual stream at the input of chosen layers to a store on disk.
 
-        What is in memory does not grow with the number of prompts. The tokens are those of `generate`.
+        Memory does not grow with the number of prompts. The tokens are those of `generate`.
 
         Args:
             prompts, sampler, batch_size, progress: as for `trace`.
-            out: a directory that does not exist yet; it is there when all of it is.
-            layers, steps: which of them, as a number, a slice or a sequence; all by default.
-            positions: "prompt", "answer", "masked" or "revealed" (at that step), or numbers, counted in
-                prompt and answer together; all by default.
-            dtype: float32, float16, bfloat16; "auto" is the model's own.
+            out: directory to create. It appears only when it is complete.
+            layers, steps: which to write, as a number, a slice or a sequence; all by default.
+            positions: "prompt", "answer", "masked" or "revealed" (at that step), or position numbers
+                counted over prompt and answer; all by default.
+            dtype: "float32", "float16" or "bfloat16"; "auto" (default) is the model's own.
+
+        Returns:
+            The store, opened.
         """
         path = Path(out)
         with enough_memory(), models.attention_hook.lock_network(self.net):
@@ -250,7 +321,7 @@ def _require_options(
     keywords: type,
     sampler: AnySampler | None = None,
 ) -> None:
-    """Refuse an option that the function does not have; name the option or sampler setting that was meant."""
+    """Refuse an unknown option, and name the option or sampler setting that was probably meant."""
     known = list(keywords.__annotations__)
     settings = [field.name for field in fields(sampler)] if sampler else []
     for name in options:
@@ -277,7 +348,7 @@ def _require_options(
 
 @dataclass(frozen=True)
 class _Job:
-    """Prompts on their way through a sampler, batch by batch."""
+    """Prompts, a sampler and a batch size."""
 
     encoded: list[Encoded]
     sampler: AnySampler
@@ -287,6 +358,7 @@ class _Job:
     steps: int  # at most
 
     def batches(self) -> Iterator[tuple[list[Encoded], Progress]]:
+        """Yield each batch of prompts with its progress callback."""
         starts = range(0, len(self.encoded), self.batch_size)
         total = len(starts) * self.steps
         for number, start in enumerate(starts):
@@ -300,7 +372,7 @@ class _Job:
 
 
 def _paths(to: str | Path | Sequence[str | Path], n: int, several: bool) -> list[Path]:
-    """Where each prompt's trace is written."""
+    """Return the path of each prompt's trace."""
     if several:
         paths = [] if isinstance(to, str | Path) else [Path(one) for one in to]
         if len(paths) != n or len(set(paths)) != n:
@@ -336,27 +408,40 @@ def load(
     seed: int = 0,
     check: bool = True,
 ) -> Model:
-    """Load a checkpoint of a known family, natively, and check that it is sound.
+    """Load a checkpoint of a supported family and check it with a few short forwards.
 
     Args:
-        where: a directory, a .gguf file, a hub id, an embedded model's name ("pair/mdm", "twin/mdm"), or
-            a transformers model that is already loaded. Also all of it in one text, as on the command
-            line: "ours=./dir,family=Llama,mask_id=4"; an argument given here wins over it.
-        name: what tables, figures and pages call it; its path by default.
-        adapter: a directory with a LoRA in PEFT's format, merged into the weights.
-        dtype: "auto" is bfloat16 on a GPU and float32 on a CPU.
-        device: "cuda" where there is one, by default; "auto" spreads the layers over all GPUs, as
-            transformers' `device_map` does (needs accelerate).
-        tokenizer: instead of the checkpoint's own; needed for text with an already loaded model.
-        family: read the weights as this family's, whatever config.json calls them.
-        direction, block, grid, shift, mask_id: what a checkpoint does not say, or what a derived model is
-            used as. `grid`: blocks begin at position 0 ("start") or at the answer ("padded").
-        override_mask: take `mask_id` although the checkpoint names another mask token.
-        revision: of a hub id.
-        weights: "permuted" moves every weight matrix's entries to other places, an untrained control:
-            the same architecture and norms, and nothing that was learnt. A loaded network is copied.
-        seed: of that permutation; another seed is another control.
-        check: run the self-check (a few short forwards).
+        where: a directory, a .gguf file, a hub id, the name of an embedded model ("pair/mdm",
+            "twin/mdm"), or a loaded transformers model. May carry settings, as on the command line:
+            "ours=./dir,family=Llama,mask_id=4". An argument given here overrides such a setting.
+        name: name in tables, figures and pages; the path by default.
+        adapter: directory with a LoRA adapter in PEFT's format, which is merged into the weights.
+        dtype: "auto" (default) is bfloat16 on a GPU and float32 on a CPU.
+        device: a torch device; "cuda" if available by default. "auto" spreads the layers over all GPUs,
+            as `device_map` of transformers does (needs accelerate).
+        tokenizer: replaces the checkpoint's tokenizer. A loaded transformers model needs it to take text.
+        family: name of the family to read the weights as, whatever config.json says.
+        direction: "causal", "bidirectional", "block-causal" or "active-block"; the family's by default.
+        block: block length in tokens of a block model, if the checkpoint does not say.
+        shift: 1 if row i predicts position i + 1, 0 if it predicts position i; the family's by default.
+        mask_id: token id of the mask, if the checkpoint does not say.
+        override_mask: use `mask_id` although the checkpoint names another mask token.
+        grid: blocks begin at position 0 ("start") or at the answer ("padded"); the family's by default.
+        revision: branch, tag or commit of a hub id.
+        weights: "trained" (default), or "permuted" for an untrained control: the entries of every weight
+            matrix are shuffled, so that architecture and norms stay and nothing learned is left. A loaded
+            network is copied first.
+        seed: seed of the permutation, default 0; each seed is another control.
+        check: run the self-check, True by default.
+
+    Returns:
+        The checked model.
+
+    Example:
+        ```python
+        model = fs.load("pair/mdm")
+        print(model.generate("Where was Ada Lovelace born?").text)
+        ```
     """
     options = {key: value for key, value in locals().items() if key != "check"}
     ModelSpec("anywhere", name=name)  # refuses what is no name

@@ -1,9 +1,9 @@
-"""What is known by name: measures, samplers, interventions, families, studies; ours and a user's.
+"""Registries of measures, samplers, interventions, families and studies, by name.
 
-Each kind has one Registry, which its base class carries. A room's library offers its own names, which
-are imported when asked for; `register` adds a user's. Code that is not ours comes from a module that
-the user names (`load_plugin`) or from an installed package that declares the entry point group
-`floatscope`; never from a checkpoint, a trace or a run directory.
+Each kind has one Registry, held by its base class. The library of a kind offers its names, which are
+imported when they are used; `register` adds a user's. A user's code comes from a module that the user
+names (`load_plugin`) or from an installed package with the entry point group `floatscope`, never from a
+checkpoint, a trace or a run directory.
 """
 
 import re
@@ -25,7 +25,7 @@ GROUP = "floatscope"  # of entry points
 
 
 class Registry(Mapping[str, V], Generic[V]):
-    """Things of one kind by the name that a person types, in the order in which lists show them."""
+    """Objects of one kind by the name that a user types, in the order in which lists show them."""
 
     def __init__(
         self, kind: str, library: str, make: Callable[[Any], V] = lambda thing: thing
@@ -35,19 +35,19 @@ class Registry(Mapping[str, V], Generic[V]):
         self._added: dict[str, Any] = {}
 
     def _ready(self) -> None:
-        """The library has offered its names, and installed packages have added theirs."""
+        """Import the library and the plugins of installed packages, so that all names are registered."""
         import_module(self._library)
         _installed()
 
     def offer(
         self, package: str, attributes: Iterable[str], called: Mapping[str, str] | None = None
     ) -> None:
-        """A library's names; `called` are those that differ from the attribute's own."""
+        """Add a library's attributes; `called` maps those whose registered name differs."""
         for attribute in attributes:
             self._own[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
 
     def add(self, thing: Any) -> None:
-        """A user's own; defined again (a cell run twice), the new one counts."""
+        """Add a user's object. It replaces an earlier one of the same name, but none of the package's."""
         import_module(self._library)  # its names are taken, whoever was imported first
         name = getattr(thing, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(thing.__name__)
@@ -59,17 +59,17 @@ class Registry(Mapping[str, V], Generic[V]):
 
     @property
     def own(self) -> list[str]:
-        """The package's own names, without any that a user or an installed package added."""
+        """The package's names, without those that a user or an installed package added."""
         import_module(self._library)
         return list(self._own)
 
     def named(self, name: str) -> V:
-        """The thing of this name, or an error that lists what there is."""
+        """Return the object of this name; an unknown name is an error that lists the names."""
         self.require(name)
         return self[name]
 
     def require(self, name: str) -> None:
-        """Refuse a name that is not known; nothing is imported for one that is."""
+        """Refuse an unknown name, without importing anything."""
         if name not in self:
             remedy = f"{did_you_mean(name, self)} There are: {', '.join(self)}.".strip()
             raise UsageError(f"no {self.kind} {name!r:.80}", remedy)
@@ -92,7 +92,7 @@ class Registry(Mapping[str, V], Generic[V]):
         return len([*iter(self)])
 
     def home(self, name: str) -> tuple[str, str] | None:
-        """Package and attribute of a name of the package's own; nothing is imported for it."""
+        """Return package and attribute of one of the package's names, without importing it."""
         import_module(self._library)
         return self._own.get(name)
 
@@ -106,7 +106,7 @@ STUDIES: Registry[Any] = Registry("study", "floatscope.studies.library", lambda 
 
 
 class Configured:
-    """Base of dataclasses whose fields are settings: refuse a misspelt setting and name the right one."""
+    """Base of settings dataclasses: a misspelt setting is refused, and the error names the right one."""
 
     def __new__(cls, *args: Any, **settings: Any) -> Any:
         if is_dataclass(cls):
@@ -121,12 +121,12 @@ class Configured:
 
 
 def dashed(name: str) -> str:
-    """As the command line spells it: MaskColumns → mask-columns."""
+    """Return a class name as the command line spells it: MaskColumns → mask-columns."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
 
 
 def described(spec: Any, always: tuple[str, ...] = ()) -> str:
-    """A dataclass as one would type its call: the fields in `always`, and whatever is no default."""
+    """Write a dataclass as a Python call: the fields in `always`, and those that are not the default."""
     given = [
         f"{f.name}={getattr(spec, f.name)!r}"
         for f in fields(spec)
@@ -136,10 +136,27 @@ def described(spec: Any, always: tuple[str, ...] = ()) -> str:
 
 
 def register(thing: T) -> T:
-    """Make your own measure, sampler, intervention, study or family known by its name.
+    """Register a measure, sampler, intervention, study, family or statistic under its name.
 
-    A decorator of a class, or a call with a Family. On the command line and in TOML it then goes by
-    its `name`, or by its class name with dashes: `MaskColumns` is `mask-columns`.
+    Use it as a decorator of a class, or call it with a Family or Statistic. On the command line and in
+    TOML files the object has its `name`, or else its class name with dashes: `MaskColumns` is
+    `mask-columns`.
+
+    Args:
+        thing: a subclass of fs.Measure, fs.Sampler, fs.Intervention or fs.Study, an fs.Family, or a
+            `floatscope.statistics.Statistic`.
+
+    Returns:
+        The argument, unchanged.
+
+    Example:
+        ```python
+        @fs.register
+        @dataclass(frozen=True)
+        class LeftToRight(fs.Sampler):
+            def score(self, guess):
+                return -guess.place.float()
+        ```
     """
     registry = getattr(thing, "registry", None)
     if not isinstance(registry, Registry):
@@ -152,13 +169,17 @@ def register(thing: T) -> T:
 
 
 def placed(where: str) -> str:
-    """A plugin as another process finds it: a file by its whole path."""
+    """Return a plugin's name as another process can import it: a file by its absolute path."""
     path = Path(where).expanduser()
     return str(path.resolve()) if path.suffix == ".py" else where
 
 
 def load_plugin(where: str) -> None:
-    """Import a user's module, by its name or as a .py file: what it registers is then known."""
+    """Import a user's module, so that what it registers is available.
+
+    Args:
+        where: name of an importable module, or path of a .py file.
+    """
     path = Path(where).expanduser()
     try:
         if path.suffix != ".py":
@@ -183,7 +204,7 @@ _points = iter(entry_points(group=GROUP))  # each once, also where a plugin look
 
 
 def _installed() -> None:
-    """Plugins of installed packages; one that is broken is named, and the rest goes on."""
+    """Import the plugins of installed packages; warn about a broken one and go on."""
     for point in _points:
         try:
             point.load()

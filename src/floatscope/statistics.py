@@ -1,8 +1,8 @@
-"""The statistics a trace can keep: one table, which recorder, store, `keep=` and documentation read.
+"""The statistics that a trace can keep: one table for recorder, store, `keep=` and documentation.
 
-A statistic is a row of STATISTICS: what `keep=` calls it, and the arrays it puts into a trace. Adding one
-from outside takes such a row with the function that computes it (`fs.register(fs.Statistic(...))`); nothing
-else has to know it. This module imports no torch: a trace can be read without it.
+A statistic is a row of STATISTICS: its name in `keep=` and the arrays that it puts into a trace.
+`fs.register(Statistic(...))` adds a row with its own function. This module does not import torch, so
+traces can be read without it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +16,10 @@ from .registry import Registry
 
 
 class Join(Enum):
-    """What becomes of an array's values when later forwards of a cached decoding add rows."""
+    """How the rows of later forwards of a cached decoding join an array's earlier values.
+
+    `SUM` adds sums over rows, `ROWS` appends one value per row, `LATEST` replaces the value.
+    """
 
     SUM = "sums over rows: those of earlier rows are added"
     ROWS = "a value for each row: those of earlier rows stay"
@@ -25,18 +28,20 @@ class Join(Enum):
 
 @dataclass(frozen=True)
 class Array:
-    """One array of a statistic, as one step of one prompt has it.
+    """One array of a statistic, for one step of one prompt.
 
     Attributes:
-        name: of the variable in a trace.
-        dims: its dimensions, of group, layer, head, key, query, source, target, choice; a trace has "step"
-            before them.
-        join: how the rows of later forwards join earlier ones, where a cache keeps those.
-        over: what sums are divided by when they are stored: an earlier array of the statistic, such as
-            "viewers" (the queries that see a key), or "source" (the rows of the source region); or nothing.
-        dtype: in a trace; None: the trace's own.
-        stored: False for a count that only divides others.
-        predicted: True for values of the positions that a forward predicts, and not of all positions.
+        name: name of the variable in a trace.
+        dims: dimensions, from group, layer, head, key, query, source, target and choice; a trace puts
+            "step" before them.
+        join: how the rows of later forwards join earlier values, if a cache keeps earlier rows; a value
+            per row by default.
+        over: what stored sums are divided by: an earlier array of the statistic, such as "viewers" (the
+            number of queries that see a key), or "source" (the number of rows of the source region). None
+            (default) divides by nothing.
+        dtype: dtype in a trace; None (default) is the trace's own.
+        stored: False for a count that is used only to divide other arrays.
+        predicted: True for values of the predicted positions only, and not of all positions.
     """
 
     name: str
@@ -49,17 +54,17 @@ class Array:
 
     @property
     def by_position(self) -> bool:
-        """The last dimension is of positions, of which there may be more at later steps."""
+        """Whether the last dimension counts positions, of which later steps may have more."""
         return self.dims[-1] in ("key", "query")
 
     @property
     def layer_axis(self) -> int:
-        """The place of "layer" behind the axis of prompts."""
+        """Index of the layer dimension, counting the batch dimension."""
         return 1 + self.dims.index("layer")
 
     @property
     def head_axis(self) -> int | None:
-        """The place of "head" in one layer's tensor, behind the axis of prompts; None: it has none."""
+        """Index of the head dimension in one layer's tensor (batch first); None without heads."""
         rest = [dim for dim in self.dims if dim != "layer"]
         return 1 + rest.index("head") if "head" in rest else None
 
@@ -70,16 +75,17 @@ Compute = Callable[[Any, Any], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Statistic:
-    """A row of the table.
+    """A row of the table of statistics.
 
     Attributes:
-        name: what `keep=` calls it.
-        about: what a person reads about it.
-        arrays: what it puts into a trace.
-        on_request: kept only where it is named: it costs more than attention's own statistics, or is seldom
-            asked for.
-        needs_weights: it is computed from the attention weights, in passes that all such statistics share.
-        compute: for a statistic from outside, the function of one layer's attention.
+        name: name in `keep=`.
+        about: description for users.
+        arrays: arrays that it puts into a trace.
+        on_request: kept only if named, because it is expensive or rarely needed. False by default.
+        needs_weights: computed from the attention weights, in passes that all such statistics share.
+            False by default.
+        compute: for a user's statistic, the function of one layer's attention: `compute(view, call)`
+            returns arrays by name.
     """
 
     name: str
@@ -100,7 +106,7 @@ class Table(Registry[Statistic]):
         self.version = 0  # how often statistics have been added or removed
 
     def add(self, thing: Statistic) -> None:
-        """Add a statistic from outside; one of the same name from outside is replaced."""
+        """Add a user's statistic. It replaces an earlier one of the same name, but no built-in one."""
         if thing.compute is None:
             raise UsageError(
                 f"statistic {thing.name!r} has no function", "Give compute=f(view, call)."
@@ -122,27 +128,27 @@ class Table(Registry[Statistic]):
 
     @property
     def own(self) -> list[str]:
-        """The package's own statistics, without any that were added from outside."""
+        """The package's statistics, without those of users."""
         return [name for name, row in self._rows.items() if row.compute is None]
 
     def remove(self, name: str) -> None:
-        """Remove a statistic that was added from outside."""
+        """Remove a user's statistic."""
         del self._rows[name]
         self.version += 1
 
     def arrays(self, keep: Iterable[str] | None = None) -> dict[str, Array]:
-        """Return the arrays of these statistics by name; of all by default."""
+        """Return the arrays of these statistics by name; of all statistics by default."""
         rows = self._rows.values() if keep is None else [self._rows[name] for name in keep]
         return {array.name: array for row in rows for array in row.arrays}
 
     def keep_of(self, array: str) -> str:
-        """Return what `keep=` has to include for this array of a trace."""
+        """Return the name that `keep=` needs for this array of a trace."""
         found = (row.name for row in self._rows.values() for one in row.arrays if one.name == array)
         return next(found, array)
 
     @property
     def default(self) -> frozenset[str]:
-        """What a trace keeps where nothing is named."""
+        """Names of the statistics that a trace keeps by default."""
         return frozenset(name for name, row in self._rows.items() if not row.on_request)
 
     def __getitem__(self, name: str) -> Statistic:

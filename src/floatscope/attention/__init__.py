@@ -1,4 +1,4 @@
-"""q and k become statistics; README.md here explains how."""
+"""Attention statistics from q and k, without the S×S matrix. README.md in this folder explains how."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""Which way a view's statistics are computed: decided here and nowhere else.
+"""Choose how a view's statistics are computed; this is the only module that does.
 
-Where the tensors are on a GPU, the kernels of `gpu`; where these do not apply, the blocks of `cpu`
-(which run on any device), with one notice per reason. Both give the same numbers.
+Tensors on a GPU go to the kernels of `gpu`. If these do not apply, the blocks of `cpu` (which run on any
+device) are used, with one notice per reason. Both give the same numbers.
 """
 
 import warnings
@@ -25,18 +25,18 @@ T = TypeVar("T")
 
 
 def on_gpu(tensor: Tensor) -> bool:
-    """The tensor is where kernels run."""
+    """Tell whether the tensor is on a device that runs the kernels."""
     return tensor.is_cuda
 
 
 def overhearing(call: attention_hook.Call) -> Overhear | OverhearOnCPU:
-    """To be entered around stock attention; then it has the log-sum-exp."""
+    """Return a context around stock attention that keeps its log-sum-exp."""
     plain = call.query.is_cpu and not on_gpu(call.query)
     return OverhearOnCPU(call) if plain else Overhear()
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
-    """Column sums by query group; on request row entropy, region sums, and the rollout's step."""
+    """Compute column sums by query group, and on request row entropy, region sums and the rollout's step."""
     if view.few is not None and view.few.labels is view.labels:
         asked = {"column_sum": True, "rolled": True, "entropy": entropy, "region_sum": regions}
         return {name: one for name, one in view.few.arrays.items() if asked.get(name)}
@@ -47,17 +47,17 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
 def strongest(
     view: View, rows: tuple[int, int], top: int
 ) -> tuple[Int[Tensor, "b h w t"], Float[Tensor, "b h w t"]] | None:
-    """Keys and weights of some rows, the strongest first; None where the rows must be held instead."""
+    """Return keys and weights of some rows, the strongest first; None if the rows must be held instead."""
     if view.few is not None:
         return few.strongest(view.few, *rows, top)
     return _by_kernels(view, lambda: peaks.strongest(fused.Launch(view), *rows, top))
 
 
 def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bool = False) -> View:
-    """The view with its log-sum-exp, if kernels want one that attention's forward did not give.
+    """Return the view with its log-sum-exp, if kernels need one that attention's forward did not provide.
 
-    For few queries it is computed, and the sums with it, on request `columns` too; for many it comes with
-    attention itself, if `attend` runs that.
+    For few queries it is computed here, together with the sums, and with the `columns` statistics on
+    request. For many queries it comes from attention itself, if `attend` runs that.
     """
     if not on_gpu(view.query) or fused.unfit(view, without_lse=True):
         return view
@@ -80,7 +80,7 @@ def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bo
 
 
 def columns(view: View) -> Arrays:
-    """Score, cosine and norms of each key: what needs q and k alone."""
+    """Compute score, cosine and norms of each key, which need only q and k."""
     if view.few is not None and view.few.labels is view.labels and "score" in view.few.arrays:
         return {name: view.few.arrays[name] for name in (*vectors.KEY_ARRAYS, "viewers")}
     kernels = _kernels_at(view.query) and view.visible.reach is None  # these know no window
@@ -88,14 +88,14 @@ def columns(view: View) -> Arrays:
 
 
 def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:
-    """‖W_O v‖ of each head and key."""
+    """Compute ‖W_O v‖ for each head and key."""
     return (vectors if _kernels_at(value) else norms).value_norms(module, value)
 
 
 def region_totals(
     from_region: Float[Tensor, "b q f"], by_row: Float[Tensor, "b h q r"]
 ) -> Float[Tensor, "b h f r"]:
-    """Summed over the rows of each region."""
+    """Sum over the rows of each region."""
     if by_row.shape[2] == 1:
         return from_region[:, :, :, None] * by_row
     if _kernels_at(by_row):
@@ -106,6 +106,7 @@ def region_totals(
 
 
 def vector_norms(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
+    """Compute the norm of each vector."""
     if _kernels_at(x):
         return vectors.norms_of(x)
     wide = torch.promote_types(x.dtype, torch.float32)  # a norm may not narrow
@@ -117,7 +118,7 @@ def _kernels_at(tensor: Tensor) -> bool:
 
 
 def _by_kernels(view: View, launch: Callable[[], T], without_lse: bool = False) -> T | None:
-    """What kernels give; None where the view is not on a GPU, or they cannot take it."""
+    """Return the kernels' result; None if the view is not on a GPU or the kernels cannot handle it."""
     if not on_gpu(view.query):
         return None
     reason = fused.unfit(view, without_lse)

@@ -1,8 +1,8 @@
-"""Capture: every attention of a network, measured as it happens.
+"""Capture: measure every attention of a network while it runs.
 
-`with Capture(model, ...) as capture:` attaches to the attention hook and leaves the network as it was. Each
-forward is wrapped in `capture.forward(forward)`, which gives what was captured, layer by layer, and
-raises if a layer was missed. The output is stock attention's, bit for bit; capture only looks.
+`with Capture(model, ...) as capture:` attaches to the attention hook and detaches afterwards. Each
+forward runs inside `capture.forward(forward)`, which yields what was captured, layer by layer, and raises
+if a layer was missed. The output is that of stock attention, bit for bit.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _ENTROPIES = {"entropy", "entropy_mean"}
 
 @dataclass(eq=False)
 class Capture:
-    """Measures the statistics in `keep` of the chosen layers and heads (all by default)."""
+    """Measures the statistics in `keep` for the chosen layers and heads."""
 
     model: Model
     keep: Collection[str]
@@ -96,7 +96,7 @@ class Capture:
 
     @contextmanager
     def forward(self, forward: Forward) -> Iterator[Captured]:
-        """Around exactly one forward; what was captured is there when it ends."""
+        """Capture exactly one forward; the results are complete when it ends."""
         self._forward, self._calls = forward, 0
         self.rollout.begin()
         self._layers = {layer: Layer() for layer in self.layers}
@@ -144,7 +144,10 @@ class Capture:
         return handler == self._look or any(handler is hook for hook in self._hooks)
 
     def launching(self) -> float:
-        """Measured with the host of an H200: mass 0.6 ms, all statistics 1.7 ms."""
+        """Return the seconds per layer that Python takes.
+
+        Measured with an H200's host: mass 0.6 ms, all statistics 1.7 ms.
+        """
         return 0.0 if self._forward is None else 0.6e-3 + 0.14e-3 * (len(self.keep) - 1)
 
     def inputs(self) -> dict[str, Tensor]:
@@ -155,7 +158,10 @@ class Capture:
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
     ) -> Iterator[Captured | None]:
-        """Gives what will have been captured; None where nobody looks on."""
+        """Record the capture of a forward, and yield the tensors that each replay fills.
+
+        None if no forward is being captured.
+        """
         forward, layers = self._forward, self._layers
         if forward is None:
             yield None
@@ -179,7 +185,7 @@ class Capture:
             self.rollout.take_back(states)
 
     def replayed(self, left: dict[int, Layer]) -> None:
-        """All that was captured has been taken elsewhere, but what is left here."""
+        """Take over the results of a replayed forward that were not taken elsewhere."""
         if self._forward is not None:
             self._layers.update({layer: replace(one) for layer, one in left.items()})
             self._calls = self.model.n_layers
@@ -267,11 +273,12 @@ class Capture:
         return output
 
     def _may_wait(self, seen: "_Seen") -> bool:
-        """All layers are measured together when the forward has ended: with a cache, on a CPU.
+        """Tell whether a layer can be measured after the forward, with the others: with a cache, on a CPU.
 
-        Between two layers of the network our code finds no cache warm: measured, a layer of 32 rows takes
-        160 µs there and 90 in a row with others. Keys and values of a KV cache stay anyway; where there is
-        none, to hold them costs fresh memory, and more time than is saved.
+        Between two layers of the network, Floatscope's code finds cold processor caches: a layer of 32
+        rows takes 160 µs there, and 90 µs together with others. Keys and values of a KV cache remain in
+        memory anyway. Without a KV cache, holding them would need fresh memory, which costs more time
+        than it saves.
         """
         routed = "experts" in self.keep  # what a router says of rows that settle comes after this
         return seen.forward.cached and not routed and not backend.on_gpu(seen.call.query)
@@ -286,7 +293,7 @@ class Capture:
 
     @cached_property
     def _summed_alone(self) -> bool:
-        """Nothing is kept that one layer's sums do not hold."""
+        """Whether all kept statistics follow from one layer's sums."""
         measured = [n for n in self.keep if n in _WEIGHED or n == "kv_drift" or _function(n)]
         return 0 < len(measured) == len(_SUMMED & set(self.keep))
 
@@ -390,7 +397,7 @@ class Capture:
     def _of_kept_heads(
         self, statistic: Statistic, values: Mapping[str, Tensor], join: Join | None = None
     ) -> dict[str, Tensor]:
-        """Return the arrays of a statistic for the heads that are kept; with `join`, only such arrays."""
+        """Return the arrays of a statistic for the kept heads; with `join`, only arrays of that kind."""
         found = {}
         for array in statistic.arrays:
             tensor, axis = values[array.name], array.head_axis
@@ -423,7 +430,7 @@ class Capture:
         part: Layer,
         forward: Forward,
     ) -> None:
-        """What is kept of them, of all rows, and of those that settle apart."""
+        """Store the kept sums, of all rows, and separately of those that settle."""
         n = forward.settled or 0
         if not _COLUMN_SUMS.isdisjoint(self.keep):
             column_sum, settled = sums["column_sum"][:, :, pick], None
@@ -452,7 +459,7 @@ class Capture:
 
 
 def _require_arrays(statistic: Statistic, values: Any, view: View) -> None:
-    """Refuse what a function from outside returned, where it is not what its row says."""
+    """Refuse arrays of a user's function that do not match its statistic."""
     b, _, rows, _ = view.query.shape
     for array in statistic.arrays:
         sizes: list[int | None] = [b, *(None for dim in array.dims if dim != "layer")]
@@ -473,7 +480,10 @@ def _require_arrays(statistic: Statistic, values: Any, view: View) -> None:
 def _by_group(
     entropy: Float[Tensor, "b h q"], labels: Labels, max_entropy: Float[Tensor, "b 1 q"]
 ) -> dict[str, Tensor]:
-    """Entropies summed over the queries of each group; those of one visible key are NaN, and not counted."""
+    """Sum entropies over the queries of each group, and count them.
+
+    Queries with one visible key are left out.
+    """
     rows = entropy.nan_to_num().mT[:, None]  # (b, 1, q, h)
     total = backend.region_totals(labels.of_group.mT, rows)[:, 0]  # (b, g, h)
     return {"entropy_sum": total, "entropy_rows": (labels.of_group * ~max_entropy.isnan()).sum(-1)}
@@ -498,7 +508,7 @@ def _function(name: str) -> Compute | None:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """One layer's attention, as it was computed."""
+    """One layer's attention call, to be measured."""
 
     call: attention_hook.Call
     forward: Forward
@@ -507,7 +517,7 @@ class _Seen:
 
 
 def _of_heads(view: View, at: Int[Tensor, " n"]) -> View:
-    """The same view of some heads; grouped heads get each their own key."""
+    """Select some heads of a view; each grouped head gets its own key."""
     mask = view.mask
     return replace(
         view,

@@ -19,7 +19,7 @@ from .shapes import Arrays, Labels, View, exactly
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The rows that may be revealed, of one layer or of all: their strongest keys and region sums."""
+    """Rows that may be revealed, of one layer or of all: their strongest keys and region sums."""
 
     key: Int[Tensor, "b *l h w t"]
     weight: Float[Tensor, "b *l h w t"]
@@ -39,10 +39,10 @@ class HeldRows:
 
 @dataclass(eq=False)
 class Layer:
-    """One layer in one forward: its arrays by name, as `floatscope.statistics` lists them.
+    """One layer in one forward: its arrays by name, as in `floatscope.statistics`.
 
-    A tensor is (b, *dims) without "layer". Heads are the chosen ones. Sums run over this forward's queries,
-    and values of rows are of this forward's rows.
+    A tensor is (b, *dims) without "layer". Heads are the chosen ones. Sums run over this forward's
+    queries, and values by row are of this forward's rows.
     """
 
     values: Arrays = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Whole rows, one prompt's after another's, as their strongest keys and region sums."""
+    """Complete rows, prompt after prompt, as their strongest keys and region sums."""
 
     key: Int[Tensor, "n l h t"]
     weight: Float[Tensor, "n l h t"]
@@ -62,7 +62,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Captured:
-    """What was captured of one forward, by layer; filled when the forward has ended."""
+    """The results of one forward, by layer; complete when the forward has ended."""
 
     layers: dict[int, Layer]
     labels: Labels
@@ -74,7 +74,7 @@ class Captured:
     stacked: Candidates | None = None
 
     def detached(self) -> "Captured":
-        """The same for `rows`, as it will be when the next forward has overwritten the rest."""
+        """Return a copy for `rows` that stays valid when the next forward overwrites the rest."""
         kept = [one.candidates for one in self.layers.values()]
         if self.stacked is not None or any(one is None for one in kept):
             return self
@@ -88,8 +88,11 @@ class Captured:
         return replace(self, layers={}, stacked=Candidates(*every))
 
     def rows(self, which: Sequence[Tensor]) -> Rows:
-        """For each prompt the rows `which` (counted from the forward's first candidate, as many as
-        each has; not all may have none). Once: what they are computed from is let go."""
+        """Return the rows `which` of each prompt, counted from the forward's first candidate.
+
+        Prompts may have different numbers of rows, but not all of them none. Call it once: the tensors
+        behind it are released.
+        """
         with exactly(self.labels.region):
             return self._rows(which)
 
@@ -119,7 +122,7 @@ class Captured:
         return Rows(*tensors)  # (n, l, h, _) each
 
     def _computed(self, layers: Sequence[Layer], which: Sequence[Tensor]) -> list[Tensor]:
-        """Rows of all prompts in these layers, (all, l, h, _): scores one by one, and the rest together."""
+        """Compute rows of all prompts in these layers, (all, l, h, _); scores go prompt by prompt."""
         device, every = self.labels.region.device, []
         for b, some in enumerate(which):
             if not len(some):  # its keys need not be looked at
@@ -139,7 +142,7 @@ class Captured:
 def _picked(
     layer: Layer, prompt: Int[Tensor, " all"], place: Int[Tensor, " all"]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One layer's rows of all prompts, (all, h, _), from its candidates."""
+    """Return one layer's rows of all prompts, (all, h, _), from its candidates."""
     kept, layer.candidates = layer.candidates, None
     if kept is None:
         raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
@@ -175,7 +178,7 @@ def _scores(held: HeldRows, b: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "h
 def strongest(
     weight: Float[Tensor, "*h n k"], top: int
 ) -> tuple[Int[Tensor, "*h n t"], Float[Tensor, "*h n t"]]:
-    """Return the `top` keys with most weight; missing ones have weight 0 and key −1."""
+    """Return the `top` keys with the largest weights; missing ones have weight 0 and key −1."""
     best = weight.topk(min(top, weight.shape[-1]), dim=-1)
     missing = top - best.values.shape[-1]
     key = best.indices.masked_fill(best.values == 0, -1)

@@ -1,4 +1,4 @@
-"""Column sums for other people's attention code: how much attention each key receives, without S×S memory."""
+"""Column sums for any attention code: how much attention each key receives, without S×S memory."""
 
 import torch
 from jaxtyping import Bool, Int
@@ -24,17 +24,21 @@ def column_sums(
 ) -> Tensor:
     """Sum softmax attention over queries: the attention that each key receives, by group of queries.
 
-    The weights are never in memory at once. On a GPU the kernels of a trace compute the sums; elsewhere,
-    or where these do not apply, tiles of rows. Both equal a float64 softmax to 1e-5 in float32.
+    The complete weights are never in memory at once. On a GPU the kernels of a trace compute the sums;
+    elsewhere, or if these do not apply, tiles of rows do. Both equal a float64 softmax to 1e-5 in
+    float32.
 
     Args:
         query: (b, h, q, d), as attention takes it: after rotation and norms.
         key: (b, kv, k, d); kv divides h, and head i uses key head i // (h / kv).
         scale: factor of the scores; d ** −0.5 by default.
-        mask: boolean, broadcast to (b, h, q, k); True where a query may see a key. By default all.
-        causal: queries are the last q of the k positions, and each sees itself and what is before.
-        groups: (q,) or (b, q), the group of each query, from 0; −1 leaves a query out. One group by default.
-        lse: (b, h, q), the log-sum-exp of the scaled scores, where attention has computed it.
+        mask: boolean, broadcast to (b, h, q, k); True where a query may see a key. All by default.
+        causal: the queries are the last q of the k positions, and each sees itself and all keys before
+            it. False by default.
+        groups: (q,) or (b, q), the group of each query, from 0; −1 leaves a query out. One group by
+            default.
+        lse: (b, h, q), the log-sum-exp of the scaled scores, if attention has computed it; None by
+            default.
 
     Returns:
         (b, g, h, k) float32: Σ A over the queries of group g. A query that sees no key adds nothing.
@@ -69,7 +73,7 @@ def column_sums(
 def _without_empty_rows(
     mask: Bool[Tensor, "b #h q k"], causal: bool, group: Int[Tensor, "b q"]
 ) -> tuple[Bool[Tensor, "b #h q k"], Int[Tensor, "b q"]]:
-    """Add the causal rule to a mask, and leave out the queries that see no key."""
+    """Add the causal rule to a mask, and exclude the queries that see no key."""
     q, k = mask.shape[2:]
     if causal:
         mask = mask & torch.ones(q, k, dtype=torch.bool, device=mask.device).tril(k - q)

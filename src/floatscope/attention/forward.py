@@ -1,6 +1,6 @@
-"""One forward that a capture looks at: who is who in it, shared by all its layers.
+"""One forward that a capture measures: its labels and what follows from them, shared by all layers.
 
-What depends on the forward alone is made here once, not in every layer. Nothing is measured here.
+What depends on the forward only is computed here once, not in every layer.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from .shapes import Labels
 
 @dataclass(frozen=True, eq=False)
 class Forward:
-    """One forward: who is who in it."""
+    """One forward: which rows see which keys, and the labels of its positions."""
 
     visible: Visibility
     labels: Labels
@@ -38,7 +38,7 @@ class Forward:
     _repeated: dict[int, Labels] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> "Forward":
-        """The same for a layer on another device; made once for each."""
+        """Return the forward for a layer on another device; made once per device."""
         if self.labels.region.device == device:
             return self
         if device not in self._elsewhere:
@@ -48,7 +48,7 @@ class Forward:
         return self._elsewhere[device]
 
     def within(self, reach: int | None) -> "Forward":
-        """The same for a layer that sees so far to either side; made once for each."""
+        """Return the forward for a local layer with this reach; made once per reach."""
         visible = self.visible.within(reach)
         if reach is None or visible is self.visible:
             return self
@@ -58,7 +58,7 @@ class Forward:
         return self._narrower[reach]
 
     def repeated(self, n: int) -> Labels:
-        """The labels of so many layers, as of further prompts; made once for each number."""
+        """Return the labels of n layers joined as further prompts; made once per number."""
         if n not in self._repeated:
             group, region = (x.repeat(n, 1) for x in (self.labels.group, self.labels.region))
             self._repeated[n] = replace(self.labels, group=group, region=region)
@@ -66,21 +66,21 @@ class Forward:
 
     @cached_property
     def settling(self) -> Labels:
-        """The rows that settle, and no others."""
+        """Labels in which only the rows that settle count."""
         group = self.labels.group.clone()
         group[:, self.settled :] = -1
         return replace(self.labels, group=group)
 
     @cached_property
     def apart(self) -> Labels:
-        """As labelled, but rows that settle in groups of their own, behind the others."""
+        """Labels in which the rows that settle have their own groups, after the others."""
         group, n_groups = self.labels.group, self.labels.n_groups
         moved = torch.where(self.settling.group >= 0, group + n_groups, group)
         return replace(self.labels, group=moved, n_groups=2 * n_groups)
 
     @cached_property
     def by_region(self) -> ByRegion | None:
-        """For sums over many rows on a CPU; None where it does not apply."""
+        """Labels by region, for sums over many rows on a CPU; None if they do not apply."""
         if self.cached or not self.labels.group.is_cpu:
             return None
         return ByRegion.of(self.labels)

@@ -1,8 +1,8 @@
 """The logit lens: what the network would predict if it ended after a layer.
 
-A layer's output goes through the final norm and the head, a few rows at a time: the vocabulary of many
-rows, or of all layers, is never in memory at once. That norm and head are all there is after the last
-layer is shown once per network, in the first forward; a network that does more there is refused.
+A layer's output goes through the final norm and the head, a few rows at a time, so that the logits of
+many rows or of all layers are never in memory at once. The first forward of each network checks that its
+logits are only the final norm and head of the last layer; a network that does more is refused.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _proven: "WeakSet[nn.Module]" = WeakSet()
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """What rows predict, at the positions asked for; −1 and NaN at the others."""
+    """The predictions at the requested positions; −1 and NaN elsewhere."""
 
     token: Int[Tensor, "b w"]
     probability: Float[Tensor, "b w"]  # of that token
@@ -33,7 +33,7 @@ class Predicted:
 
 @contextmanager
 def proving(model: Model) -> Iterator[None]:
-    """The first forward inside shows that the network's logits are norm and head of its last layer."""
+    """Check in the first forward that the network's logits are norm and head of its last layer."""
     net = model.net
     if net in _proven:
         yield
@@ -76,7 +76,7 @@ def proving(model: Model) -> Iterator[None]:
 
 
 def output_of(block: Any) -> Tensor:
-    """Of a layer, whose output may come with other things."""
+    """Return a layer's output tensor, which may come in a tuple."""
     tensor: Tensor = block[0] if isinstance(block, tuple) else block
     return tensor
 
@@ -84,7 +84,7 @@ def output_of(block: Any) -> Tensor:
 def predicted(
     model: Model, x: Float[Tensor, "b q d"], rows: Int[Tensor, " w"], wanted: Bool[Tensor, "b w"]
 ) -> Predicted:
-    """From the output of a layer: what each row predicts, where it is wanted. Never the mask."""
+    """Predict from a layer's output at the requested rows. The mask is never predicted."""
     readout = parts.readout(model.net)
     assert readout is not None  # proven
     chosen = x[:, rows][wanted]  # (n, d)

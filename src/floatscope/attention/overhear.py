@@ -1,14 +1,13 @@
-"""Overhear the log-sum-exp that stock attention computes anyway.
+"""Keep the log-sum-exp that stock attention computes anyway.
 
-SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around
-the stock call sees the kernel's result: nothing is computed twice and the output is the stock one,
-bit for bit. Two kernels keep the log-sum-exp only if told to; the mode tells them, which changes
-nothing else, except for few queries: cuDNN then has a faster kernel without it, whose last bits
-differ. Both are left alone there. Where a kernel has none, the statistics compute their own.
+SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around the
+stock call keeps it, so nothing is computed twice and the output is the stock one, bit for bit. Two
+kernels return the log-sum-exp only on request; the mode requests it. That changes nothing else, except
+for few queries, where cuDNN has a faster kernel without it, whose last bits differ; there the call is
+left alone. If a kernel returns none, the statistics compute their own.
 
-On a CPU there is one kernel, and a dispatch mode costs more than a short call of it: there `OverhearOnCPU`
-lets transformers' function, its own code, find `attend` where it looks for SDPA; that calls the kernel as
-SDPA does, where SDPA would.
+On a CPU there is one kernel, and a dispatch mode costs more than a short call. There `OverhearOnCPU` runs
+transformers' function with `attend` in place of SDPA, which calls the same kernel as SDPA.
 """
 
 import threading
@@ -31,7 +30,7 @@ FEW = 64  # queries
 
 
 class Overhear(TorchDispatchMode):
-    """`with Overhear() as ear:` around an SDPA call; then `ear.lse(...)`."""
+    """A context around an SDPA call that keeps its log-sum-exp: `with Overhear() as ear: …; ear.lse(...)`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +57,7 @@ class Overhear(TorchDispatchMode):
         return result
 
     def lse(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "b h q"] | None:
-        """The log-sum-exp of every row, or None if the kernel gave none of that shape."""
+        """Return the log-sum-exp of every row, or None if the kernel returned none of that shape."""
         heard = self._heard
         if heard is None or not isinstance(heard, torch.Tensor) or not heard.numel():
             return None
@@ -93,7 +92,7 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """SDPA, line by line: which kernel, a mask of truths as numbers, the kernel. The thread has heard it."""
+    """Do what SDPA does on a CPU, and keep the log-sum-exp for the thread."""
     how = (dropout_p, is_causal)
     gqa: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
     if not query.is_cpu or _choice(query, key, value, attn_mask, *how, **gqa) != _FLASH:
@@ -106,7 +105,7 @@ def attend(
 
 
 class _Instead:
-    """A module as it is, but for some names."""
+    """A module in which some names are replaced."""
 
     def __init__(self, module: Any, **names: Any) -> None:
         self._module = module
@@ -117,7 +116,7 @@ class _Instead:
 
 
 def _listening(stock: FunctionType) -> FunctionType:
-    """The same code, for which `torch.nn.functional.scaled_dot_product_attention` is `attend`."""
+    """Copy a function so that `torch.nn.functional.scaled_dot_product_attention` means `attend` in it."""
     functional = _Instead(torch.nn.functional, scaled_dot_product_attention=attend)
     instead = {"torch": _Instead(torch, nn=_Instead(torch.nn, functional=functional))}
     same = (stock.__name__, stock.__defaults__, stock.__closure__)
@@ -130,7 +129,7 @@ _LISTENING = _listening(attention_hook.sdpa_attention_forward)
 
 
 class OverhearOnCPU:
-    """The same for a call on a CPU: no mode, which would cost 15 µs a call, and 35 between two layers."""
+    """`Overhear` for a CPU, without a dispatch mode, which costs 15 to 35 µs a call."""
 
     def __init__(self, call: attention_hook.Call) -> None:
         self._call = call
@@ -144,7 +143,7 @@ class OverhearOnCPU:
         self._call.attention = None
 
     def lse(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "b h q"] | None:
-        """The log-sum-exp of every row, or None if none was heard of that shape. Once."""
+        """Return the log-sum-exp of every row, or None if there is none of that shape. Can be called once."""
         heard: Tensor | None = _heard.lse
         _heard.lse = None
         return heard.float() if heard is not None and heard.shape == query.shape[:3] else None

@@ -1,6 +1,6 @@
-"""The oracle: every statistic by its definition, in float64, with the whole matrix in memory.
+"""The oracle: every statistic by its definition, in float64, with the complete matrix in memory.
 
-Short and slow on purpose. Nothing but tests and self-checks calls it.
+Short and slow on purpose. Only tests and self-checks call it.
 """
 
 import torch
@@ -11,11 +11,12 @@ from .shapes import Arrays, View
 
 
 def expand(key: Float[Tensor, "b kv k d"], heads: int) -> Float[Tensor, "b h k d"]:
-    """Grouped heads: head h uses key head h // (H / KV)."""
+    """Repeat grouped keys: head h uses key head h // (H / KV)."""
     return key.repeat_interleave(heads // key.shape[1], dim=1)
 
 
 def may_look(view: View) -> Bool[Tensor, "#b #h q k"]:
+    """Return which keys each row may see."""
     if view.mask is not None:
         return view.mask
     q, k = view.query.shape[2], view.key.shape[2]
@@ -24,17 +25,19 @@ def may_look(view: View) -> Bool[Tensor, "#b #h q k"]:
 
 
 def scores(view: View) -> Float[Tensor, "b h q k"]:
-    """Before the mask and the softmax."""
+    """Return the scaled scores before mask and softmax."""
     q = view.query.double()
     score = q @ expand(view.key.double(), q.shape[1]).mT * view.scale
     return score if view.bias is None else score + view.bias.double()
 
 
 def attention(view: View) -> Float[Tensor, "b h q k"]:
+    """Return the attention matrix."""
     return scores(view).masked_fill(~may_look(view), -torch.inf).softmax(-1)
 
 
 def sums(view: View) -> Arrays:
+    """Compute column sums, entropy, region sums and the rollout's step."""
     a = attention(view)
     labels = view.labels
     groups = torch.arange(labels.n_groups, device=a.device)
@@ -52,6 +55,7 @@ def sums(view: View) -> Arrays:
 
 
 def columns(view: View) -> Arrays:
+    """Compute score, cosine, norms and number of viewers of each key."""
     q = view.query.double()
     k = expand(view.key.double(), q.shape[1])
     counted, real = view.labels.group >= 0, view.labels.region >= 0
@@ -70,7 +74,7 @@ def columns(view: View) -> Arrays:
 
 
 def massive(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
-    """Largest absolute channel over the median one."""
+    """Return the largest absolute channel over the median one."""
     size = x.double().abs()
     return size.amax(-1) / size.quantile(0.5, dim=-1)
 
@@ -78,6 +82,6 @@ def massive(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
 def cosine_distance(
     a: Float[Tensor, "b kv k d"], b: Float[Tensor, "b kv k d"]
 ) -> Float[Tensor, "b k"]:
-    """1 − cos of each key (or value) with itself in another forward, mean over heads."""
+    """Return 1 − cos of each key (or value) between two forwards, averaged over heads."""
     a, b = a.double(), b.double()
     return (1 - (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))).mean(1)

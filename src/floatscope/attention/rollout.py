@@ -1,7 +1,7 @@
-"""Attention rollout, layer by layer: from which region's positions a row has what it holds.
+"""Attention rollout, layer by layer: how much of each row's content comes from each region.
 
-R_l = ½ (Ā_l + I) R_{l−1}, with Ā the mean of all heads, which the sums bring. The state of a row is a share
-for each region; with a cache, the states of earlier rows are kept from forward to forward.
+R_l = ½ (Ā_l + I) R_{l−1}, with Ā the mean over all heads, from the attention sums. The state of a row is
+one share per region. With a KV cache, the states of earlier rows are kept from forward to forward.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Kept = dict[int, tuple[list[int], Tensor]]  # by layer: whose, and the state of 
 
 @dataclass(eq=False)
 class Rollout:
-    """`begin` a forward; `before` a layer's sums and `after` them."""
+    """The rollout's states. Call `begin` per forward, and `before` and `after` the sums of each layer."""
 
     # With a cache of fixed size: the states, (b, k, r) by layer, in memory that stays where it is.
     fixed: dict[int, Tensor] = field(default_factory=dict)
@@ -26,27 +26,30 @@ class Rollout:
     _state: Tensor | None = None  # up to this layer
 
     def begin(self) -> None:
+        """Start a forward."""
         self._state = None
 
     def set_aside(self) -> Kept:
-        """A forward that is recorded knows none of the earlier ones."""
+        """Remove and return the earlier states, which a recorded forward must not use."""
         kept, self.kept = self.kept, {}
         return kept
 
     def take_back(self, kept: Kept) -> None:
+        """Restore the earlier states."""
         self.kept, self._state = kept, None
 
     def of(self, prompts: Sequence[int]) -> dict[int, Float[Tensor, "b k r"]]:
-        """With a cache: the state of every earlier row, by layer; they may be put into `fixed`."""
+        """Return the states of all earlier rows by layer, with a KV cache, to be copied into `fixed`."""
         return {layer: _of(known, list(prompts)) for layer, known in self.kept.items()}
 
     def unfix(self, prompts: Sequence[int], columns: int) -> None:
-        """With a cache that grows from now on."""
+        """Copy the states back for a cache that grows."""
         for layer, state in self.fixed.items():
             self.kept[layer] = (list(prompts), state[:, :columns].clone())
         self.fixed = {}
 
     def before(self, forward: Forward, device: torch.device) -> Float[Tensor, "b k r"]:
+        """Return the state before a layer."""
         if self._state is None:
             self._state = forward.labels.in_region
         self._state = self._state.to(device)
@@ -55,7 +58,7 @@ class Rollout:
     def after(
         self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward
     ) -> Float[Tensor, "b k r"]:
-        """The state of all rows; with a cache, earlier rows' do not change any more."""
+        """Return the state of all rows after a layer; with a cache, earlier rows keep theirs."""
         assert self._state is not None
         new = (rolled + forward.visible.of_rows(self._state, 1)) / 2
         if forward.visible.at is not None:
@@ -81,7 +84,7 @@ class Rollout:
     def _renewed(
         self, layer: int, new: Float[Tensor, "b q r"], forward: Forward
     ) -> Float[Tensor, "b k r"]:
-        """With an approximate cache, of rows left out as it was."""
+        """Return the new states; with an approximate cache, rows that were not recomputed keep theirs."""
         who = list(forward.prompts)
         known = self.kept.get(layer) if forward.partial else None
         if known is not None:
@@ -95,6 +98,6 @@ class Rollout:
 
 
 def _of(known: tuple[list[int], Tensor], who: list[int]) -> Float[Tensor, "b k r"]:
-    """The states of these prompts; others may have ended."""
+    """Select the states of these prompts; others may have ended."""
     before, state = known
     return state if before == who else state[[before.index(p) for p in who]]

@@ -1,9 +1,9 @@
-"""The self-check of a freshly loaded model: what must hold before any number is believed.
+"""The self-check of a loaded model: what must hold before any number is trusted.
 
-Every tensor loaded is checked while loading. Here: no weight is NaN; the logits are finite and not all
-the same; the direction is what it is said to be, shown by a perturbation; padding changes nothing;
-captured rows sum to one and agree with the float64 reference; and an edit at the attention hook changes the
-logits. A failure names the check.
+Loading has already checked that every tensor is there. These checks follow: no weight is NaN; the logits
+are finite and not all equal; the attention has the stated direction, as a perturbation shows; padding
+changes nothing; captured rows sum to one and agree with the float64 reference; an edit at the attention
+hook changes the logits. An error names the check that failed.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,10 @@ def _no_nan(probe: Probe) -> Problem:
 
 
 def _finite(probe: Probe) -> Problem:
-    """Products of very large weights overflow; a norm makes zeros of what has overflowed."""
+    """Check that logits are finite and not all equal.
+
+    Large weights may overflow, and a norm turns overflow into zeros.
+    """
     logits = probe.logits
     if not bool(torch.isfinite(logits).all()):
         found = "logits are NaN or infinite"
@@ -77,7 +80,7 @@ def _finite(probe: Probe) -> Problem:
 
 
 def _direction(probe: Probe) -> Problem:
-    """Change the last token: only what sees it may move, and all that sees it must."""
+    """Change the last token: exactly the rows that see it must change."""
     model, other = probe.model, probe.ids.clone()
     other[0, -1] = (other[0, -1] + 1) % model.vocab_size
     moved = (probe.logits - model.logits(other)).abs().amax(-1)[0]  # (s,)
@@ -107,7 +110,7 @@ def _padding(probe: Probe) -> Problem:
 
 
 def _rows_sum_to_one(probe: Probe) -> Problem:
-    """The capture's column sums against the attention hook's own q and k, through the float64 reference."""
+    """Compare the capture's column sums with the float64 reference, on the attention hook's q and k."""
     model, ids = probe.model, probe.ids
     visible = model.visibility(_SIZE, _SIZE, torch.zeros(1, dtype=torch.long, device=ids.device))
     one = torch.zeros_like(ids)
@@ -158,7 +161,7 @@ _TRANSFORMERS_REMEDY = (
 
 
 def _edit_bites(probe: Probe) -> Problem:
-    """Take one layer's attention away: the logits must change."""
+    """Set one layer's attention output to zero: the logits must change."""
 
     def silence(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)

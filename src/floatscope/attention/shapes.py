@@ -1,8 +1,8 @@
-"""One layer's attention in one forward, and the arrays measured of it: shapes, no arithmetic.
+"""One layer's attention in one forward, and the arrays measured from it: shapes only.
 
-`reference` computes these by their definitions in float64, `blocked` fast and in bounded memory;
-both take a View and give Arrays. Rows (queries) carry a group, keys carry a region; −1 is
-padding and never counts.
+`reference` computes these arrays by definition in float64, `blocked` fast and in bounded memory; both
+take a View and return Arrays. Rows (queries) have a group, keys have a region; −1 is padding and never
+counts.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +18,7 @@ from ..models import Visibility, attention_hook
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Who counts as what in one forward; shared by all its layers."""
+    """The group of each query and the region of each key in one forward; shared by all its layers."""
 
     group: Int[Tensor, "b q"]
     n_groups: int
@@ -29,29 +29,32 @@ class Labels:
 
     @cached_property
     def of_group(self) -> Float[Tensor, "b g q"]:
+        """Indicator of each group's queries."""
         return one_hot(self.group, self.n_groups).mT.contiguous()
 
     @cached_property
     def in_region(self) -> Float[Tensor, "b k r"]:
+        """Indicator of each key's region."""
         return one_hot(self.region, self.n_regions)
 
     @cached_property
     def by_region(self) -> Float[Tensor, "b r k"]:
+        """Indicator of each region's keys."""
         return self.in_region.mT.contiguous()
 
     @cached_property
     def one_group(self) -> bool:
-        """All queries count, in one group. Asking waits for the device."""
+        """Whether all queries count and are in one group. Waits for the device."""
         return self.n_groups == 1 and bool((self.group >= 0).all())
 
     @cached_property
     def every_key(self) -> bool:
-        """Every key is in a region. Asking waits for the device."""
+        """Whether every key is in a region. Waits for the device."""
         return bool((self.region >= 0).all())
 
     @cached_property
     def from_region(self) -> Float[Tensor, "b q r"]:
-        """The queries' own regions, of those that count."""
+        """Indicator of the region of each counted query."""
         if self.at is not None:
             return self.in_region.index_select(1, self.at) * (self.group >= 0)[..., None]
         n = self.group.shape[1]
@@ -61,33 +64,38 @@ class Labels:
 
     @cached_property
     def counted(self) -> Float[Tensor, "b 1 q 1"]:
+        """Indicator of the queries that count."""
         return (self.group >= 0).float()[:, None, :, None]
 
     @cached_property
     def real(self) -> Float[Tensor, "b 1 k"]:
+        """Indicator of the keys that are not padding."""
         return (self.region >= 0).float()[:, None]
 
     @cached_property
     def counting(self) -> Int[Tensor, "b k"]:
-        """How many queries count, for every key that is there."""
+        """Number of counted queries, for every key that is not padding."""
         return (self.group >= 0).sum(1, keepdim=True) * (self.region >= 0)
 
 
 def exactly(tensor: Tensor) -> AbstractContextManager[None]:
-    """Around statistics of this tensor: where the network runs under autocast, they do not."""
+    """Switch autocast off for statistics of this tensor."""
     kind = tensor.device.type
     on = torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
 def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
-    """Rows of −1 are all zero."""
+    """Encode indices as rows with a single one; −1 gives a row of zeros."""
     return (index[..., None] == torch.arange(size, device=index.device)).float()
 
 
 def _own(mask: Tensor | None, visible: Visibility) -> bool:
-    """No mask, or the one that direction and padding made. An intervention puts another in its place; it
-    never writes into this one, which all layers share; nor is a window told by direction and padding."""
+    """Tell whether the mask is absent or made from direction and padding.
+
+    An intervention replaces that mask and never writes into it, since all layers share it. A window does
+    not follow from direction and padding.
+    """
     if visible.reach is not None:
         return False
     own = visible.mask
@@ -98,7 +106,7 @@ def _own(mask: Tensor | None, visible: Visibility) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One layer's attention: q and k as the attention hook sees them."""
+    """One layer's attention: q and k as at the attention hook."""
 
     query: Float[Tensor, "b h q d"]
     key: Float[Tensor, "b kv k d"]
@@ -121,7 +129,7 @@ class View:
         lse: Tensor | None = None,
         state: Tensor | None = None,
     ) -> "View":
-        """A call at the attention hook, and who is who in it."""
+        """Make a view of a call at the attention hook."""
         mask = call.mask
         if visible.direction.in_blocks and _own(mask, visible) and visible.sees_all:
             mask = None  # it hides nothing
@@ -131,7 +139,7 @@ class View:
 
     @property
     def ruled(self) -> bool:
-        """What is hidden is known by direction and padding alone."""
+        """Whether visibility follows from direction and padding alone."""
         return _own(self.mask, self.visible)
 
 
@@ -150,7 +158,7 @@ Arrays = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Few:
-    """What was taken from few rows at once, on a GPU; the strongest keys, last, use the logarithms up."""
+    """Sums of few rows computed together on a GPU. Finding the strongest keys overwrites `power`."""
 
     labels: Labels  # for which it was
     arrays: Arrays

@@ -1,4 +1,4 @@
-"""A Model fills a canvas, one step at a time."""
+"""Decoding: a model fills a canvas step by step, by the rule of a sampler."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""A causal model continues a text with a KV cache; a step is a generated token."""
+"""The decoding loop of causal models: continue a text with a KV cache, one generated token per step."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -25,7 +25,10 @@ def continue_text(
     watcher: Watcher,
     progress: Progress,
 ) -> list[Decoding]:
-    """Prompts that have ended stay in the batch, inert, until the last one ends."""
+    """Continue each prompt of a batch until all have ended.
+
+    Prompts that have ended stay in the batch; their further tokens are ignored.
+    """
     most = max(len(p.ids) for p in prompts) + sampler.length
     with closing(CachedForwards(model, watcher, most)) as forwards:
         return _continued(model, prompts, sampler, watcher, progress, forwards)
@@ -50,7 +53,10 @@ def _continued(
     looks = sampler.stop_at_eos and bool(model.end_ids)
 
     def note(token: OnItsWay | None) -> bool:
-        """Who has ended with this token; true where all have. It waits for the device only to see."""
+        """Record which prompts end with this token, and return whether all have ended.
+
+        This waits for the device only if end tokens stop a decoding.
+        """
         for b, chosen in enumerate(
             [-1] * len(ended) if token is None else token.arrived().tolist()
         ):
@@ -115,7 +121,7 @@ def _continued(
 
 
 def _next(model: Model, before: State | None, room: int | None, size: int) -> Visibility | None:
-    """One row more than before; None for the first forward."""
+    """Extend the visibility by one row; None for the first forward."""
     if before is None:
         return None
     visible = model.visibility(1, size, before.visible.padding, room=room)
@@ -126,6 +132,7 @@ def _next(model: Model, before: State | None, room: int | None, size: int) -> Vi
 def _finish(
     model: Model, prompt: Encoded, tokens: np.ndarray, sure: np.ndarray, steps: int, ended: str
 ) -> Decoding:
+    """Build the Decoding of one prompt from its tokens and their probabilities."""
     start = len(prompt.ids)
     size = start + steps
     canvas = np.full((steps + 1, size), ABSENT, dtype=np.int64)

@@ -1,8 +1,9 @@
-"""Keys and values of finished blocks, which no later block can change: an exact cache.
+"""An exact cache for block models: the keys and values of finished blocks, which no later block can change.
 
-A finished block is stored by one clean forward: the first step of the next block computes it together with
-that block, which it does not see. So a step costs the rows of the block being decided, and the first step
-of a block those of the one before it too. In a batch, what every prompt has finished is kept.
+The first step of a block forwards the finished block before it together with the new block. The finished
+block does not see the new one, so its stored keys are exact. A step costs the rows of the block being
+decided; the first step of a block also costs the rows of the block before it. In a batch, columns are
+stored once they are finished for every prompt.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from .state import State, Watcher
 
 
 class BlockCache:
-    """Columns 0 … length − 1 of the prompts that are still being decoded."""
+    """The stored columns 0 … length − 1 of the prompts that are still being decoded."""
 
     def __init__(self, model: Model, watcher: Watcher, prompts: int, most: int) -> None:
         self.model, self.forwards = model, CachedForwards(model, watcher, most)
@@ -25,13 +26,15 @@ class BlockCache:
 
     @property
     def length(self) -> int:
+        """Number of stored columns."""
         return self.forwards.columns
 
     def close(self) -> None:
+        """Release the cache's memory."""
         self.forwards.close()
 
     def only(self, active: Sequence[int]) -> None:
-        """The others have ended."""
+        """Drop the prompts that are not in `active`."""
         if list(active) != self._prompts:
             self.forwards.only([self._prompts.index(b) for b in active])
             self._prompts = list(active)
@@ -39,7 +42,7 @@ class BlockCache:
     def predict(
         self, state: State, start: int, stop: int, final: int, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """What the model predicts at positions start … stop − 1; `final` columns are then finished."""
+        """Return the logits for positions start … stop − 1, then store the first `final` columns."""
         visible, device = state.visible, state.canvas.device
         rows = torch.arange(start, stop, device=device) - self.model.shift - visible.first_row
         ids = state.canvas[:, visible.rows]

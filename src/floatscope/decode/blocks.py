@@ -1,7 +1,7 @@
-"""Where the blocks of a decoding lie, and how its steps are divided over them. Nothing runs here.
+"""The blocks of a decoding, and how steps are divided over them. Nothing runs here.
 
-A model that decodes in blocks brings its grid, and the sampler decodes on it: one grid, not two. Of any
-other model the sampler divides the answer by its `block_length`.
+A block model brings its own grid, and every sampler decodes on it. For any other model the sampler
+divides the answer into blocks of `block_length`.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from .samplers.base import Sampler
 
 
 class Span(NamedTuple):
-    """One block, in positions of prompt and answer: its first may still be the prompt's."""
+    """One block, in positions of prompt and answer. Its first positions may belong to the prompt."""
 
     start: int  # where the block begins
     first: int  # the first position that is decided
@@ -23,15 +23,16 @@ class Span(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many positions are decided."""
+        """Number of positions that are decided in this block."""
         return self.stop - self.first
 
     def moved(self, by: int) -> "Span":
+        """Shift all positions by `by`."""
         return Span(self.start + by, self.first + by, self.stop + by)
 
 
 def spans(model: ModelFacts, sampler: Sampler, prompt: int) -> list[Span]:
-    """The blocks of an answer behind a prompt of this length. The last ends where the answer does."""
+    """List the blocks of an answer after a prompt of `prompt` tokens. The last block ends with the answer."""
     end = prompt + sampler.length
     if model.block is None:
         width = sampler.length // sampler.n_blocks
@@ -44,7 +45,7 @@ def spans(model: ModelFacts, sampler: Sampler, prompt: int) -> list[Span]:
 
 
 def divided(sampler: Sampler, blocks: Sequence[Span]) -> list[int]:
-    """Steps for each block: by the number of its positions, the remainder to the first blocks."""
+    """Divide the sampler's steps over the blocks in proportion to their width, remainders to the first."""
     steps, places = sampler.n_steps, sum(block.width for block in blocks)
     if steps < len(blocks):
         raise UsageError(
@@ -62,7 +63,7 @@ def divided(sampler: Sampler, blocks: Sequence[Span]) -> list[int]:
 
 
 def most_steps(model: ModelFacts, sampler: Sampler | Autoregressive) -> int:
-    """The steps that a decoding can take."""
+    """Return the largest number of steps that a decoding can take."""
     if isinstance(sampler, Autoregressive):
         return sampler.n_steps
     width = model.block or sampler.block_length

@@ -1,8 +1,8 @@
-"""A diffusion model's bound on ln p(target | context): E over masks of (L / masked) · Σ ln p(masked).
+"""A diffusion model's lower bound on ln p(target | context): E over masks of (L / masked) · Σ ln p(masked).
 
-As in LLaDA's evaluation (2502.09992, algorithm 3): the number of masked positions is uniform on
-1 … L, then which they are. Where all 2^L − 1 masks fit into the budget each is taken once, and
-the bound is exact. Use it through `likelihood`.
+As in LLaDA's evaluation (2502.09992, algorithm 3), the number of masked positions is uniform on 1 … L,
+and the positions are drawn given that number. If all 2^L − 1 masks fit into the budget, each is evaluated
+once and the bound is exact. Call it through `likelihood`.
 """
 
 import math
@@ -24,7 +24,7 @@ def bound(
     batch_size: int,
     generator: torch.Generator,
 ) -> tuple[float, float]:
-    """The bound and its standard error, 0 where every mask was taken."""
+    """Compute the bound and its standard error, which is 0 if every mask was evaluated."""
     size = len(target)
     few = 2**size - 1 <= samples
     masks = every_mask(size) if few else drawn_masks(size, samples, generator)
@@ -45,13 +45,13 @@ def bound(
 
 
 def every_mask(size: int) -> Bool[Tensor, "n w"]:
-    """All masks of `size` positions but the empty one."""
+    """Return all non-empty masks of `size` positions."""
     numbers = torch.arange(1, 2**size)
     return (numbers[:, None] >> torch.arange(size)) % 2 == 1
 
 
 def drawn_masks(size: int, samples: int, generator: torch.Generator) -> Bool[Tensor, "n w"]:
-    """Masks whose number of positions runs evenly over 1 … size from a random start, as LLaDA's."""
+    """Draw masks whose number of positions cycles evenly over 1 … size from a random start, as in LLaDA."""
     start = int(torch.randint(size, (), generator=generator))
     steps = torch.arange(samples) * size // samples
     count = (start + steps) % size + 1
@@ -62,7 +62,10 @@ def drawn_masks(size: int, samples: int, generator: torch.Generator) -> Bool[Ten
 def _estimate(
     score: Float[Tensor, " n"], count: Int[Tensor, " n"], size: int
 ) -> tuple[float, float]:
-    """Mean and standard error; by number of masked positions where each came at least twice."""
+    """Return mean and standard error, stratified by the number of masked positions where possible.
+
+    Strata are used if each number of masked positions came up at least twice.
+    """
     strata = [score[count == c] for c in range(1, size + 1)]
     if min(map(len, strata)) < 2:
         return float(score.mean()), float(score.std() / math.sqrt(len(score)))

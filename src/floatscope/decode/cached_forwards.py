@@ -1,9 +1,10 @@
-"""The forwards of a decoding with an exact KV cache: each computes the rows that are new.
+"""The forwards of a decoding with an exact KV cache: each forward computes only the new rows.
 
-The prompt's forward is launched, with a cache that grows. On a GPU what follows is one shape again and again:
-the cache becomes one of fixed size, and forwards over it are recorded and replayed (`replay.py`) or, where
-that does not pay or cannot be, launched: the same kernels, and the same numbers. Where a cache of fixed size
-cannot be, all are launched with the one that grows, as everywhere else.
+The forward of the prompt is launched with a cache that grows. On a GPU the cache is then replaced by one
+of fixed size, so that all later forwards have the same shape. They are recorded and replayed
+(`replay.py`), or launched with the same kernels where recording does not pay or is impossible; the
+numbers are the same. Where a cache of fixed size cannot be used, and on a CPU, every forward is launched
+with the growing cache.
 """
 
 from collections.abc import Hashable, Sequence
@@ -21,7 +22,7 @@ from .state import State, Watcher
 
 
 class CachedForwards:
-    """Columns 0 … `columns` − 1 are stored, and will not change. `most`: how many there may be."""
+    """Forwards over stored columns 0 … `columns` − 1, which no longer change. `most` limits their number."""
 
     def __init__(self, model: Model, watcher: Watcher, most: int) -> None:
         self.model, self.most, self.columns = model, most, 0
@@ -33,8 +34,10 @@ class CachedForwards:
         self._open = ExitStack()
 
     def room(self, columns: int, before: State | None) -> int | None:
-        """So many will be filled by the next forward, after the one of this state: the columns of the cache
-        of fixed size that is ready for it. None: there is none."""
+        """Return the size of the fixed cache for the next forward, or None to use the growing cache.
+
+        The forward fills `columns` columns; `before` is the state of the previous forward.
+        """
         if not self._able or before is None or not self.columns:
             return None
         hindered = self._forwards.fixed_hindered(before)
@@ -60,18 +63,18 @@ class CachedForwards:
         return self.fixed.size
 
     def launch(self) -> None:
-        """With a cache that grows, from now on."""
+        """Return to the growing cache."""
         if self.fixed is not None:
             self.fixed.leave(self.kv, self.columns)
             self._give()
 
     def only(self, places: Sequence[int]) -> None:
-        """The other prompts have ended."""
+        """Keep only the prompts at these places of the batch."""
         self.launch()
         self.kv.batch_select_indices(torch.tensor(places))
 
     def keep(self, columns: int) -> None:
-        """Of what the last forward computed, so much is final."""
+        """Mark the first `columns` columns as final and drop the rest."""
         self.columns = columns
         if self.fixed is None:
             for layer in self.kv.layers:
@@ -80,13 +83,17 @@ class CachedForwards:
     def forward(
         self, ids: Int[Tensor, "b q"], rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """Logits of these rows; `to_come`: forwards like this, with this one. A replay overwrites them."""
+        """Return the logits of these rows. A later replay overwrites them.
+
+        `to_come` is the number of forwards of this kind that are left, including this one.
+        """
         if state.visible.at is None:
             return self.model.forward(ids, rows, state.visible, self.kv)
         assert self.fixed is not None
         return self._forwards.step(ids, rows, state, self.fixed, to_come)
 
     def close(self) -> None:
+        """Release the cache and the recorded forwards."""
         self._give()
         self._forwards.close()
 

@@ -1,5 +1,4 @@
-"""Which cache a decoding uses: what was asked for, against what the model, the sampler and the
-interventions in force allow. Nothing is stored here."""
+"""Choose the cache of a decoding: the requested cache, checked against model, sampler and interventions."""
 
 from ..errors import UsageError
 from ..models import Model
@@ -13,7 +12,11 @@ CACHES = (AUTO, EXACT, *APPROXIMATE)
 
 
 def settled_cache(model: Model, sampler: Sampler | Autoregressive, asked: str | None) -> str | None:
-    """The cache to use; None: every step forwards all that is there. A causal model always has its own."""
+    """Return the cache to use, or None to forward the whole canvas at every step.
+
+    A causal model always uses its exact cache. Raises UsageError for a cache that the model, the sampler
+    or an intervention in force does not allow.
+    """
     kind, colon, every = (asked or "").partition(":")
     number = kind == "dkv" and every.isdecimal() and int(every) > 0
     if asked is not None and (kind not in CACHES or (colon and not number)):

@@ -1,7 +1,8 @@
-"""Coupling: how much the positions being decided attend to each other, measured while a forward runs.
+"""Coupling: how much the positions being decided attend to each other, measured during a forward.
 
-A handler at the attention hook, which changes nothing. In each requested layer it recomputes the rows that
-predict the window, for their attention to the window alone: O(window × keys), without the full matrix.
+A handler at the attention hook, which does not change the forward. In each requested layer it recomputes
+the rows that predict the window and keeps their attention to the window: O(window × keys) work, without
+the full matrix.
 """
 
 from collections.abc import Iterator
@@ -16,13 +17,14 @@ from .state import State
 
 
 class Coupling:
-    """The sum over the layers seen so far; `mean` when the forward has ended."""
+    """The coupling, summed over the layers that have run. Read `mean` after the forward."""
 
     def __init__(self, state: State, layers: frozenset[int]) -> None:
         self.state, self.layers, self.seen = state, layers, 0
         self.total: Tensor | float = 0.0
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
+        """Add this layer's coupling, then run the layer's attention unchanged."""
         if call.layer in self.layers:
             self.total = self.total + _between(call, self.state)
             self.seen += 1
@@ -30,13 +32,13 @@ class Coupling:
 
     @property
     def mean(self) -> Float[Tensor, "b w w"]:
-        """Over layers and heads, and over the two directions between two positions."""
+        """Mean over layers, heads and the two directions between each pair of positions."""
         assert isinstance(self.total, Tensor)
         return (self.total + self.total.mT) / (2 * self.seen)
 
 
 def _between(call: attention_hook.Call, state: State) -> Float[Tensor, "b w w"]:
-    """Head mean of the attention from the rows that predict the window to its positions."""
+    """Return the attention, averaged over heads, from the rows that predict the window to its positions."""
     (first, last), (lo, hi) = state.predicting, state.window
     rows = torch.arange(first, last, device=call.query.device).clamp(min=0)
     query = call.query[:, :, rows].float()  # (b, h, w, d)
@@ -52,7 +54,7 @@ def _between(call: attention_hook.Call, state: State) -> Float[Tensor, "b w w"]:
 def listening(
     model: Model, state: State, layers: frozenset[int] | None
 ) -> Iterator[Coupling | None]:
-    """Around one forward; None where nobody asked."""
+    """Measure the coupling in these layers during one forward; yield None if `layers` is None."""
     if layers is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Randomness: a stream of its own for each prompt, so that a batch draws what each would draw alone."""
+"""Random draws: each prompt has its own stream, so a batch draws what its prompts would draw alone."""
 
 import hashlib
 from numbers import Integral
@@ -11,13 +11,13 @@ from ..errors import UsageError
 
 
 def check_seed(seed: object) -> None:
-    """Refuses what only looks like a seed: 1, 1.0, True and "1" would each draw something else."""
+    """Refuse a seed that is no whole number: 1, 1.0, True and "1" would each draw different numbers."""
     if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 2**63:
         raise UsageError(f"seed = {seed!r:.40}", "Use a whole number from 0 to 2^63 − 1.")
 
 
 def stream(seed: int, ids: tuple[int, ...]) -> torch.Generator:
-    """On the CPU, so that a seed means the same on every device."""
+    """Return a generator for a seed and a prompt. It runs on the CPU: draws are equal on every device."""
     digest = hashlib.blake2b(f"{seed} {ids}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
@@ -25,9 +25,10 @@ def stream(seed: int, ids: tuple[int, ...]) -> torch.Generator:
 def sample(
     logits: Float[Tensor, "w v"], temperature: float, generator: torch.Generator
 ) -> Int[Tensor, " w"]:
-    """Arg-max, or a draw: where one uniform number falls among the summed probabilities, in float64.
+    """Return the arg-max at temperature 0; otherwise draw a token by inverting the cumulative distribution.
 
-    As likely as by Gumbel noise, which takes a random number for every token of the vocabulary.
+    The draw uses float64. It has the same distribution as Gumbel sampling, which takes one random number
+    per vocabulary entry instead of one per position.
     """
     if temperature == 0:
         return logits.argmax(-1)

@@ -1,9 +1,9 @@
-"""A KV cache of fixed size: keys and values are written into their columns, and stay where they are.
+"""A KV cache of fixed size: keys and values are written into their columns and keep their addresses.
 
-A cache that grows has another shape at every step, and other addresses: nothing recorded could be replayed.
-Here a forward sees all columns, filled or not, and a mask hides those that are not. Attention over them has
-other kernels than attention over a cache that fits, so the last bits of the logits differ from those; they
-are the same whether a forward is launched or replayed, watched or not.
+A growing cache changes its shape and addresses at every step, so its forwards cannot be replayed. With
+this cache a forward sees all columns, and a mask hides the empty ones. Attention with that mask runs in
+other kernels than attention over a growing cache, so the last bits of the logits differ between the two
+caches. They do not depend on whether a forward is launched or replayed, traced or not.
 """
 
 import torch
@@ -18,14 +18,16 @@ _STEP = 256  # columns: a room is a multiple of it
 
 
 def room_for(columns: int, most: int) -> int:
-    """How many columns a cache has that holds so many now, and `most` at the end: the next power of two,
-    but no more than the end needs."""
+    """Return the size of a cache that holds `columns` now and `most` at the end.
+
+    The size is the next power of two, limited to what the end of the decoding needs.
+    """
     wanted = 1 << (max(columns, _STEP) - 1).bit_length()
     return max(min(wanted, -(-most // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
 
 
 class FixedCache(DynamicCache):
-    """Keys and values of some prompts, in `size` columns. Whose they are changes with `enter`."""
+    """Keys and values of a batch in `size` columns. `enter` fills it with another batch."""
 
     def __init__(self, model: Model, like: DynamicCache, size: int) -> None:
         super().__init__(config=model.net.config)
@@ -39,14 +41,16 @@ class FixedCache(DynamicCache):
 
     @staticmethod
     def kind(like: DynamicCache, size: int) -> tuple[object, ...]:
+        """Return a key that is equal for caches of the same shape, dtype and number of layers."""
         key = like.layers[0].keys
         return ("keys and values", key.shape[:2], key.shape[3], key.dtype, len(like.layers), size)
 
     def tensors(self) -> list[Tensor]:
+        """Return all key and value tensors."""
         return [one for both in self.stored for one in both]
 
     def enter(self, cache: DynamicCache) -> None:
-        """From now on it holds what this one does; other columns are empty."""
+        """Copy the keys and values of a growing cache and zero the other columns."""
         for layer, both in zip(cache.layers, self.stored, strict=True):
             for mine, theirs in zip(both, (layer.keys, layer.values), strict=True):
                 n = theirs.shape[2]
@@ -54,7 +58,7 @@ class FixedCache(DynamicCache):
                 mine[:, :, n:] = 0
 
     def leave(self, cache: DynamicCache, columns: int) -> None:
-        """That one holds the first columns of what is in here."""
+        """Copy the first `columns` columns back into a growing cache."""
         for layer, (key, value) in zip(cache.layers, self.stored, strict=True):
             layer.keys, layer.values = (one[:, :, :columns].clone() for one in (key, value))
 
@@ -66,6 +70,7 @@ class FixedCache(DynamicCache):
         *args: object,
         **more: object,
     ) -> tuple[Float[Tensor, "b kv k d"], Float[Tensor, "b kv k d"]]:
+        """Write new keys and values into their columns, and return all columns."""
         key, value = self.stored[layer_idx]
         assert self.at is not None
         key.index_copy_(2, self.at, key_states)
@@ -73,6 +78,7 @@ class FixedCache(DynamicCache):
         return key, value
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return 0: the caller counts positions."""
         return 0  # positions are counted by whoever forwards
 
 
@@ -82,8 +88,8 @@ _added = WeakTensorKeyDictionary()  # a mask as SDPA's kernels take it: once for
 def attend(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Float[Tensor, "b q h d"]:
     """Compute attention over a cache of fixed size, as the innermost handler.
 
-    Heads that share keys become further rows of these keys: with a mask, transformers would copy the keys
-    for each of them.
+    The query heads that share a key head are folded into the query rows. With a mask, transformers would
+    copy the keys once per query head.
     """
     mask, (b, h, q, d), kv = call.mask, call.query.shape, call.key.shape[1]
     if mask is None or mask.shape[1] != 1 or call.bias is not None or call.fills:

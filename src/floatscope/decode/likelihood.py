@@ -1,10 +1,9 @@
-"""How likely a model finds a given text after a context, in nats.
+"""The log-likelihood of a given text after a context, in nats.
 
-Exact for a causal model. A diffusion model has no likelihood in closed form: what is given is the
+It is exact for a causal model. A diffusion model has no likelihood in closed form; its value is the lower
 bound of LLaDA's evaluation (2502.09992, algorithm 3), E over masks of (L / masked) · Σ ln p(masked
-tokens), summed over every mask where they are few and estimated from a sample where they are not.
-Both see the interventions in force. No text and no tokenizer here, and nothing is sampled from the
-model: see `floatscope.harness` for tasks.
+tokens), summed over all masks if they are few and estimated from a sample otherwise. Interventions in
+force apply. Contexts and targets are token ids; `floatscope.harness` has tasks in text.
 """
 
 import math
@@ -31,7 +30,13 @@ Pair = tuple[Sequence[int], Sequence[int]]  # context, target
 
 @dataclass(frozen=True)
 class Likelihood:
-    """ln p(target | context), or its lower bound."""
+    """ln p(target | context) in nats, or a lower bound on it.
+
+    Attributes:
+        value: the log-likelihood of the whole target.
+        error: standard error of an estimated bound; 0 if nothing was drawn.
+        greedy: whether greedy decoding gives the target; None if it was not checked.
+    """
 
     value: float
     error: float = 0.0  # the standard error of an estimate; 0 where nothing was drawn
@@ -41,7 +46,20 @@ class Likelihood:
 def log_likelihood(
     model: Model, context_ids: Sequence[int], target_ids: Sequence[int], **options: Any
 ) -> Likelihood:
-    """ln p(target | context) of one pair; `options` are those of `log_likelihoods`."""
+    """Return ln p(target | context) of one text, in nats.
+
+    Args:
+        model (Model): the model that scores the target.
+        context_ids: token ids before the target.
+        target_ids: token ids to score, at least one and none of them the mask token.
+        **options: `samples`, `batch_size`, `seed`, `check_greedy` and `progress`, as for
+            `log_likelihoods` in `floatscope.decode.likelihood`: 128 masks for a diffusion model, 8
+            sequences per forward, seed 0, and a comparison with greedy decoding by default.
+
+    Returns:
+        A `Likelihood` with `value` (nats), `error` (standard error, 0 if exact) and `greedy` (whether
+        greedy decoding gives the target).
+    """
     return log_likelihoods(model, [(context_ids, target_ids)], **options)[0]
 
 
@@ -56,16 +74,17 @@ def log_likelihoods(
     check_greedy: bool = True,
     progress: Progress | None = None,
 ) -> list[Likelihood]:
-    """ln p(target | context) of each pair, in order.
+    """Return ln p(target | context) of each pair, in order.
 
     Args:
-        pairs: token ids of a context and of what follows it.
-        samples: masks drawn for a diffusion model; where a target of L tokens has no more than
-            that (2^L − 1), each is taken once and the bound is exact.
-        batch_size: sequences of a forward: masks of one pair, or pairs with targets of one length.
-        seed: with the pair's ids, of the masks: they do not depend on the other pairs.
-        check_greedy: also decode greedily and compare (a forward for every target token of a
-            diffusion model, revealed most confident first; nothing for a causal one).
+        model: the model that scores the targets.
+        pairs: token ids of each context and of the target that follows it.
+        samples: number of masks drawn for a diffusion model, 128 by default. A target of L tokens with
+            2^L − 1 ≤ samples is scored with every mask once, and its bound is exact.
+        batch_size: sequences per forward: masks of one pair, or pairs whose targets have the same length.
+        seed: seed of the masks. Together with the pair's ids it fixes them, whatever the other pairs are.
+        check_greedy: also decode greedily and compare. This costs a diffusion model one forward per
+            target token, revealed most confident first, and a causal model nothing.
         progress: called with (pairs done, pairs in all).
     """
     if samples < 2:
@@ -112,11 +131,14 @@ def rolling_log_likelihood(
     batch_size: int = 8,
     seed: int = 0,
 ) -> Likelihood:
-    """ln p of a text of any length, cut into windows: every token is scored once.
+    """Return ln p of a text of any length, cut into windows so that every token is scored once.
 
     Args:
-        prefix: what stands before the first token, such as the model's begin token.
-        window: tokens of a forward, context included; as many as the model takes by default.
+        model: the model that scores the text.
+        ids: token ids of the text.
+        prefix: token id before the first token, such as the model's begin token.
+        window: tokens per forward, including the context; the model's context length by default.
+        samples, batch_size, seed: as for `log_likelihoods`.
     """
     if not len(ids):
         raise UsageError("the text is empty", "Give at least one token.")
@@ -137,7 +159,10 @@ def rolling_log_likelihood(
 
 
 def windows(ids: Sequence[int], prefix: int, size: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Context and target of each window of `size` tokens: one token of context, more in the last."""
+    """Yield context and target of each window of `size` tokens.
+
+    The context is one token, and longer in the last window.
+    """
     tokens = [int(i) for i in ids]
     yield [prefix], tokens[: size - 1]
     done = size - 1
@@ -148,7 +173,7 @@ def windows(ids: Sequence[int], prefix: int, size: int) -> Iterator[tuple[list[i
 
 
 def _checked(model: Model, context: Sequence[int], target: Sequence[int]) -> Encoded:
-    """The context as the model is given it, after refusing what cannot be scored."""
+    """Return the context as the model receives it, after refusing a pair that cannot be scored."""
     if not len(target):
         raise UsageError("the target is empty", "Give at least one token to score.")
     if not len(context) and model.shift:
@@ -174,7 +199,10 @@ def _exact(
     batch_size: int,
     tick: Progress,
 ) -> list[Likelihood]:
-    """Targets of one length stand together: padding is on the left, and answers end together."""
+    """Score pairs with a causal model, in batches of targets of equal length.
+
+    Contexts are padded on the left, so that the targets of a batch end at the same column.
+    """
     by_length: dict[int, list[int]] = defaultdict(list)
     for i in sorted(range(len(targets)), key=lambda i: len(contexts[i].ids)):
         by_length[len(targets[i])].append(i)

@@ -1,8 +1,8 @@
-"""The denoising loop: a batch of prompts, each with `length` masks behind it, filled step by step.
+"""The denoising loop: a batch of prompts, each followed by `length` masks, is filled step by step.
 
-The prompts of a batch are independent: each has its own block, its own random stream and its own end,
-so a batch gives the tokens that each prompt would get alone. A watcher sees every forward. A model that
-decodes in blocks sees no further than the block being decided: what comes after it is not there yet.
+The prompts of a batch are independent. Each has its own block, random stream and end, so a batch gives
+the tokens that each prompt would get alone. A watcher sees every forward. A block model sees nothing
+behind the block being decided.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def decode(
     progress: Progress | None = None,
     cache: str | None = None,
 ) -> list[Decoding]:
-    """Decode a batch; one Decoding per prompt, in order."""
+    """Decode a batch and return one Decoding per prompt, in order."""
     sampler.check(model)
     kind = settled_cache(model, sampler, cache)
     for prompt in prompts:
@@ -59,7 +59,7 @@ def decode(
 
 
 def _reported(model: Model, decodings: list[Decoding]) -> list[Decoding]:
-    """With what the interventions in force say of each; a name used twice is numbered."""
+    """Add the reports of the interventions in force to each decoding; a repeated name is numbered."""
     for prompt, decoding in enumerate(decodings):
         for edit in model.edits:
             for name, value in edit.report(prompt, decoding.steps).items():
@@ -70,7 +70,7 @@ def _reported(model: Model, decodings: list[Decoding]) -> list[Decoding]:
 
 @dataclass
 class _Entry:
-    """One prompt on its way: where it stands and what has happened. Spans are in columns."""
+    """The progress of one prompt: its blocks, its current step, and its history. Spans are in columns."""
 
     prompt: Encoded
     padding: int
@@ -246,12 +246,12 @@ def _denoised(
 
 
 def _blocks_left(entries: list[_Entry]) -> int:
-    """At most, of all prompts: each begins with a forward that takes in the block before."""
+    """Return the most blocks that any prompt has left: each begins with a forward over two blocks."""
     return max(len(entry.spans) - entry.block for entry in entries)
 
 
 def _there(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
-    """A canvas as a model in blocks sees it: nothing behind the block being decided."""
+    """Return a canvas as a block model sees it: ABSENT behind the block being decided."""
     kept = canvas.new_full((size,), ABSENT)
     kept[:stop] = canvas[:stop]
     return kept
@@ -317,7 +317,7 @@ def _guess(
 
 
 def _begins(sampler: Sampler, entry: _Entry) -> bool:
-    """This step decides the first position of a block alone, by the row before it."""
+    """Tell whether this step decides only the first position of a block, from the row before it."""
     start, first, _ = entry.span
     return sampler.causal_first and entry.step == 0 and start == first > entry.padding
 
@@ -329,7 +329,7 @@ def _decided(
     sure: Float[Tensor, "b w"],
     entries: list[_Entry],
 ) -> tuple[Bool[Tensor, "b w"], Bool[Tensor, "b w"], Bool[Tensor, "b w"]]:
-    """What a step reveals, takes back, and overwrites."""
+    """Return the positions that a step reveals, takes back and overwrites."""
     # A fixed schedule is the same for all prompts, but where the blocks of each lie elsewhere.
     alike: dict[tuple[int, int, int], list[int]] = {}
     for b, entry in enumerate(entries):
@@ -358,7 +358,7 @@ def _decided(
 def _check_filled(
     model: Model, canvas: Int[Tensor, "b s"], prompt_end: int, entries: list[_Entry]
 ) -> None:
-    """A step's decision was overruled: no mask may stand where no step will come to fill it."""
+    """Refuse an overruled decision that leaves a mask in a block that has no step left."""
     assert model.mask_id is not None
     masked = torch.eq(canvas[:, prompt_end:], model.mask_id).tolist()
     for entry, answer in zip(entries, masked, strict=True):
@@ -377,7 +377,7 @@ def _check_filled(
 def _check_kept(
     canvas: Int[Tensor, "b s"], decided: Int[Tensor, "b s"], kept: BlockCache | None
 ) -> None:
-    """A step's decision was overruled: what is in a cache may not change."""
+    """Refuse an overruled decision that changes a token whose keys are in the cache."""
     if kept is not None and not torch.equal(canvas[:, : kept.length], decided[:, : kept.length]):
         raise UsageError(
             "a token of a finished block is to change, whose keys are in the cache",
@@ -394,7 +394,7 @@ def _advance(
     answer: Int[Tensor, " n"],
     model: Model,
 ) -> None:
-    """One step on: the next step, the next block, or the end."""
+    """Move a prompt to its next step or block, or mark it as ended."""
     entry.step += 1
     if sampler.adaptive:
         first, stop = entry.span.first - prompt_end, entry.span.stop - prompt_end

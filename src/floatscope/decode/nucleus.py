@@ -1,4 +1,4 @@
-"""Which tokens may be proposed: the likeliest ones. Nothing is drawn here, see `draw`."""
+"""Restrict proposals to the likeliest tokens (top-p, top-k). Draws are made in `draw`."""
 
 import math
 
@@ -7,9 +7,10 @@ from torch import Tensor
 
 
 def top_p(logits: Float[Tensor, "*n v"], share: float, *, crossing: bool) -> Float[Tensor, "*n v"]:
-    """The likeliest tokens whose p sum to at most `share`, and always the first; others at −inf.
+    """Set all logits to −∞ except those of the likeliest tokens, whose p sum to at most `share`.
 
-    `crossing`: and the one that crosses `share`, as in Dream's code; ReMDM's leaves it out.
+    The likeliest token is always kept. With `crossing`, the token that crosses `share` is kept too, as in
+    Dream's code; ReMDM's code drops it.
     """
     ordered, place = logits.sort(dim=-1, descending=True)
     total = ordered.softmax(-1).cumsum(-1)
@@ -23,6 +24,6 @@ def top_p(logits: Float[Tensor, "*n v"], share: float, *, crossing: bool) -> Flo
 
 
 def top_k(logits: Float[Tensor, "*n v"], count: int) -> Float[Tensor, "*n v"]:
-    """The `count` likeliest tokens, and any as likely as the last of them; others at −inf."""
+    """Set all logits to −∞ except those of the `count` likeliest tokens and of any tied with the last."""
     least = logits.topk(min(count, logits.shape[-1]), dim=-1).values[..., -1:]
     return logits.masked_fill(logits < least, -math.inf)

@@ -1,6 +1,6 @@
-"""Samplers by name: a model's usual one, those that are compared, one as a person types it.
+"""Samplers by name: a model's default sampler, the presets that are compared, and samplers typed as text.
 
-No sampler is imported until one is made: a report knows their names without torch.
+A sampler's module is imported only when the sampler is made, so a report can list names without torch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,19 +22,19 @@ def default_name(model: ModelFacts) -> str:
 
 
 def named_for(model: ModelFacts, text: str | None) -> str:
-    """Complete a sampler that was typed: without a name before its settings, it is the model's usual one."""
+    """Complete a typed sampler: settings without a name belong to the model's default sampler."""
     if not text:
         return default_name(model)
     return f"{default_name(model)},{text}" if "=" in text.partition(",")[0] else text
 
 
 def default_sampler(model: ModelFacts) -> Any:
-    """What is used where no sampler is given."""
+    """Return the sampler that is used if none is given."""
     return sampler_of(default_name(model), {})
 
 
 def choose_sampler(model: ModelFacts, sampler: Any = None) -> Any:
-    """Return the sampler, by default the model's usual one, after checking that it suits the model."""
+    """Return the sampler, by default the model's default sampler, after checking that it suits the model."""
     if sampler is None:
         sampler = default_sampler(model)
     if isinstance(sampler, type) or getattr(sampler, "registry", None) is not SAMPLERS:
@@ -49,10 +49,10 @@ def choose_sampler(model: ModelFacts, sampler: Any = None) -> Any:
 
 
 def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()) -> Any:
-    """A sampler with the `common` settings it has a field for; `options` are "field=value".
+    """Make a sampler from a name, `common` settings that it has a field for, and "field=value" options.
 
-    A name may bring some: "confidence,temperature=0.7". A common setting of None is left to the
-    sampler: Dream, for one, has a temperature of its own.
+    The name may carry settings: "confidence,temperature=0.7". A common setting of None keeps the
+    sampler's default; Dream, for example, has its own default temperature.
     """
     name, *brought = (part.strip() for part in name.split(","))
     options = [*brought, *options]
@@ -86,7 +86,7 @@ _KINDS: dict[Any, str] = {
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a value that was typed is of a field's kind; a whole number is a number, true is none."""
+    """Tell whether a typed value has the type of a field; an int is accepted for a float, a bool is not."""
     if kind not in _KINDS:
         return True
     if isinstance(value, bool):
@@ -95,7 +95,7 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 class Preset(NamedTuple):
-    """A sampler by name, with settings; `source` says whose: arXiv numbers, or "ours"."""
+    """A sampler's name with settings. `source` names their origin: arXiv numbers, or "ours"."""
 
     sampler: str
     settings: dict[str, Any]
@@ -103,7 +103,7 @@ class Preset(NamedTuple):
 
 
 def presets(length: int, steps: int | None) -> dict[str, Preset]:
-    """What the samplers are compared with. A published one has the published settings."""
+    """Return the samplers that `compare_samplers` compares, published ones with published settings."""
     fixed: dict[str, Any] = {"length": length, "steps": steps}
     free: dict[str, Any] = {"length": length}  # takes as many steps as it needs
     if length > _FAST_BLOCK and length % _FAST_BLOCK == 0:
@@ -138,7 +138,19 @@ def presets(length: int, steps: int | None) -> dict[str, Preset]:
 def all_samplers(
     length: int, steps: int | None = None, frequencies: str | Path | None = None
 ) -> dict[str, Any]:
-    """Every denoising sampler with the settings of its preset."""
+    """Return every denoising sampler that has a preset, with the settings of that preset.
+
+    Args:
+        length: number of tokens to generate.
+        steps: number of denoising steps for samplers with a fixed schedule; None is one step per token.
+            Samplers that remask tokens get twice as many (ReMDM at least 20), adaptive samplers take as
+            many as they need.
+        frequencies: .npy file with each token's share of a corpus, for PositionCalibrated; None counts
+            all tokens as equally frequent.
+
+    Returns:
+        A dict from the preset's name to the sampler, in the order in which lists show them.
+    """
     more = {CALIBRATED: {"frequencies": frequencies}}
     return {
         name: sampler_of(preset.sampler, preset.settings | more.get(name, {}))

@@ -1,9 +1,10 @@
-"""Which forwards of a decoding are launched, and which are replayed from a recorded graph.
+"""Decide which forwards of a decoding are launched, and which are replayed from a recorded graph.
 
-On a GPU a short forward takes Python longer to launch than the GPU to run, and a decoding repeats it with
-the same shapes step after step. The first is launched as ever, which also compiles and prepares what it
-needs; if enough of them follow, the second is recorded and from then on replayed. What cannot be recorded
-is launched, with one notice for each reason. The numbers are the same.
+On a GPU, Python takes longer to launch a short forward than the GPU takes to run it, and a decoding
+repeats the same shapes step after step. The first forward of a kind is launched as usual, which also
+compiles what it needs. If enough forwards of this kind follow, the second is recorded, and later ones are
+replayed. A forward that cannot be recorded is launched, with one notice per reason. The numbers are the
+same.
 """
 
 import warnings
@@ -32,7 +33,7 @@ _IDLE = "transformers.utils.output_capturing"
 
 
 class Forwards:
-    """The forwards of one decoding. `predict` is `Model.predict`, launched or replayed."""
+    """The forwards of one decoding. `predict` equals `Model.predict`, launched or replayed."""
 
     def __init__(self, model: Model, watcher: Watcher) -> None:
         self.model, self.part = model, watcher.part()
@@ -47,9 +48,9 @@ class Forwards:
             self.store.part()
 
     def predict(self, state: State, to_come: int) -> Float[Tensor, "b w v"]:
-        """What the model predicts in the state's window; `to_come`: forwards like this, with this one.
+        """Return the logits for the state's window. The next replay overwrites them.
 
-        What a replay gives is overwritten by the next.
+        `to_come` is the number of forwards of this kind that are left, including this one.
         """
         rows = torch.arange(*state.window, device=state.canvas.device) - self.model.shift
         return self.forward(rows.clamp(min=0), state, to_come)
@@ -57,7 +58,7 @@ class Forwards:
     def forward(
         self, rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """The same for these rows of the canvas, whatever they predict."""
+        """Return the logits of these rows of the canvas, as `predict` does for the window."""
         asked = _Asked({"ids": state.canvas, "rows": rows})
         if self.store is not None:
             found = self._replayed(self.store, asked, state, to_come)
@@ -73,7 +74,7 @@ class Forwards:
         cache: FixedCache,
         to_come: int,
     ) -> Float[Tensor, "b w v"]:
-        """Logits of these rows of a forward with a cache of fixed size, which the state was made for."""
+        """Return the logits of these rows of a forward with a cache of fixed size."""
         assert self.store is not None
         asked = _Asked({"ids": ids, "rows": rows}, cache)
         found = self._replayed(self.store, asked, state, to_come)
@@ -82,9 +83,10 @@ class Forwards:
         return asked.forward(self.model, asked.inputs, state.visible)
 
     def fixed_hindered(self, state: State) -> str | None:
-        """Why a decoding with a cache does without one of fixed size; None: nothing hinders it.
+        """Return why a decoding cannot use a cache of fixed size, or None if it can.
 
-        Whoever only looks on in our own ways is no reason: the logits would depend on it.
+        Handlers that only observe are no reason; otherwise the logits would depend on whether a decoding
+        is observed.
         """
         parts: list[Part] = [_Edits(self.model, state)]
         parts += [] if self.part is None else [self.part]
@@ -101,7 +103,7 @@ class Forwards:
     def _replayed(
         self, store: graphs.Store, asked: "_Asked", state: State, to_come: int
     ) -> Float[Tensor, "b w v"] | None:
-        """None where the forward is to be launched."""
+        """Replay a forward, and record it first if that pays; None if the forward must be launched."""
         parts: list[Part] = [_Edits(self.model, state)]
         parts += [] if self.part is None else [self.part]
         try:
@@ -134,7 +136,7 @@ class Forwards:
     def _worth_recording(
         self, store: graphs.Store, key: Hashable, tokens: int, parts: Sequence[Part], to_come: int
     ) -> bool:
-        """Not the first of its kind, and as many have been launched or will come as make it pay."""
+        """Tell whether to record: not a kind's first forward, and enough of them launched or to come."""
         before = store.launched[key]
         store.launched[key] += 1
         if not before or key in store.refused or not graphs.trusted():
@@ -205,7 +207,7 @@ class Forwards:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A forward of these `ids`, of which the logits of `rows` are wanted."""
+    """A forward of the token ids in `inputs`, with the rows whose logits are requested."""
 
     inputs: dict[str, Tensor]
     cache: FixedCache | None = None
@@ -222,7 +224,7 @@ _names: "WeakKeyDictionary[Edit, object]" = WeakKeyDictionary()
 
 
 class _Edits:
-    """The interventions in force, as a part of the forward."""
+    """The interventions in force, as a part of a recorded forward."""
 
     def __init__(self, model: Model, state: State) -> None:
         self.edits, self.state, self.mask_id = model.edits, state, model.mask_id
@@ -265,18 +267,24 @@ class _Edits:
             yield
 
     def replayed(self, left: Any) -> None:
-        """Nothing is left of it but the logits."""
+        """Do nothing: the logits are the only result of an intervention."""
 
 
 def usable(model: Model) -> bool:
-    """Forwards of this model may be recorded at all; how many tokens an expert gets, the host must ask."""
+    """Tell whether forwards of this model can be recorded.
+
+    A mixture of experts cannot: the host must know how many tokens each expert gets.
+    """
     able = bool(model.graphs) and model.device.type == "cuda" and graphs.trusted()
     return able and not parts.routers(model.net)
 
 
 def least_forwards(model: Model, tokens: int, beside: float = 0.0) -> float:
-    """From how many forwards of so many tokens on a recording pays; `beside`: what Python takes in a
-    layer for those who take part."""
+    """Return the number of forwards of `tokens` tokens from which recording pays.
+
+    `beside` is the time in seconds that Python takes per layer for the recorded statistics and
+    interventions.
+    """
     launched = model.n_layers * (LAYER + beside)
     run = 2 * model.n_parameters * tokens / OPERATIONS
     gain = launched - run
@@ -289,7 +297,7 @@ def _tensors(visible: Visibility) -> dict[str, Tensor]:
 
 
 def _hooks(net: nn.Module) -> list[Callable[..., Any]]:
-    """Every hook that a forward of the network would call."""
+    """List every hook that a forward of the network would call."""
     found: list[Any] = []
     for module in net.modules():
         found += [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
@@ -307,4 +315,5 @@ def _name(handler: object) -> str:
 
 @cache
 def notice(reason: str) -> None:
+    """Warn, once per reason, that forwards are launched instead of replayed."""
     warnings.warn(f"forwards are launched one by one, not replayed: {reason}", stacklevel=5)

@@ -1,6 +1,6 @@
-"""One forward over contexts and their targets: logits there, and the targets' ln p.
+"""One forward over contexts and targets: the logits at the targets, and ln p of their tokens.
 
-It does not choose masks, and decodes nothing; interventions in force see the forward.
+It does not choose masks and decodes nothing. Interventions in force apply.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,10 @@ def look(
     target: Int[Tensor, "b w"],
     masked: Bool[Tensor, "b w"] | None,
 ) -> Float[Tensor, "b w v"]:
-    """Logits at the target's positions; behind a diffusion model's masks where some are masked."""
+    """Return the logits at the target's positions.
+
+    `masked` marks the positions that a diffusion model sees as masks; None is for a causal model.
+    """
     canvas = lay_out(model, contexts, target.shape[1])
     start, stop = canvas.shape[1] - target.shape[1], canvas.shape[1]
     canvas[:, start:] = target
@@ -36,7 +39,7 @@ def look(
 def log_p(
     model: Model, logits: Float[Tensor, "*n v"], target: Int[Tensor, "*n"]
 ) -> Float[Tensor, "*n"]:
-    """ln p of each target token, in float32 at least; the mask is never a prediction."""
+    """Return ln p of each target token, in float32 or wider. The mask token gets probability 0."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if model.mask_id is not None:
         wide[..., model.mask_id] = -torch.inf

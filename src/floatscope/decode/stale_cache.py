@@ -1,15 +1,16 @@
-"""Approximate caches for models that see in both directions: keys and values used again, though they would
-turn if they were computed anew.
+"""Approximate caches for bidirectional models: keys and values of earlier steps are used again.
 
-Every token may change every key, so nothing here is exact. Which keys of a step are old is known, and is
-part of a trace. Three rules, each as published, per prompt:
+In a bidirectional model every token may change every key, so these caches are not exact. A trace records
+which keys of a step are stale. Three published rules, applied per prompt:
 
-- "prefix" (Fast-dLLM, 2505.22618): the first step of a block computes everything; the others the block and
-  what follows it. "dual": the others compute the block alone.
-- "dkv" (dKV-Cache, 2505.15781): a token is computed once more in the step after it was revealed, and then
-  kept; the first two steps of a block, and every n-th, compute everything.
+- "prefix" (Fast-dLLM, 2505.22618): the first step of a block computes everything; later steps compute the
+  block and what follows it.
+- "dual" (Fast-dLLM): the first step of a block computes everything; later steps compute the block alone.
+- "dkv" (dKV-Cache, 2505.15781): a token is computed once more in the step after it was revealed, and is
+  then cached; the first two steps of a block and every n-th step compute everything.
 
-A model with right-shifted logits also computes the row before the block, which predicts its first position.
+A model with right-shifted logits also computes the row before the block, which predicts its first
+position.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ EVERY = 4  # steps from one refresh of "dkv" to the next, unless said: "dkv:8"
 
 
 class Stored(DynamicCache):
-    """All keys and values, of which a forward replaces those that it is said to compute."""
+    """Keys and values of all columns; a forward replaces those marked in `fresh`."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(config=model.net.config)
@@ -41,6 +42,7 @@ class Stored(DynamicCache):
         *args: object,
         **more: object,
     ) -> tuple[Float[Tensor, "b kv k d"], Float[Tensor, "b kv k d"]]:
+        """Replace the keys and values of the computed rows, and return all columns."""
         layer = self.layers[layer_idx] if layer_idx < len(self.layers) else None
         if self.fresh is None or layer is None or not layer.is_initialized:
             if layer is not None and layer.is_initialized:
@@ -64,11 +66,12 @@ class Stored(DynamicCache):
         return layer.keys, layer.values
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return 0: the caller counts positions."""
         return 0  # positions are counted by whoever forwards
 
 
 class StaleCache:
-    """Decides at every step which columns are computed."""
+    """The rule that decides at every step which columns are computed."""
 
     def __init__(self, model: Model, kind: str, prompts: int) -> None:
         self.kind, _, every = kind.partition(":")
@@ -85,9 +88,10 @@ class StaleCache:
         steps: Sequence[int],
         masked: Bool[Tensor, "b k"],
     ) -> tuple[int, int, Bool[Tensor, "b k"] | None]:
-        """First and past-the-last column to compute, and which of them count; None: all, anew.
+        """Return the first column to compute, the column after the last, and the mask of columns to replace.
 
-        `steps`: of each prompt's block; `masked`: what is masked now.
+        The mask is None if every column is computed. `steps` holds the step within each prompt's block,
+        `masked` the current masks.
         """
         before = self._masked
         if list(active) != self._prompts:
@@ -123,4 +127,5 @@ class StaleCache:
         return first, stop, fresh
 
     def _anew(self, step: int) -> bool:
+        """Tell whether this step of a block computes every column."""
         return step == 0 or (self.kind == "dkv" and (step < 2 or step % self.every == 0))

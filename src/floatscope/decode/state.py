@@ -1,4 +1,4 @@
-"""A batch just before a forward, who watches it, and what must hold before it: nothing runs here."""
+"""The state of a batch before a forward, what watches or edits it, and checks. Nothing runs here."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -19,7 +19,7 @@ from ..sequences.vocabulary import ModelFacts
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A batch just before a forward: what a watcher is shown. Make one with `State.of`."""
+    """A batch just before a forward, as watchers see it. Made by `State.of`."""
 
     step: int
     prompts: Sequence[Encoded]  # of the whole batch
@@ -62,13 +62,17 @@ class State:
         fresh: Bool[Tensor, "b k"] | None = None,
         room: int | None = None,
     ) -> "State":
-        """From a left-padded canvas. `new`: with a cache, how many of its columns are this forward's.
+        """Build the state from a left-padded canvas.
 
-        `starts`, `ends`: the columns of each prompt's block, where they differ: a block model's begins
-        before the window if the prompt ends in it, and a prompt may not have come as far as others.
-        `rows`, `fresh`: with an approximate cache, the columns that are forwarded, and which of them count.
-        `room`: of a cache of fixed size, its columns.
-        A mask token inside a prompt is text: only the answer's masks are there to be filled.
+        A mask token inside a prompt is text; only the masks of the answer count as masked.
+
+        Args:
+            new: with a cache, the number of columns that this forward computes.
+            starts, ends: columns where each prompt's block begins and ends, if prompts differ. A block
+                may begin before the window, inside the prompt.
+            rows, fresh: with an approximate cache, the range of columns that is forwarded and the columns
+                that are replaced.
+            room: number of columns of a cache of fixed size.
         """
         active = range(len(prompts)) if active is None else active
         size = canvas.shape[1]
@@ -125,9 +129,9 @@ def lay_out(
     fill: int = 0,
     prompt_end: int | None = None,
 ) -> Int[Tensor, "b k"]:
-    """The prompts with `more` tokens of `fill` behind each; padding on the left, where any id will do.
+    """Lay out prompts in one canvas: padded on the left, with `more` tokens `fill` after each.
 
-    They end before the column `prompt_end`; by default it is the length of the longest.
+    The prompts end before the column `prompt_end`, by default the length of the longest prompt.
     """
     prompt_end = prompt_end or max(len(p.ids) for p in prompts)
     canvas = torch.full((len(prompts), prompt_end + more), fill)
@@ -141,7 +145,7 @@ def lay_out(
 def check_fits(
     model: ModelFacts, prompt: int, more: int, *, where: str = "", remedy: str = "", added: int = 0
 ) -> None:
-    """Refuses a prompt that leaves no room for `more` tokens and what an intervention adds."""
+    """Refuse a prompt if the context has no room for it, `more` tokens and those an intervention adds."""
     over = prompt + more + added - model.context
     if over > 0:
         raise UsageError(
@@ -152,71 +156,76 @@ def check_fits(
 
 
 class Watcher:
-    """Sees every forward of a decoding and what came of it; this one looks at nothing."""
+    """An observer of every forward of a decoding and of every decision. This base class observes nothing."""
 
     def forward(self, state: State) -> AbstractContextManager[object]:
-        """Wraps the forward of one step."""
+        """Return a context manager around the forward of one step."""
         return nullcontext()
 
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
-        """The step's decision over the window: which positions were revealed, and as what."""
+        """Receive the step's decision over the window: the revealed positions and their tokens."""
 
     def stepped(
         self, state: State, canvas: Int[Tensor, "b _"], confidence: Float[Tensor, "b w"]
     ) -> None:
-        """The canvas as the step leaves it, and p of what was proposed over the window. May raise: then
-        the decoding ends there."""
+        """Receive the canvas after the step and the probabilities of the proposals in the window.
+
+        May raise to end the decoding.
+        """
 
     def part(self) -> Part | None:
-        """What of it is inside a forward, so that a recorded one can hold it; None: nothing is."""
+        """Return the watcher's work inside a forward, to be recorded with it; None if there is none."""
         return None
 
     def trims(self) -> bool:
-        """A forward behind the last step does no harm: what is seen of it is left out."""
+        """Tell whether a forward after the last step is harmless because its results are discarded."""
         return type(self) is Watcher
 
 
 class Edit(Watcher):
-    """A watcher that changes the model while it decodes: an intervention in force."""
+    """A watcher that changes the model during a decoding: an intervention in force."""
 
     described = ""  # the intervention as one would type it; a trace keeps it
     cacheable = True  # it may be in force while a cache of a diffusion model leaves rows out
 
     def prepare(self, prompt: Encoded) -> Encoded:
-        """The prompt as the edited model is given it."""
+        """Return the prompt as the edited model receives it."""
         return prompt
 
     def looks(self, state: State) -> bool:
-        """It wants a forward of its own before this one: `look`."""
+        """Tell whether `look` must run a forward before this one."""
         return False
 
     def look(self, state: State) -> None:
-        """Runs that forward; the edits before this one are in force for it."""
+        """Run the edit's own forward, with the earlier edits in force."""
 
     def overrule(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
-        """The canvas as a step is about to leave it; return another one to change the decision."""
+        """Return the canvas after the step; a different canvas changes the step's decision."""
         return canvas
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Equal for two forwards to which it does the same, whatever tokens they read: then one can be
-        recorded and replayed for both. None: each has to be launched."""
+        """Return a key, equal for two forwards that the edit changes in the same way, whatever their tokens.
+
+        Such forwards can share a recording. None means that every forward must be launched.
+        """
         return None
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
-        """What it did in the decoding that has just ended, to this prompt of the batch."""
+        """Return named numbers about what the edit did to this prompt in the finished decoding."""
         return {}
 
 
 def prepared(model: Model, prompt: Encoded) -> Encoded:
+    """Return the prompt after all edits in force have changed it."""
     for edit in model.edits:
         prompt = edit.prepare(prompt)
     return prompt
 
 
 def overruled(model: Model, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
-    """What the interventions in force make of a step's decision; the canvas itself where they agree."""
+    """Return the canvas after the edits in force have overruled the step; the same object if none did."""
     for edit in model.edits:
         canvas = edit.overrule(state, canvas)
     return canvas
@@ -224,7 +233,7 @@ def overruled(model: Model, state: State, canvas: Int[Tensor, "b s"]) -> Int[Ten
 
 @contextmanager
 def notify_edits(model: Model, state: State) -> Iterator[None]:
-    """Around a forward: the interventions in force know which step it is."""
+    """Tell the interventions in force about the coming forward, and run their own forwards before it."""
     with attention_hook.lock_network(model.net):
         for place, edit in enumerate(model.edits):
             if edit.looks(state):
@@ -236,7 +245,7 @@ def notify_edits(model: Model, state: State) -> Iterator[None]:
 
 @contextmanager
 def notified(edits: Sequence[Edit], state: State) -> Iterator[None]:
-    """These edits know which forward is about to run."""
+    """Enter the forward context of each edit."""
     with ExitStack() as stack:
         for edit in edits:
             stack.enter_context(edit.forward(state))

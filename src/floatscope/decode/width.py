@@ -1,8 +1,8 @@
-"""How many columns the prompts of a batch take: the longest, or a little more where batches share recordings.
+"""The number of columns of a batch's prompts: the longest prompt, rounded up where batches share recordings.
 
-A recorded forward is replayed for batches of the same width alone. Prompts of unequal length are padded
-anyway: on a GPU they are padded up to the next multiple, so that the next batch, of about the same length,
-finds its forward recorded. Prompts of one length stay as they are, without padding.
+A recorded forward is replayed only for batches of the same width. Prompts of unequal length are padded
+anyway; on a GPU they are padded to the next multiple of 32, so that a batch of similar length finds its
+forward recorded. Prompts of equal length are not padded.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ MULTIPLE = 32
 
 
 def columns(model: Model, prompts: Sequence[Encoded], more: int) -> int:
-    """`more`: what is generated behind them; together they stay within the model's context."""
+    """Return the number of prompt columns; with `more` generated tokens they fit the context."""
     lengths = {len(prompt.ids) for prompt in prompts}
     longest = max(lengths)
     if len(lengths) == 1 or not rounded_on(model):
@@ -24,5 +24,5 @@ def columns(model: Model, prompts: Sequence[Encoded], more: int) -> int:
 
 
 def rounded_on(model: Model) -> bool:
-    """Where forwards may be recorded; also where they are launched, so that both give the same bits."""
+    """Tell whether widths are rounded: on every GPU, recorded or not, so that both give the same bits."""
     return model.device.type == "cuda"

@@ -1,6 +1,6 @@
-"""The run engine: a plan of shards, run here or on many machines, into a directory that can resume.
+"""The run engine: run a plan of shards, locally or on many machines, into a directory that can resume.
 
-It knows nothing of models or measures: a plan names a function, the function makes arrays.
+It knows nothing about models or measures: a plan names a function, and the function computes arrays.
 """
 
 from typing import TYPE_CHECKING

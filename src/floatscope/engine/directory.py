@@ -1,8 +1,8 @@
-"""A run directory: what was asked, what happened, what is done.
+"""A run directory: the request, the log, and the results.
 
-`run.json` (the question), `log.jsonl` (events, only ever added to), `shards/`, `manifest.json` (there
-when the run is finished, and only then) and `run.lock`. Other files in it are other people's. Reading
-needs no lock; writing goes through `claim`.
+It holds `run.json` (the request), `log.jsonl` (events, append-only), `shards/`, `manifest.json` (only
+when the run is finished) and `run.lock`. Other files in it belong to others. Reading needs no lock;
+writing goes through `claim`.
 """
 
 import hashlib
@@ -42,11 +42,11 @@ OWN = frozenset(
 
 
 class Unreadable(RunError):
-    """A file of the run that cannot be read; what it says can be worked out again."""
+    """A file of the run that cannot be read, but whose content can be recomputed."""
 
 
 class Run:
-    """A directory and what is in it."""
+    """A run directory and its contents."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
@@ -56,15 +56,16 @@ class Run:
 
     @property
     def log(self) -> Path:
+        """Path of the log."""
         return self.directory / "log.jsonl"
 
     def asked(self) -> dict[str, Any] | None:
-        """run.json, or None before there was a run."""
+        """Return the content of run.json, or None before the first run."""
         asked = self._json("run.json")
         return asked if asked is None else require_run(asked, self.directory / "run.json")
 
     def manifest(self) -> dict[str, Any] | None:
-        """manifest.json, or None before the run is finished, or where it must be written again."""
+        """Return the content of manifest.json; None before the run is finished, or if it is unreadable."""
         try:
             manifest = self._json("manifest.json")
             if manifest is not None:
@@ -74,7 +75,7 @@ class Run:
             return None
 
     def read(self, shard: str, names: tuple[str, ...] | None = None) -> Output:
-        """Read a shard as the manifest lists it: its file must have the sha256 named there.
+        """Read a shard, and require the sha256 that the manifest lists.
 
         Before a run is finished, the sha256 is that of the shard's sidecar.
         """
@@ -88,23 +89,23 @@ class Run:
 
     @cached_property
     def _digests(self) -> dict[str, str]:
-        """By shard, the sha256 that the manifest names."""
+        """The sha256 of each shard in the manifest."""
         manifest = self.manifest() or {"result": {"shards": []}}
         return {shard["shard"]: shard["sha256"] for shard in manifest["result"]["shards"]}
 
     @property
     def sources(self) -> dict[str, str]:
-        """Checksums of what the run is computed from, by name, as run.json has them."""
+        """Checksums of what the run is computed from, by name, as in run.json."""
         if self._sources is None:
             self._sources = dict((self.asked() or {}).get("sources", {}))
         return self._sources
 
     def _differing(self, sources: Mapping[str, str]) -> str | None:
-        """Name the first source that has another checksum than the run's."""
+        """Return the first source whose checksum differs from the run's, or None."""
         return next((n for n, c in sources.items() if self.sources.get(n, c) != c), None)
 
     def pin(self, sources: Mapping[str, str]) -> None:
-        """Write checksums of sources into run.json when they are first known, and refuse others.
+        """Write checksums of new sources to run.json, and refuse changed ones.
 
         A run never mixes two models or two data sets.
         """
@@ -121,9 +122,9 @@ class Run:
             atomic.write_json(self.directory / "run.json", run)
 
     def write_pinned(self, name: str, data: bytes) -> None:
-        """Write a file of the run's own, pin its checksum and note it in the log.
+        """Write a file of the run, pin its checksum and log it.
 
-        Where an earlier attempt was killed after the file was written, the log gets the event it lacks.
+        If an earlier attempt was killed after it had written the file, the missing log event is added.
         """
         digest = hashlib.sha256(data).hexdigest()
         self.pin({name: digest})
@@ -143,7 +144,7 @@ class Run:
             self.note("wrote", file=name, sha256=digest)
 
     def events(self) -> Iterator[Event]:
-        """Read the log, and skip lines that were cut short when a process was killed."""
+        """Yield the events of the log, without lines cut short when a process was killed."""
         with suppress(FileNotFoundError, untrusted.Unreadable):
             for line in untrusted.read_lines(self.log):
                 with suppress(untrusted.Unreadable):
@@ -153,7 +154,7 @@ class Run:
     def claim(
         self, plan: Plan, *, resume: bool, overwrite: bool, about: dict[str, Any]
     ) -> Iterator[None]:
-        """Lock the directory for this plan, or say why not."""
+        """Lock the directory for this plan, or raise an error with the reason."""
         if overwrite:
             self._move_aside()
         self.make_folder("shards")
@@ -209,7 +210,7 @@ class Run:
             self.note("changed", what=changed)
 
     def _require_shards_of(self, plan: Plan, damage: RunError) -> None:
-        """A damaged run.json is written anew where the shards answer this very plan."""
+        """Accept a damaged run.json if existing shards belong to this plan; it is then rewritten."""
         done, _ = self.survey(plan)
         if not done:
             raise RunError(
@@ -219,9 +220,9 @@ class Run:
         self.note("rebuilt", what="run.json", why=damage.what, shards=len(done))
 
     def _move_aside(self) -> None:
-        """Before another run takes its place: a run of ours, whole, and never anything else's files.
+        """Move a run of Floatscope out of the way of its replacement; other files are never moved.
 
-        It is removed when the new run is complete (`forget_replaced`), and lies beside it until then.
+        It is removed when the new run is complete (`forget_replaced`), and kept beside it until then.
         """
         if not self.directory.exists():
             return
@@ -251,7 +252,7 @@ class Run:
                 raise atomic.unwritable(self.directory, error) from error
 
     def make_folder(self, name: str) -> Path:
-        """Make a folder of the run's own. A link in its place, which may lead anywhere, is refused."""
+        """Create a folder of the run. A link in its place is refused, since it may lead anywhere."""
         folder = self.directory / name
         if folder.is_symlink():
             raise RunError(
@@ -270,7 +271,7 @@ class Run:
         return here.with_name(f".{here.name}.replaced")
 
     def forget_replaced(self) -> None:
-        """Remove the runs that this one has replaced: directories that `_move_aside` has named."""
+        """Remove the runs that this one has replaced, as named by `_move_aside`."""
         if self._replaced.is_symlink():
             return
         for old in self._replaced.glob("*/run.json"):
@@ -280,7 +281,7 @@ class Run:
             self._replaced.rmdir()
 
     def survey(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-        """Sidecars of the shards that are done; and why others, of which something is there, are not."""
+        """Return the sidecars of finished shards, and the reason for each damaged one."""
         lying, keys = self.shards.ids(), plan.keys()
         done: dict[str, dict[str, Any]] = {}
         redo: dict[str, str] = {}
@@ -299,7 +300,7 @@ class Run:
         return done, redo
 
     def note(self, event: str, **details: Any) -> Event:
-        """Add an event to the log, and tell whoever listens."""
+        """Append an event to the log, and pass it to the listener."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         entry = {"time": now, "event": event, **details}
         line = json.dumps(entry, ensure_ascii=False) + "\n"
@@ -322,7 +323,7 @@ class Run:
 
 
 def require_run(asked: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What a run.json says, or why it is none of this version's."""
+    """Check the content of a run.json, or say why this version cannot read it."""
     if asked.get("schema") != SCHEMA:
         raise RunError(
             f"{path} has schema {asked.get('schema')!r:.80}; this version of Floatscope reads schema "

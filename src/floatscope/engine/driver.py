@@ -1,7 +1,7 @@
-"""The driver runs a plan into a directory. It alone writes, whichever engine computes.
+"""The driver runs a plan into a directory. Only the driver writes, whichever engine computes.
 
-What is done is kept, what is damaged is redone, and the same plan gives the same bytes whatever the
-engine, the number of workers, the order in which shards end, or how often it was interrupted.
+Finished shards are kept and damaged ones are redone. The same plan gives the same bytes, whatever the
+engine, the number of workers, the order of shards or the number of interruptions.
 """
 
 import os
@@ -29,7 +29,7 @@ from .work import error_of
 
 @dataclass(frozen=True)
 class Summary:
-    """What one call did. `kept` shards were there already, `computed` ones are new."""
+    """The result of one call. `kept` shards existed before, `computed` ones are new."""
 
     directory: Path
     shards: int
@@ -59,19 +59,20 @@ def execute(
     progress: Callable[[RunProgress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Summary:
-    """Run every shard that is not done, then write the manifest; a finished run is left as it is.
+    """Run every unfinished shard, then write the manifest; a finished run is left unchanged.
 
-    `about` (versions, seeds) is written to run.json; what must make another run of it belongs in the
-    request. `sources` are checksums of what the run is computed from, as far as they are known before
-    it starts; workers report more with each shard, and a run that would mix two is refused.
-    `files` are written into the directory before the first shard, and pinned likewise.
-    `gpus` and `address` are Ray's: GPUs per worker (None: one where the cluster has any), and a cluster.
-    `devices` is for several local workers: how many GPUs this machine has for them; each worker sees
-    one, in turn.
-
-    A worker that is silent for `patience` seconds, or takes `shard_limit` for one shard (None: six
-    hours), is replaced and the shard tried again. A single local worker is this process, which nobody
-    watches; with a `shard_limit` it gets a process of its own.
+    Args:
+        about: versions and seeds, written to run.json. What must lead to a different run belongs in the
+            request.
+        sources: checksums of what the run is computed from, as far as known before the start. Workers
+            report more with each shard; a run that would mix two is refused.
+        files: files to write into the directory before the first shard; their checksums are pinned too.
+        gpus: GPUs per Ray worker; None is one if the cluster has any.
+        address: address of a Ray cluster.
+        devices: number of GPUs of this machine for several local workers; each worker sees one, in turn.
+        patience: seconds of silence after which a worker is replaced and its shard retried.
+        shard_limit: seconds for one shard after which its worker is replaced; None is six hours. A single
+            local worker is this process, without supervision; with a limit it gets its own process.
     """
     crew = _engine(engine, workers, address, gpus, devices, patience, shard_limit)
     started = time.monotonic()
@@ -156,7 +157,7 @@ class _Driver:
         self.queue = JobQueue(Job(shard.id, shard.spec, keys[shard.id]) for shard in todo)
 
     def drive(self, engine: Engine) -> None:
-        """Until all is done. After a failure, what is in flight is still stored."""
+        """Run until everything is done. After a failure, shards in flight are still stored."""
         reports = engine(self.plan, self.queue, self)
         try:
             self.report()

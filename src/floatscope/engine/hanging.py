@@ -1,7 +1,7 @@
-"""When a worker counts as hung: it is silent for too long, or keeps one shard for too long.
+"""Decide when a worker is hung: silent for too long, or too long on one shard.
 
-Only time in which the driver listened counts: after a machine has slept, or a driver was stopped, all workers
-seem silent at once, and none of them is hung.
+Only time in which the driver listened counts. After a machine has slept, or a driver was stopped, all
+workers seem silent at once, and none of them is hung.
 """
 
 import time
@@ -17,7 +17,7 @@ _START = 120.0  # for the first message of a new process, however short the pati
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a worker may be silent, and how long it may take for one shard.
+    """Time limits of a worker.
 
     Args:
         patience (float, seconds): without a message.
@@ -42,10 +42,10 @@ class Limits:
 
 
 class ListeningClock:
-    """Time in which the driver listened. It listens once per heartbeat: a longer gap counts as two.
+    """A clock of the time in which the driver listened, once per heartbeat. A longer gap counts as two.
 
     Args:
-        limits (Limits): its heartbeat.
+        limits (Limits): defines the heartbeat.
         clock (callable): returns seconds.
     """
 
@@ -60,7 +60,7 @@ class ListeningClock:
 
 
 class HangTimer:
-    """One worker's silence, and its time with the shard that it has."""
+    """The time since a worker's last message, and its time on the current shard."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -68,21 +68,21 @@ class HangTimer:
         self._silent = self._busy = 0.0
 
     def assign(self) -> None:
-        """Note that the worker was sent a job."""
+        """Record that the worker was sent a job."""
         self._begun = False
         self._silent = self._busy = 0.0
 
     def heartbeat(self) -> None:
-        """Note that the worker has sent a message."""
+        """Record a message from the worker."""
         self._started, self._silent = True, 0.0
 
     def begin(self) -> None:
-        """Note that the worker has loaded what it needs: the shard's time starts."""
+        """Record that the worker has finished loading: the shard's time starts."""
         self.heartbeat()
         self._begun, self._busy = True, 0.0
 
     def advance(self, seconds: float) -> str | None:
-        """Add time; return why the worker counts as hung, or None."""
+        """Add elapsed time; return why the worker counts as hung, or None."""
         self._silent += seconds
         self._busy += seconds
         patience = self._limits.patience if self._started else max(self._limits.patience, _START)

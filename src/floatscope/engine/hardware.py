@@ -1,7 +1,7 @@
-"""Processor cores of this process, and which GPU each local worker sees.
+"""The processor cores of this process, and the GPU of each local worker.
 
-A worker sees one GPU by CUDA_VISIBLE_DEVICES, as in Ray. Nothing here looks at a GPU: the caller says how
-many there are.
+A worker sees one GPU through CUDA_VISIBLE_DEVICES, as in Ray. This module does not query GPUs: the caller
+gives their number.
 """
 
 import os
@@ -11,7 +11,7 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 def usable_cores() -> int:
-    """Count the cores that the scheduler gives this process; all of the machine's where it does not say."""
+    """Return the number of cores available to this process, or of the machine if that is unknown."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -24,5 +24,5 @@ def gpu_names(count: int) -> tuple[str, ...]:
 
 
 def least_used(gpus: Sequence[str], taken: Sequence[str | None]) -> str | None:
-    """Choose the GPU that the fewest workers have; None without GPUs."""
+    """Return the GPU with the fewest workers; None without GPUs."""
     return min(gpus, key=taken.count, default=None)

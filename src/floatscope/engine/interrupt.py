@@ -1,4 +1,4 @@
-"""Ctrl-C, pressed once or several times. The first one interrupts; it knows nothing of runs."""
+"""Handle Ctrl-C, pressed once or several times: only the first one interrupts."""
 
 import signal
 import sys
@@ -11,9 +11,9 @@ from typing import Any
 
 @contextmanager
 def once(*, to_the_end: bool = False) -> Iterator[None]:
-    """The first Ctrl-C interrupts; more of them are ignored while what was begun is put in order.
+    """Let the first Ctrl-C interrupt, and ignore further ones during the clean-up.
 
-    `to_the_end`: after an interrupt the program ends, and they are ignored until it has.
+    `to_the_end`: the program ends after an interrupt, and further ones are ignored until then.
     """
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -38,8 +38,7 @@ def once(*, to_the_end: bool = False) -> Iterator[None]:
 
 
 def _but_for_races(report: Callable[[Any], object]) -> Callable[[Any], object]:
-    """A Ctrl-C that comes in the very moment in which it begins to be ignored is ignored, and Python prints
-    an error that says so."""
+    """Suppress Python's report of a Ctrl-C that arrives in the moment in which it starts to be ignored."""
 
     def unraisable(happened: Any) -> None:
         error = happened.exc_value

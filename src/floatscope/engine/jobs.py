@@ -1,7 +1,7 @@
-"""Jobs of a run, the queue that gives them out, and the reports of engines.
+"""The jobs of a run, the queue that distributes them, and the reports of engines.
 
-An engine takes jobs from the queue and yields reports. The driver decides what a report means; the queue
-decides how often a shard may be lost.
+An engine takes jobs from the queue and yields reports. The driver handles the reports; the queue decides
+how often a lost shard is retried.
 """
 
 from collections import Counter, deque
@@ -16,7 +16,7 @@ RETRIES = 3  # how often a shard whose worker died is tried again
 
 @dataclass(frozen=True)
 class Job:
-    """A shard as a worker gets it, with the key that its file must carry."""
+    """A shard as sent to a worker, with the key that its file must carry."""
 
     shard: str
     spec: dict[str, Any]
@@ -25,7 +25,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception as text, so that any process can send it to any other."""
+    """An exception as text, so that it can be sent between processes."""
 
     class_path: str  # "module:class"
     message: str
@@ -36,7 +36,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Done:
-    """A shard that was computed: the bytes of its file, and how long it took."""
+    """A computed shard: the bytes of its file, and the time in seconds."""
 
     shard: str
     data: bytes
@@ -53,7 +53,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Lost:
-    """A shard whose worker died or hung; it is tried again unless this was the last time."""
+    """A shard whose worker died or hung; it is retried unless this was the last attempt."""
 
     shard: str
     reason: str
@@ -67,7 +67,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A pause in which no worker works, and its reason."""
+    """A pause without a working worker, and its reason."""
 
     reason: str
 
@@ -77,17 +77,17 @@ Report = Done | Failed | Lost | Waiting
 
 @runtime_checkable
 class ProgressListener(Protocol):
-    """Receives progress inside shards, between reports."""
+    """A receiver of progress inside shards, between reports."""
 
     def begin(self, shard: str) -> None:
-        """Note that work on a shard has begun."""
+        """Receive the start of a shard."""
 
     def tick(self, shard: str, done: float, total: float) -> None:
-        """Note how much of a shard is done."""
+        """Receive how much of a shard is done."""
 
 
 class JobQueue:
-    """Jobs in the plan's order; a lost job goes to the front."""
+    """The jobs in the plan's order; a lost job goes to the front."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self._jobs = deque(jobs)
@@ -110,7 +110,7 @@ class JobQueue:
         return lost
 
     def stop(self) -> None:
-        """Empty the queue; jobs that workers have may end."""
+        """Empty the queue; jobs in progress may finish."""
         self._stopped = True
         self._jobs.clear()
 

@@ -1,7 +1,7 @@
-"""The local engine: jobs are done in this process, or in several others that pull them.
+"""The local engine: run jobs in this process, or in several worker processes that take them in turn.
 
-A worker that dies is noticed by the end of its pipe, a hung worker misses its heartbeats; both are replaced.
-Where there are GPUs, each worker process sees one of them.
+The end of a worker's pipe shows that it died; a hung worker misses its heartbeats. Both are replaced.
+With GPUs, each worker process sees one of them.
 """
 
 import threading
@@ -24,7 +24,7 @@ _HEARTBEAT, _BEGUN, _ENDED = "heartbeat", "begun", "ended"  # messages of a work
 
 
 def run_in_process(plan: Plan, queue: JobQueue, listener: ProgressListener) -> Reports:
-    """Do one job after the other in this process."""
+    """Run one job after the other in this process."""
     host = WorkerHost(plan.worker, plan.request, plan.context)
     while job := queue.take():
         yield host.do(job, partial(listener.begin, job.shard), partial(listener.tick, job.shard))
@@ -81,7 +81,7 @@ class LocalWorkers:
 
 
 def _receive(inbox: SimpleQueue[Any], seconds: float) -> Iterator[Any]:
-    """Wait for a message of the workers, then yield all that have arrived."""
+    """Wait for a message from the workers, then yield all that have arrived."""
     with suppress(Empty):
         yield inbox.get(timeout=seconds)
         while True:
@@ -89,7 +89,7 @@ def _receive(inbox: SimpleQueue[Any], seconds: float) -> Iterator[Any]:
 
 
 class _Worker:
-    """A worker process and the job that it has."""
+    """A worker process and its current job."""
 
     def __init__(self, plan: Plan, limits: Limits, gpu: str | None) -> None:
         module = plan.worker.partition(":")[0]
@@ -115,7 +115,7 @@ class _Worker:
         self.child.send(job)
 
     def handle(self, message: Any, queue: JobQueue, listener: ProgressListener) -> Report | None:
-        """Handle a message; return the report that it makes."""
+        """Handle a message, and return the report that follows from it."""
         job = self.job
         if message == _ENDED:
             self.dead, self.job = True, None
@@ -147,7 +147,7 @@ def _work(
     context: dict[str, Any],
     heartbeat: float,
 ) -> None:
-    """Do jobs from the pipe; send heartbeats, beginnings, (done, total), Done and Failed."""
+    """Run jobs from the pipe; send heartbeats, starts, (done, total), Done and Failed."""
     lock = threading.Lock()
 
     def send(message: Any) -> None:
@@ -163,7 +163,7 @@ def _work(
 
 
 def _send_heartbeats(send: Callable[[Any], None], seconds: float) -> None:
-    """Send heartbeats; a process that is stopped, or in which one call holds the interpreter, sends none."""
+    """Send heartbeats. A stopped process, or one in which a call holds the interpreter, sends none."""
     with suppress(OSError):  # the driver has closed the pipe
         while True:
             send(_HEARTBEAT)

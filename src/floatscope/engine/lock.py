@@ -1,7 +1,7 @@
-"""One run per directory: a lock of the kernel's, which dies with its holder, however it dies.
+"""One run per directory: a kernel lock, which disappears with its holder however that ends.
 
-The text in the file is for people; only the lock counts, so a stale text locks nobody out. On Windows the
-lock covers the file's first byte, which others then cannot read: the text begins after it.
+The text in the file is for people; only the lock counts, so a stale text blocks nobody. On Windows the
+lock covers the file's first byte, which others cannot read, so the text begins after it.
 """
 
 import json
@@ -23,7 +23,7 @@ _LONGEST = 1 << 12
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold the lock, or say who does. Child processes do not inherit it: the file is not theirs."""
+    """Hold the lock, or raise an error that names its holder. Child processes do not inherit it."""
     try:
         file = open_to_append(path)  # without a buffer: a full disk shows at the write
     except OSError as error:

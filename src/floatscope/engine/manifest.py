@@ -1,7 +1,7 @@
-"""The manifest: what a finished run consists of, and what happened on the way.
+"""The manifest: the contents of a finished run, and a summary of its log.
 
-`result` depends on the plan alone: not on engine, workers, order or interruptions. `history` is the
-log in short: what was redone and why, how many times the run was started, when it ended.
+`result` depends only on the plan, not on engine, workers, order or interruptions. `history` summarises
+the log: what was redone and why, the number of starts, the time of the end.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from .plan import SCHEMA, Plan
 
 
 def result(plan: Plan, done: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The part that is the same for every run of the plan."""
+    """Return the part that is the same for every run of the plan."""
     shards = [
         {"shard": shard.id, **{name: done[shard.id][name] for name in ("sha256", "bytes")}}
         for shard in plan.shards
@@ -25,7 +25,7 @@ def result(plan: Plan, done: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def left_out(plan: Plan, done: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """What planning left out, then what each shard did, in the plan's order."""
+    """Return what planning left out, then what each shard did, in the plan's order."""
     missing: list[dict[str, Any]] = [{"shard": None, "what": what} for what in plan.left_out]
     for shard in plan.shards:
         missing += [{"shard": shard.id, "what": what} for what in done[shard.id]["left_out"]]
@@ -33,7 +33,7 @@ def left_out(plan: Plan, done: dict[str, dict[str, Any]]) -> list[dict[str, Any]
 
 
 def history(run: Run) -> dict[str, Any]:
-    """What the log says, kill or no kill."""
+    """Return the summary of the log."""
     starts, last, redone, lost = 0, "", [], []
     for event in run.events():
         last = event.get("time", last)
@@ -47,4 +47,5 @@ def history(run: Run) -> dict[str, Any]:
 
 
 def compose(run: Run, plan: Plan, done: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the complete manifest."""
     return {"schema": SCHEMA, "result": result(plan, done), "history": history(run)}

@@ -1,8 +1,8 @@
-"""A plan: what is asked, which function does it, and the shards it is cut into. Nothing runs here.
+"""A plan: a request, the function that answers it, and its shards. Nothing runs here.
 
-Everything in a plan is JSON, so that it can be written down, compared with what a directory holds,
-and sent to another machine. The key of a shard ties its file to the whole question: another request,
-another function or another spec is another key.
+Everything in a plan is JSON, so that it can be stored, compared with a directory, and sent to another
+machine. The key of a shard ties its file to the complete question: another request, function or spec
+gives another key.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ Tick = Callable[[float, float], None]
 
 @dataclass(frozen=True)
 class Output:
-    """What a worker makes of one shard: labelled datasets by name, and JSON beside them.
+    """The result of one shard: labelled datasets by name, and JSON metadata.
 
-    `meta["left_out"]`, a list, is what the worker left out and why; the manifest collects it.
-    `sources` names everything the output was computed from and gives its checksum ("model pair/mdm",
-    "data q.jsonl"). All shards of a run must agree on them.
+    The list `meta["left_out"]` says what the worker left out and why; the manifest collects it. `sources`
+    maps everything the output was computed from to its checksum ("model pair/mdm", "data q.jsonl"). All
+    shards of a run must agree on them.
     """
 
     data: dict[str, xr.Dataset]
@@ -47,7 +47,7 @@ WorkerFactory = Callable[[dict[str, Any], dict[str, Any]], Worker]
 
 @dataclass(frozen=True)
 class Shard:
-    """A piece of work. Its id names its file; its spec is all the worker is told about it."""
+    """A unit of work. Its id names its file; its spec is all that the worker knows about it."""
 
     id: str
     spec: dict[str, Any]
@@ -63,11 +63,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """`worker` is "module:function", a WorkerFactory.
+    """A request with its worker and shards. `worker` is "module:function", a WorkerFactory.
 
-    `left_out` is what was dropped while planning, one JSON object each, with the reason.
-    `context` tells workers where to find things (a folder, checksums to expect). It is no part of the
-    question: plans that differ in it have the same fingerprint and the same results.
+    `left_out` is what planning dropped, one JSON object each, with the reason. `context` tells workers
+    where to find things (a folder, expected checksums). It is not part of the question: plans that differ
+    only in it have the same fingerprint and results.
     """
 
     request: dict[str, Any]
@@ -87,28 +87,28 @@ class Plan:
 
     @property
     def question(self) -> str:
-        """Fingerprint of the request and the function, without the shards."""
+        """Fingerprint of request and function, without the shards."""
         return fingerprint({"schema": SCHEMA, "request": self.request, "worker": self.worker})
 
     @property
     def fingerprint(self) -> str:
-        """Of everything: two plans with the same one have the same results."""
+        """Fingerprint of everything: plans with equal fingerprints have equal results."""
         shards = [[shard.id, shard.spec] for shard in self.shards]
         return fingerprint([self.question, shards, self.left_out])
 
     def keys(self) -> dict[str, str]:
-        """What each shard's file must carry to be an answer to this plan."""
+        """Return the key that each shard's file must carry."""
         question = self.question
         return {shard.id: fingerprint([question, shard.id, shard.spec]) for shard in self.shards}
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a shard, and so a file."""
+    """Tell whether a text can name a shard and its file."""
     return _SAFE.fullmatch(text) is not None
 
 
 def as_json(value: Any, what: str) -> Any:
-    """The value as it comes back from JSON: tuples are lists, keys are text, NaN is refused."""
+    """Return the value after a round trip through JSON: tuples become lists, keys text; NaN is refused."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -119,13 +119,13 @@ def as_json(value: Any, what: str) -> Any:
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 of the value's one canonical spelling."""
+    """Return the SHA-256 of the value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def resolve(worker: str) -> Any:
-    """The function that "module:function" names."""
+    """Import the function named by "module:function"."""
     module, _, name = worker.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
@@ -138,7 +138,7 @@ def resolve(worker: str) -> Any:
 
 
 def differences(old: Any, new: Any, where: str) -> Iterable[str]:
-    """Where two pieces of JSON differ, a line each."""
+    """Yield one line per difference between two JSON values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             if name not in old or name not in new:

@@ -1,7 +1,7 @@
-"""How far a run is, how fast it goes and how long it will take. It draws nothing.
+"""The progress of a run, its rate and the remaining time. It draws nothing.
 
-The rate counts only what was done since the clock started: shards found finished cost no time, and
-loading a model is not work on a shard. The clock starts with the first shard begun.
+The rate counts only work since the clock started: finished shards took no time, and loading a model is
+not work on a shard. The clock starts with the first shard.
 """
 
 import time
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class RunProgress(NamedTuple):
-    """What a progress callback is given."""
+    """The argument of a progress callback."""
 
     done: int  # shards stored, those of earlier runs among them
     total: int
@@ -20,7 +20,7 @@ class RunProgress(NamedTuple):
 
 
 class Meter:
-    """Counts shards and fractions of shards."""
+    """A counter of shards and fractions of shards."""
 
     def __init__(
         self, total: int, already: int = 0, clock: Callable[[], float] = time.monotonic
@@ -31,26 +31,29 @@ class Meter:
         self._start: float | None = None
 
     def begin(self, shard: str) -> None:
+        """Record the start of a shard."""
         if self._start is None:
             self._start = self._clock()
         self._fractions[shard] = 0.0
 
     def tick(self, shard: str, done: float, of: float) -> None:
+        """Record the progress of a shard."""
         if shard in self._fractions and of > 0:
             self._fractions[shard] = min(max(done / of, 0.0), 1.0)
 
     def lose(self, shard: str) -> None:
-        """Its worker died: what was done of it is gone."""
+        """Discard the progress of a shard whose worker died."""
         self._fractions.pop(shard, None)
 
     def finish(self, shard: str, seconds: float = 0.0) -> None:
-        """It took so long: where no beginning was seen, that is when the clock started."""
+        """Record a finished shard; `seconds` sets the clock's start if no start was recorded."""
         if self._start is None:
             self._start = self._clock() - seconds
         self._fractions.pop(shard, None)
         self.fresh += 1
 
     def state(self) -> RunProgress:
+        """Return the progress."""
         done = self.already + self.fresh
         worked = self.fresh + sum(self._fractions.values())
         passed = 0.0 if self._start is None else self._clock() - self._start

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: whether it is installed, reachable and still alive."""
+"""The connection to a Ray cluster: whether it is installed, reachable and alive."""
 
 import atexit
 import os
@@ -17,7 +17,7 @@ _END_SECONDS = 30.0
 
 
 class Cluster:
-    """The state of a cluster. A thread asks: of a head that hangs, Ray's calls do not return."""
+    """The state of a cluster, queried by a thread because Ray's calls do not return if its head hangs."""
 
     def __init__(self, ray: Any) -> None:
         from ray.util.client import ray as client
@@ -31,7 +31,7 @@ class Cluster:
         self._node = None if client.is_connected() else ray.get_runtime_context().get_node_id()
 
     def check(self) -> None:
-        """Raise RunError where the head, all machines or this machine have left; every five seconds."""
+        """Raise RunError if the head, all machines or this machine have left. Queries every five seconds."""
         now = time.monotonic()
         if now - self._queried < _CHECK_SECONDS:
             return
@@ -48,7 +48,7 @@ class Cluster:
             raise lost_cluster(reason if self._machines else "no machine is left")
 
     def free(self) -> str:
-        """Describe the CPUs and GPUs that a further worker could have, as of the last answer."""
+        """Describe the CPUs and GPUs available to another worker, as of the latest answer."""
         return self._free
 
     def _ask(self) -> None:
@@ -60,10 +60,10 @@ class Cluster:
 
 
 def run_in_thread(ray: Any, steps: list[Callable[[], None]]) -> None:
-    """Run the steps that end a run for up to 30 s. With a head that hangs they would never return.
+    """Run the final steps of a run for up to 30 s, since they do not return if the head hangs.
 
     Args:
-        ray (module): its shutdown at exit is unregistered where the steps do not return.
+        ray (module): its shutdown at exit is unregistered if the steps do not return.
         steps (list of callables): called one after the other.
     """
 
@@ -79,7 +79,7 @@ def run_in_thread(ray: Any, steps: list[Callable[[], None]]) -> None:
 
 
 def lost_cluster(reason: str) -> RunError:
-    """Make the error for a cluster that is lost."""
+    """Return the error for a lost cluster."""
     return RunError(
         f"the Ray cluster is lost: {reason}",
         "What was stored is kept: start Ray again, then run it again with --resume.",
@@ -103,7 +103,7 @@ def import_ray() -> Any:
 
 
 def check_address(address: str) -> None:
-    """Raise OSError where nothing answers at HOST:PORT: Ray itself would try for minutes."""
+    """Raise OSError if nothing answers at HOST:PORT; Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()

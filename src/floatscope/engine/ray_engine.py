@@ -1,8 +1,8 @@
 """The Ray engine: one actor per worker, on this machine or on a cluster.
 
-Actors send bytes back and the driver writes them: no shared disk is needed, and an actor that was replaced
-and wakes up later harms nothing. An actor that dies, or whose machine does, or that no longer answers is
-replaced and its shard redone; without a cluster the run ends. Ray is imported when it is used.
+Actors send bytes back and the driver writes them, so no shared disk is needed, and a replaced actor that
+wakes up later does no harm. An actor that dies, whose machine dies, or that no longer answers is replaced
+and its shard redone; without a cluster the run ends. Ray is imported when it is used.
 """
 
 import os
@@ -27,15 +27,15 @@ _BUFFERED_BYTES = 2**28  # of results that wait while workers get their next job
 
 
 class RayWorkers:
-    """Ray actors, each with CPUs and GPUs of its own.
+    """Ray actors, each with its own CPUs and GPUs.
 
-    Ray shows an actor its own GPUs and no others (CUDA_VISIBLE_DEVICES): "cuda" is a different GPU in each.
+    Ray shows an actor only its own GPUs (CUDA_VISIBLE_DEVICES): "cuda" is a different GPU in each.
 
     Args:
-        workers (int): how many actors.
-        address (str): of a cluster; None starts Ray on this machine.
-        gpus (float): GPUs of each actor; None: one where the cluster has any, else none.
-        cpus (float): CPUs of each actor, of those that the cluster counts.
+        workers (int): number of actors.
+        address (str): address of a cluster; None starts Ray on this machine.
+        gpus (float): GPUs of each actor; None is one if the cluster has any, else none.
+        cpus (float): CPUs of each actor, as the cluster counts them.
         limits (Limits): when an actor counts as hung.
     """
 
@@ -72,8 +72,8 @@ class RayWorkers:
     def _connect(self, ray: Any, empty: str) -> None:
         """Start Ray, or join a cluster.
 
-        Ray puts the directory in which it is started first on its workers' module search path, so
-        it is started in `empty`, a directory without files.
+        Ray puts its start directory first on its workers' module search path, so it is started in
+        `empty`, a directory without files.
         """
         options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
         if self.address:
@@ -160,7 +160,7 @@ class RayWorkers:
 
 
 class _Remote:
-    """The actor's object in the cluster. A second thread answers `progress` while a job is done."""
+    """The actor's object in the cluster. A second thread answers `progress` during a job."""
 
     def __init__(
         self, task: tuple[str, dict[str, Any], dict[str, Any]], path: list[str], folder: str
@@ -181,12 +181,12 @@ class _Remote:
         return self._host.do(job, tick, tick)
 
     def progress(self) -> tuple[str, float, float] | None:
-        """Return the present shard, and how much of how much is done."""
+        """Return the current shard, the amount done and the total."""
         return self._progress
 
 
 class _Actor:
-    """The driver's side of an actor: at most one job and one question about progress at a time."""
+    """The driver's side of an actor: at most one job and one progress query at a time."""
 
     def __init__(
         self, ray: Any, remote: Any, plan: Plan, path: list[str], folder: str, limits: Limits
@@ -217,7 +217,7 @@ class _Actor:
         self._result = self._handle.do.remote(job)
 
     def poll(self) -> None:
-        """Ask for the progress of the job, twice a second at most."""
+        """Query the progress of the job, at most twice a second."""
         due = time.monotonic() - self._polled_at > _POLL_SECONDS
         if self.job and self._progress is None and due:
             self._progress, self._polled_at = self._handle.progress.remote(), time.monotonic()
@@ -225,7 +225,7 @@ class _Actor:
     def receive(
         self, available: set[Any], queue: JobQueue, listener: ProgressListener, elapsed: float
     ) -> Iterator[Report]:
-        """Read the available answers; `elapsed` seconds have passed since the last call."""
+        """Handle the available answers; `elapsed` seconds have passed since the last call."""
         try:
             if self._start in available:
                 self._ray.get(self._start)
@@ -262,7 +262,7 @@ class _Actor:
 
 
 def _wait(ray: Any, actors: list[_Actor]) -> set[Any]:
-    """Wait for an answer and return all that are available: two calls, however many actors."""
+    """Wait for an answer and return all available ones, in two calls for any number of actors."""
     refs = [ref for actor in actors for ref in actor.awaited()]
     ray.wait(refs, num_returns=1, timeout=_POLL_SECONDS)
     refs += [ref for actor in actors for ref in actor.unawaited()]
@@ -274,6 +274,6 @@ def _size(reports: list[Report]) -> int:
 
 
 def _summarise(error: Exception) -> str:
-    """Name a task's own exception where there is one; the rest of Ray's text is a screen of advice."""
+    """Return a task's own exception if there is one, without the rest of Ray's text."""
     cause = getattr(error, "cause", None) or error
     return f"{type(cause).__name__}: {str(cause).splitlines()[0]}"

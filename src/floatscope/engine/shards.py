@@ -1,12 +1,13 @@
-"""Shards on disk: `<id>.shard`, datasets and a JSON header, and `<id>.json`, written after it.
+"""Shards on disk: `<id>.shard` with datasets and a JSON header, and its sidecar `<id>.json`.
 
-A shard's file is a few bytes that say how long its header is, the header, and the datasets in the order of
-their names: each a zstd frame. The header has the length of each frame, and of what it unpacks to: a
-description of the variables, and their arrays one after the other.
-A shard counts as done only if its sidecar is there, says what the file's header says, carries the
-key of this plan, and the file has the checksum in it. The same output gives the same bytes: names
-are sorted, arrays are C-ordered and little-endian, compression is always the same.
-No pickle is written or read.
+A shard's file has the length of its header, the header, and the datasets in order of their names, each a
+zstd frame. The header lists the compressed and uncompressed length of each frame. A frame has a
+description of the variables, and their arrays.
+
+A shard counts as done only if its sidecar, which is written after the file, agrees with the file's
+header, carries the key of this plan, and has the file's checksum. The same output gives the same bytes:
+names are sorted, arrays are C-ordered and little-endian, and compression is fixed. No pickle is written
+or read.
 """
 
 import hashlib
@@ -55,11 +56,11 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.
 
 
 class Damaged(Exception):
-    """A shard that does not count, and why."""
+    """The reason why a shard does not count."""
 
 
 def encode(shard: str, key: str, output: Output) -> bytes:
-    """Encode the bytes of a shard's file."""
+    """Encode an output as the bytes of a shard's file."""
     meta = as_json(output.meta, f"the meta of shard {shard}")
     if not isinstance(meta.get("left_out", []), list):
         raise UsageError(f"meta['left_out'] of shard {shard} is not a list", "List what and why.")
@@ -81,7 +82,7 @@ def encode(shard: str, key: str, output: Output) -> bytes:
 
 
 def _pack(shard: str, name: str, data: xr.Dataset) -> bytes:
-    """Write a dataset as bytes: its description, and its arrays in the order of their names."""
+    """Encode a dataset: its description, and its arrays in order of their names."""
     arrays, variables = [], {}
     for variable in sorted(data.variables, key=str):
         labelled = data.variables[variable]
@@ -101,7 +102,7 @@ def _pack(shard: str, name: str, data: xr.Dataset) -> bytes:
 
 
 def _unpack(content: pa.Buffer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a dataset's description and arrays."""
+    """Decode a dataset's description and arrays."""
     (length,) = _DESCRIPTION.unpack_from(content)
     start = _DESCRIPTION.size + length
     if max(length, start) > min(LIMIT, content.size):
@@ -125,12 +126,12 @@ def _unpack(content: pa.Buffer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _numbers(attrs: dict[Any, Any]) -> dict[str, Any]:
-    """Replace numpy's numbers among attributes by Python's."""
+    """Convert numpy numbers in attributes to Python numbers."""
     return {str(k): v.item() if isinstance(v, np.generic) else v for k, v in attrs.items()}
 
 
 def _plain(shard: str, name: str, array: np.ndarray) -> np.ndarray:
-    """Bring an array into the form that is stored: texts of fixed width, little-endian, C-ordered."""
+    """Convert an array to the stored form: fixed-width text, little-endian, C-ordered."""
     if array.dtype == object and all(isinstance(text, str) for text in array.flat):
         array = array.astype(str)
     if array.dtype.hasobject or array.dtype.kind == "T":
@@ -158,9 +159,9 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
 def _places(
     file: io.BufferedIOBase, header: dict[str, Any], start: int
 ) -> dict[str, tuple[int, int, int]]:
-    """Locate every dataset: offset and length of its frame, and what it unpacks to.
+    """Return offset, length and uncompressed length of every dataset.
 
-    Refuse more than the file can honestly hold.
+    A file that declares more than it can plausibly hold is refused.
     """
     places, unpacked = {}, 0
     for name, (length, size) in header["data"].items():
@@ -177,12 +178,12 @@ def _places(
 
 
 def sources_of(data: bytes) -> dict[str, str]:
-    """Return what an encoded shard was computed from: name → checksum."""
+    """Return the sources of an encoded shard: name → checksum."""
     return dict(_header(io.BytesIO(data))[0].get("sources", {}))
 
 
 def _digest(file: io.BufferedIOBase) -> str:
-    """Hash a file from its beginning, unless it is larger than any shard."""
+    """Hash a file, unless it is larger than any shard."""
     if (size := file.seek(0, io.SEEK_END)) > _LARGEST:
         raise Damaged(f"its file has {size >> 20:,} MB, and a shard at most {_LARGEST >> 20:,}")
     file.seek(0)
@@ -190,7 +191,7 @@ def _digest(file: io.BufferedIOBase) -> str:
 
 
 def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
-    """What can be known of a shard without opening it."""
+    """Return the facts about a shard that are known without decoding it."""
     kept = {name: header[name] for name in ("schema", "shard", "key")}
     left_out = header["meta"].get("left_out", [])
     sources = {"sources": header["sources"]} if "sources" in header else {}
@@ -206,17 +207,19 @@ class Shards:
         self._labelled: dict[tuple[str, ...], xr.Dataset] = {}  # by variables, the last one read
 
     def path(self, shard: str) -> Path:
+        """Return the path of a shard's file."""
         return self.folder / f"{shard}{SUFFIX}"
 
     def sidecar(self, shard: str) -> Path:
+        """Return the path of a shard's sidecar."""
         return self.folder / f"{shard}.json"
 
     def ids(self) -> set[str]:
-        """Of everything that lies there, whole or not, ours or not."""
+        """Return the ids of all shard files and sidecars in the folder, valid or not."""
         return {path.stem for path in self.folder.glob("*") if path.suffix in (SUFFIX, ".json")}
 
     def write(self, shard: str, data: bytes) -> dict[str, Any]:
-        """Store encoded bytes, then the sidecar that makes them count; returns the sidecar."""
+        """Store encoded bytes, then the sidecar that makes them count; return the sidecar."""
         # An old sidecar beside a new file would only cost a second computation, but why.
         self.sidecar(shard).unlink(missing_ok=True)
         atomic.write(self.path(shard), data)
@@ -230,12 +233,12 @@ class Shards:
         return info
 
     def remove(self, shard: str) -> None:
-        """The sidecar first: without it the file does not count."""
+        """Remove a shard, its sidecar first: without that, the file does not count."""
         self.sidecar(shard).unlink(missing_ok=True)
         self.path(shard).unlink(missing_ok=True)
 
     def verify(self, shard: str, key: str | None = None) -> dict[str, Any]:
-        """The sidecar of a shard that is whole, and answers this key; else Damaged says why not."""
+        """Return the sidecar of an intact shard with this key; Damaged says what is wrong."""
         path = self.path(shard)
         if not path.exists():
             raise Damaged("its file is missing")
@@ -274,7 +277,7 @@ class Shards:
     def read(
         self, shard: str, names: tuple[str, ...] | None = None, digest: str | None = None
     ) -> Output:
-        """Read a shard's datasets (all, or these) and meta.
+        """Read a shard's datasets (all, or those in `names`) and metadata.
 
         The file must have the sha256 `digest`; without one, that of its sidecar.
         """
@@ -299,7 +302,7 @@ class Shards:
         return Output(data, header["meta"], header.get("sources", {}))
 
     def _dataset(self, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.Dataset:
-        """Build a dataset; a copy of the last one with its coordinates takes a third of the time."""
+        """Build a dataset; copying the last one with the same coordinates takes a third of the time."""
         names = tuple(arrays)
         last = self._labelled.get(names)
         if last is not None and _is_like(last, described, arrays):
@@ -331,7 +334,7 @@ class Shards:
 
 
 def _is_like(last: xr.Dataset, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
-    """Whether a dataset has these dimensions, sizes, attributes and coordinates; values may differ."""
+    """Tell whether a dataset has these dimensions, sizes, attributes and coordinates; values may differ."""
     for name, about in described["variables"].items():
         known, array = last.variables[name], arrays[name]
         if list(known.dims) != about["dims"] or known.shape != array.shape:

@@ -1,8 +1,8 @@
 """What a worker process does with a job, whichever engine started it.
 
-It makes the plan's worker when the first job comes, and turns every job into the bytes of a shard or into a
-Failure. It writes no shard: that is for the driver. (A study's worker that was asked for whole traces writes
-these beside the shards.)
+It creates the plan's worker at the first job, and turns every job into the bytes of a shard or a Failure.
+The driver writes the shards. (A study's worker that was asked for complete traces writes these beside the
+shards.)
 """
 
 import time
@@ -19,7 +19,7 @@ _SECONDS_BETWEEN_TICKS = 0.1
 
 
 class WorkerHost:
-    """The worker of a process, made when its first job comes.
+    """The worker of a process, created at its first job.
 
     Args:
         worker (str): "module:function", a WorkerFactory.
@@ -32,7 +32,7 @@ class WorkerHost:
         self._worker: Worker | None = None
 
     def do(self, job: Job, begin: Callable[[], None], tick: Tick) -> Done | Failed:
-        """Do a job; `begin` is called when the worker is made, `tick` as the job goes on."""
+        """Run a job; `begin` is called when the worker is created, `tick` as the job advances."""
         try:
             if self._worker is None:
                 make: WorkerFactory = resolve(self._factory)
@@ -49,7 +49,7 @@ class WorkerHost:
 
 
 def limit_rate(tick: Tick) -> Tick:
-    """Pass on at most ten ticks a second: each crosses a process border."""
+    """Pass on at most ten ticks a second, because each crosses a process boundary."""
     last = float("-inf")
 
     def limited(done: float, total: float) -> None:
@@ -63,7 +63,7 @@ def limit_rate(tick: Tick) -> Tick:
 
 
 def describe_failure(error: Exception) -> Failure:
-    """Describe an exception as text."""
+    """Describe an exception as a Failure."""
     is_floatscope = isinstance(error, FloatscopeError)
     return Failure(
         class_path=f"{type(error).__module__}:{type(error).__qualname__}",
@@ -75,7 +75,7 @@ def describe_failure(error: Exception) -> Failure:
 
 
 def error_of(shard: str, failure: Failure, log: str) -> FloatscopeError:
-    """Make the error that ends the run: it names the shard, and a FloatscopeError keeps its class."""
+    """Return the error that ends the run: it names the shard, and keeps the class of a FloatscopeError."""
     name = failure.class_path.partition(":")[2]
     if not failure.is_floatscope:
         return RunError(

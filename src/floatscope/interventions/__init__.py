@@ -1,10 +1,13 @@
-"""Interventions: attention changed while a model decodes.
+"""Interventions: controlled changes of a model while it decodes.
 
-    with MaskColumns(k=5)(model):
-        model.trace(...)          # sees the attention as changed
+```python
+with MaskColumns(k=5)(model):
+    trace = model.trace(...)  # shows the attention as changed
+```
 
-An intervention is a dataclass whose fields are its configuration; calling it on a model puts it in
-force for a `with` block, proves first that it bites there, and leaves the model as it was.
+An intervention is a dataclass whose fields are its settings. Calling it on a model puts it in force for a
+`with` block. Before that, it proves on a random text that it changes the model's predictions. After the
+block the model is unchanged.
 """
 
 from typing import TYPE_CHECKING

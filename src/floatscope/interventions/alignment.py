@@ -1,6 +1,6 @@
-"""Which position of another run a position corresponds to: by place, or span by span.
+"""Align the positions of two runs: by position, or by region, span by span. Nothing is patched here.
 
-Answers correspond place by place. Nothing is patched here.
+Positions of the answers always correspond one to one.
 """
 
 from itertools import groupby
@@ -12,10 +12,11 @@ KINDS = ("positions", "regions")
 
 
 def partners(own: Encoded, other: Encoded, align: str) -> list[int]:
-    """For every position of a prompt that of the other one, −1 where there is none.
+    """Return, for every position of a prompt, the corresponding position of another prompt, or −1 for none.
 
-    By "regions": the spans of a region in order, the first with the first; within a span tokens correspond
-    from its end, where two spans differ in length (its last token is where a span has been read whole).
+    With align="regions", the n-th span of a region corresponds to the n-th span of the same region. Spans
+    of different length are aligned at their end, because the last token is where a span has been read
+    completely.
     """
     if align == "positions":
         if len(own.ids) != len(other.ids):
@@ -36,7 +37,7 @@ def partners(own: Encoded, other: Encoded, align: str) -> list[int]:
 
 
 def _spans(prompt: Encoded) -> dict[tuple[str, int], tuple[int, int]]:
-    """(region, number of the span of that region) → first and past-the-end position."""
+    """Map (region, index of the span within the region) to its first and past-the-end position."""
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     counts: dict[str, int] = {}
     start = 0

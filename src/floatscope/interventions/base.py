@@ -1,8 +1,8 @@
-"""What an intervention is: a configuration that can be put in force on a model, and taken off again.
+"""The base of interventions: settings that can be put in force on a model and removed again.
 
-The work is done by an Acting, made anew for every `with`: it hears of each step from the decoding loop
-and stands at the attention hook, where every attention passes. Several may be in force; what Together lists
-first acts first: on the call before the others, on what comes out of it after them.
+An `Acting` does the work. It is made anew for every `with` block, is told about each step by the decoding
+loop, and handles every attention call at the attention hook. Several interventions can be in force. The
+first one listed in Together acts first: it sees the call before the others and the output after them.
 """
 
 from collections.abc import Hashable, Iterator
@@ -24,7 +24,7 @@ _PROBE = 24  # tokens of the random text on which an intervention must show that
 
 
 class Acting(Edit):
-    """An intervention at work on one model. `state` is None outside a decoding's forwards."""
+    """An intervention in force on one model. `state` is None outside a decoding's forwards."""
 
     def __init__(self, model: Model, layers: Choice = None, steps: Choice = None) -> None:
         self.model = model
@@ -34,6 +34,7 @@ class Acting(Edit):
 
     @contextmanager
     def forward(self, state: State) -> Iterator[None]:
+        """Keep `state` during one forward."""
         before, self.state = self.state, state
         self.begin(state)
         try:
@@ -42,31 +43,39 @@ class Acting(Edit):
             self.state = before
 
     def begin(self, state: State) -> None:
-        """A forward is about to run."""
+        """Prepare for a forward that is about to run."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Around the time it is in force: hooks of its own, where the attention hook is not the place."""
+        """Return a context for hooks other than the attention hook, open while in force."""
         yield
 
     def acts(self, layer: int) -> bool:
+        """Tell whether the intervention applies to this layer at the current step."""
         step = 0 if self.state is None else self.state.step
         return layer in self.layers and within(self.steps, step, "step")
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Whoever neither stands at the attention hook nor has hooks leaves every forward as it is."""
+        """Return the same key for every forward if the intervention uses no hook, else None."""
         kind = type(self)
         idle = kind.attention is Acting.attention and kind.installed is Acting.installed
         return () if idle else None
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """Stands at the attention hook: change the call, or what comes of it, or neither, and proceed."""
+        """Handle a layer's attention: change the call or its output, and proceed."""
         return proceed(call)
 
 
 @dataclass(frozen=True)
 class Intervention(Configured):
-    """Call it on a model to put it in force: `with intervention(model): …`."""
+    """Base of interventions. Call it on a model to put it in force: `with intervention(model): …`.
+
+    Example:
+        ```python
+        with fs.interventions.MaskTokens(regions="question")(model):
+            decoding = model.generate(prompt)
+        ```
+    """
 
     registry: ClassVar["Registry[type[Intervention]]"] = INTERVENTIONS
 
@@ -92,21 +101,35 @@ class Intervention(Configured):
 
     @property
     def adds(self) -> int:
-        """Tokens it puts before every prompt."""
+        """Number of tokens that the intervention puts before every prompt."""
         return 0
 
     def check(self, model: Model) -> None:
-        """Refuse what cannot work, before anything runs."""
+        """Refuse settings that cannot work with this model, before anything runs.
+
+        Args:
+            model (Model): the model to put it in force on.
+        """
 
     def acting(self, model: Model) -> Acting:
+        """Make the object that does the work during one `with` block.
+
+        Args:
+            model (Model): the model to act on.
+        """
         raise TypeError(f"{type(self).__name__} must define acting")
 
     def probe(self) -> "Intervention":
-        """A version of itself that must change the logits of any text."""
+        """Return a version of the intervention that must change the logits of any text."""
         return self
 
     @contextmanager
     def in_force(self, model: Model) -> Iterator[None]:
+        """Put the intervention in force for a `with` block, without the checks of a call.
+
+        Args:
+            model (Model): the model to act on.
+        """
         acting = self.acting(model)
         acting.described = self.describe()
         model.edits.insert(0, acting)
@@ -117,7 +140,11 @@ class Intervention(Configured):
             model.edits.remove(acting)
 
     def prove(self, model: Model) -> None:
-        """Show on a random text that this intervention changes what this model predicts."""
+        """Prove on a random text that the intervention changes the predictions; raise ModelError if not.
+
+        Args:
+            model (Model): the model to try it on.
+        """
         before = _predictions(model)
         with self.probe().in_force(model):
             after = _predictions(model)
@@ -128,13 +155,17 @@ class Intervention(Configured):
             )
 
     def describe(self) -> str:
-        """The call as one would type it, with whatever differs from the default."""
+        """Return the intervention as a Python call, with all settings that are not the default."""
         return described(self)
 
 
 @dataclass(frozen=True)
 class Together(Intervention):
-    """Several interventions at once; the first acts first, the others see what it did."""
+    """Apply several interventions at once; each sees the changes of those listed before it.
+
+    Args:
+        parts: interventions, in the order in which they act; at least one.
+    """
 
     parts: tuple[Intervention, ...] = ()
 
@@ -165,7 +196,7 @@ class Together(Intervention):
 
 @contextmanager
 def _bare(model: Model) -> Iterator[None]:
-    """Without what is in force already: that was meant for prompts, not for a random text."""
+    """Suspend the interventions in force: they are meant for prompts, not for a random text."""
     before, model.edits = model.edits, []
     try:
         with attention_hook.suspend(model.net):
@@ -175,7 +206,7 @@ def _bare(model: Model) -> Iterator[None]:
 
 
 def probe_text(model: Model) -> Encoded:
-    """A random text, the same for every intervention."""
+    """Return a random text, the same for every intervention."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.vocab_size, (_PROBE,), generator=generator).tolist()
     return Encoded(tuple(ids), ("prompt", "rest") * (_PROBE // 2))
@@ -183,7 +214,7 @@ def probe_text(model: Model) -> Encoded:
 
 @torch.inference_mode()
 def _predictions(model: Model) -> Tensor:
-    """What the model predicts at the end of a random text, through the same door as decoding."""
+    """Return the logits at the end of a random text, computed in the same way as in decoding."""
     prompt = prepared(model, probe_text(model))
     answer = [] if model.mask_id is None else [model.mask_id] * 4
     canvas = torch.tensor([[*prompt.ids, *answer]], device=model.device)

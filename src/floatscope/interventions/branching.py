@@ -1,8 +1,8 @@
-"""Many ablations of one text: each leaves the clean forward at the layer where it begins to differ.
+"""Many head ablations of one text: each branches off the clean forward at its first ablated layer.
 
-Below its lowest ablated layer a forward is the clean one, which runs once and keeps the input of every
-layer. So each head of a network of L layers costs half a forward on average, and several go together.
-Half of the arithmetic is left: no exact way takes much less. Nothing is decoded here.
+Below its lowest ablated layer an ablated forward equals the clean one, which runs once and keeps the
+input of every layer. So an ablation costs half a forward on average, and several share a batch. Nothing
+is decoded here.
 """
 
 from collections import Counter
@@ -38,14 +38,20 @@ def ablated_each(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n r v"]:
-    """Logits of some rows of one text, once for each set of heads, as AblateHeads would give them.
+    """Return the logits of some rows of one text for each set of ablated heads, as AblateHeads gives them.
 
     Args:
-        ids: the text, masks included.
+        model (Model): the model to run, with no intervention in force.
+        ids: token ids of the text, masks included.
         sets: heads ((layer, head), …) that are ablated together; an empty set is the clean forward.
-        rows: which rows' logits, as the network computes them (not shifted).
-        to, reference, seed: as in AblateHeads.
-        batch_size: sets of a forward; by default as many as a CPU's cache likes, and more on a GPU.
+        rows: indices of the rows whose logits are returned, as the network computes them (not shifted).
+        to: what replaces a head's output: "zero" (default), "mean" or "resample", as in AblateHeads.
+        reference: HeadMeans for "mean", HeadRows for "resample", None for "zero".
+        seed: seed of the draws of "resample", default 0.
+        batch_size: sets per forward; None (default) is as many as fit a CPU's cache, and more on a GPU.
+
+    Returns:
+        Logits of shape (sets, rows, vocabulary).
     """
     if model.edits:
         raise UsageError(
@@ -80,7 +86,7 @@ def ablated_each(
 
 
 def _width(model: Model) -> int:
-    """The widest row of a layer."""
+    """Return the width of the widest activation of a layer."""
     return max(model.net.config.hidden_size, getattr(model.net.config, "intermediate_size", 0))
 
 
@@ -112,7 +118,7 @@ class _Clean:
 
 
 class _Branches:
-    """A forward that begins at layer `first`, where some sets begin, and grows where others do."""
+    """A forward that starts at layer `first`; each set joins the batch at its lowest ablated layer."""
 
     def __init__(
         self, clean: _Clean, fills: Fills, sets: list[dict[int, list[int]]], first: int
@@ -149,7 +155,7 @@ class _Branches:
 
 @contextmanager
 def _skipped(block: nn.Module) -> Iterator[None]:
-    """A layer hands on what it is given: what comes out of it is known, and put in place further up."""
+    """Replace a layer by the identity; its output is known and inserted later."""
     block.forward = lambda hidden_states, *args, **kwargs: hidden_states
     try:
         yield

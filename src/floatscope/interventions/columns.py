@@ -1,7 +1,7 @@
-"""Columns: what each key receives, which keys stand out by it, and hiding keys from a call.
+"""Column sums of the attention, the keys that stand out by them, and hiding keys from a call.
 
-Pure functions of tensors; `controls` draws other keys instead. A choice is (b, h or 1, k): True = hide
-this key from every query of that head. No row is ever left without a key: one that would be keeps what
+Pure functions of tensors; `controls` draws other keys instead. A choice of keys is a boolean tensor (b, h
+or 1, k); True hides the key from every query of that head. A row that would lose its last key keeps what
 it saw.
 """
 
@@ -25,35 +25,39 @@ _labels: "WeakKeyDictionary[Visibility, Labels]" = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class ColumnSums:
-    """What each key was given by the rows so far: column sums of the attention, and their scales."""
+    """Attention received by each key from the rows so far: column sums, and what to scale them by."""
 
     total: Float[Tensor, "b h k"]
     viewers: Float[Tensor, "b 1 k"]  # rows that see the key
     even: Float[Tensor, "b 1 k"]  # the sums, had every row spread its attention evenly
 
     def widened(self, n_key: int) -> "ColumnSums":
-        """The same with keys that were not there yet."""
+        """Append keys that nobody has seen yet, up to `n_key`."""
         new = (0, n_key - self.total.shape[-1])
         return ColumnSums(pad(self.total, new), pad(self.viewers, new), pad(self.even, new))
 
     def plus(self, now: "ColumnSums") -> "ColumnSums":
-        """With a KV cache: what earlier rows gave and what the new ones give."""
+        """Add the sums of new rows to those of earlier rows, as with a KV cache."""
         before = self.widened(now.total.shape[-1])
         return ColumnSums(
             before.total + now.total, before.viewers + now.viewers, before.even + now.even
         )
 
     def of(self, prompts: Sequence[int]) -> "ColumnSums":
+        """Select some prompts of the batch."""
         at = list(prompts)
         return ColumnSums(self.total[at], self.viewers[at], self.even[at])
 
     def by(self, rank: str) -> Float[Tensor, "b h k"]:
-        """`received`: a viewer's mean; `mass`: the sum; `lift`: the sum over its null. NaN: unseen."""
+        """Return the sums ranked by "mass" (sum), "received" (mean over viewers) or "lift" (sum over null).
+
+        Keys that no row sees are NaN.
+        """
         scale = {"received": self.viewers, "mass": torch.ones_like(self.even), "lift": self.even}
         return (self.total / scale[rank]).masked_fill(self.viewers == 0, torch.nan)
 
     def seen_by(self, least: float) -> Bool[Tensor, "b 1 k"]:
-        """Keys that enough rows see: a share of all rows (below 1), or so many."""
+        """Return the keys that enough rows see: `least` is a share of all rows below 1, else a number."""
         rows = self.viewers.amax(-1, keepdim=True)
         return self.viewers >= (least * rows if least < 1 else rows.new_full((), least)).clamp(1)
 
@@ -61,7 +65,7 @@ class ColumnSums:
 def attended(
     call: attention_hook.Call, visible: Visibility, rows: Bool[Tensor, "b q"] | None = None
 ) -> ColumnSums:
-    """Of the attention about to be computed; of all rows, or of some."""
+    """Compute the column sums of a call's attention, over all rows or some."""
     real = visible.row_is_real  # (b, q)
     if rows is not None:
         real = real & rows
@@ -80,8 +84,10 @@ def attended(
 
 
 def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Tensor, "b 1 k"]:
-    """For each key the sum of a row's value over those who see it: whoever does, every later row does,
-    up to the end of its window."""
+    """For each key, sum a row's value over the rows that see it.
+
+    A row that sees a key is followed by rows that see it too, up to the end of the window.
+    """
     last = visible.last_visible.contiguous()  # (b, q), never falling
     keys = torch.arange(visible.keys, device=last.device).expand(len(last), -1).contiguous()
     first = torch.searchsorted(last, keys)
@@ -96,13 +102,13 @@ def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Ten
 def top(
     values: Float[Tensor, "b h k"], there: Bool[Tensor, "b #h k"], k: int
 ) -> Bool[Tensor, "b h k"]:
-    """The k largest of those that are there, or as many as there are."""
+    """Return the k keys with the largest values among the allowed, or all if there are fewer."""
     best = values.masked_fill(~there, -torch.inf).topk(k, dim=-1).indices
     return torch.zeros_like(values, dtype=torch.bool).scatter_(-1, best, True) & there
 
 
 def heaviest(weight: Float[Tensor, "b h k"], share: float) -> Bool[Tensor, "b h k"]:
-    """The fewest keys that together weigh `share`, the heaviest first; all, if they weigh less."""
+    """Return the fewest keys that together weigh `share`, the heaviest first; all if they weigh less."""
     ordered, key = weight.sort(dim=-1, descending=True, stable=True)
     needed = ordered.cumsum(-1) - ordered < share
     return torch.zeros_like(needed).scatter_(-1, key, needed)
@@ -113,7 +119,7 @@ def hide(
     columns: Bool[Tensor, "b #h k"],
     rows: Bool[Tensor, "b q"] | None = None,
 ) -> attention_hook.Call:
-    """The call without some keys, for all rows or some; without any of either it is the call itself."""
+    """Hide keys in a call, for all rows or some; the call itself if there is nothing to hide."""
     if not bool(columns.any()) or (rows is not None and not bool(rows.any())):
         return call
     n_rows = call.query.shape[2]

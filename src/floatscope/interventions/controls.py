@@ -1,8 +1,8 @@
-"""Controls: other keys in place of the chosen ones, alike in number, in place, or in attention held.
+"""Controls: other keys instead of the chosen ones, matched in number, position, or received attention.
 
-Pure functions of tensors. What is drawn depends on the prompt and the seed alone, never on step or
-layer: where two layers chose the same key, a control replaces it by the same one in both, so that a
-control stays where its anchors stay.
+Pure functions of tensors. The draws depend only on the prompt and the seed, not on step or layer. If two
+layers chose the same key, the control replaces it by the same key in both, so a control is as stable over
+layers as its anchors.
 """
 
 import torch
@@ -19,8 +19,11 @@ def others(
     noise: Float[Tensor, "b k"],
     total: Float[Tensor, "b h k"] | None = None,
 ) -> Bool[Tensor, "b h k"]:
-    """Keys of the pool that were not picked, head by head. `noise` is the prompt's own, key by key;
-    `total` is what each key receives, which "mass" goes by."""
+    """Return control keys from the pool that were not picked, head by head.
+
+    `noise` holds the prompt's random numbers, one per key. `total` is the attention that each key
+    receives, which "mass" needs.
+    """
     free = pool & ~picked
     if kind == "mass":
         assert total is not None
@@ -47,10 +50,11 @@ def others(
 def _as_heavy(
     picked: Bool[Tensor, "b h k"], free: Bool[Tensor, "b h k"], total: Float[Tensor, "b h k"]
 ) -> Bool[Tensor, "b h k"]:
-    """The strongest first, each that still fits; at last one that does not, if that comes nearer.
+    """Choose free keys whose attention sums to that of the picked keys, the strongest first.
 
-    So it takes few columns, and misses by half of one at most: of the weakest that did not fit. Where all
-    that is free holds less than what was picked, all of it is taken.
+    A key is taken if it still fits. At the end one key that exceeds the sum is taken if that comes
+    nearer, so the error is at most half of the weakest key that did not fit. If the free keys hold less
+    than the picked ones, all are taken.
     """
     weight = total.double().cpu()
     rest = (weight * picked.cpu()).sum(-1)  # (b, h): still to be hidden
@@ -75,7 +79,10 @@ def as_heavy_at_random(
     weight: Float[Tensor, "b h k"],
     noise: Float[Tensor, "b k"],
 ) -> Bool[Tensor, "b h k"]:
-    """Free keys in random order, until they hold as much as the picked ones; all, if they hold less."""
+    """Choose free keys in random order until they hold as much attention as the picked ones.
+
+    If all free keys hold less, all are chosen.
+    """
     order = noise.argsort(-1)[:, None].expand_as(picked)
     drawn = (weight * free).gather(-1, order)
     needed = drawn.cumsum(-1) - drawn < (weight * picked).sum(-1, keepdim=True)

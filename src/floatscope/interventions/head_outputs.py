@@ -1,8 +1,10 @@
-"""What heads put out in other runs: their means, or the rows themselves. AblateHeads puts them in place.
+"""Head outputs of other runs, as means or as rows, for AblateHeads to insert.
 
-    reference = fs.interventions.HeadMeans.of(model, prompts)
+```python
+reference = fs.interventions.HeadMeans.of(model, prompts)
+```
 
-Kept by layer and head, on the model's device and in its dtype. Nothing is changed or drawn here.
+They are stored by layer and head, on the model's device and in its dtype.
 """
 
 import hashlib
@@ -27,7 +29,7 @@ Heads = Sequence[Sequence[int]]  # (layer, head), …
 
 
 def by_layer(heads: Heads, model: Model, what: str) -> dict[int, list[int]]:
-    """Pairs of layer and head as the heads of each layer; negative numbers count from the end."""
+    """Group pairs of layer and head by layer; negative numbers count from the end."""
     layers: dict[int, set[int]] = {}
     for pair in heads:
         if isinstance(pair, int) or len(pair) != 2:
@@ -42,9 +44,14 @@ def by_layer(heads: Heads, model: Model, what: str) -> dict[int, list[int]]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadMeans:
-    """The mean output of every head over all rows of some runs; make one with `HeadMeans.of`.
+    """The mean output of every head over all rows of some runs. Made by `HeadMeans.of`.
 
-    `norm` is the mean over rows of ‖W_O o‖: how much a head writes into the residual.
+    Args:
+        mean: mean output, shape (layer, head, channel), in the model's dtype.
+        norm: mean over rows of ‖W_O o‖, the norm of what a head writes to the residual stream, shape
+            (layer, head).
+        prompts: number of prompts averaged over.
+        rows: number of rows averaged over.
     """
 
     mean: Float[Tensor, "layer h d"]
@@ -56,7 +63,14 @@ class HeadMeans:
     def of(
         cls, model: Model, prompts: Sequence[PromptLike], sampler: AnySampler | None = None
     ) -> "HeadMeans":
-        """Over every row of one forward over each prompt; with a sampler, of all its steps' forwards."""
+        """Average the head outputs over every row of one forward per prompt, or of a decoding.
+
+        Args:
+            model (Model): the model to run.
+            prompts: texts, Prompts or token ids, at least one.
+            sampler: decode each prompt with it and average over all forwards; None (default) runs one
+                forward over the prompt alone.
+        """
         several = encoded(model, prompts)
         sums = _Sums(model)
         for prompt in several:
@@ -94,7 +108,13 @@ class _Sums(Observer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadRows:
-    """What heads put out in every row of some runs, prompt by prompt; make one with `HeadRows.of`."""
+    """The output of heads in every row of some runs. Made by `HeadRows.of`.
+
+    Args:
+        rows: by layer, one tensor per prompt of shape (row, head, channel).
+        heads: by layer, the recorded heads in the order of `rows`.
+        ids: token ids of each prompt.
+    """
 
     rows: dict[int, tuple[Float[Tensor, "row h d"], ...]]  # by layer: a tensor for each prompt
     heads: dict[int, list[int]]  # by layer: the heads that are kept, in that order
@@ -108,7 +128,15 @@ class HeadRows:
         sampler: AnySampler | None = None,
         heads: Heads | None = None,
     ) -> "HeadRows":
-        """As HeadMeans.of, but every row is kept; `heads` ((layer, head), …) alone, where given."""
+        """Record the head outputs of every row of one forward per prompt, or of a decoding.
+
+        Args:
+            model (Model): the model to run.
+            prompts: texts, Prompts or token ids, at least one.
+            sampler: decode each prompt with it and record all forwards; None (default) runs one forward
+                over the prompt alone.
+            heads: pairs ((layer, head), …) to record; None (default) records all.
+        """
         several = encoded(model, prompts)
         every = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
         kept = by_layer(every if heads is None else heads, model, "HeadRows")
@@ -145,7 +173,7 @@ class _Rows(Observer):
 
 
 def digest(tensors: "Iterator[Tensor] | Sequence[Tensor]") -> str:
-    """A few letters that tell one reference from another in the record of a run."""
+    """Return a short hash by which the record of a run tells references apart."""
     made = hashlib.blake2b(digest_size=4)
     for tensor in tensors:
         made.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())

@@ -1,4 +1,4 @@
-"""Hidden: how much attention a masking took away, as it would have been without the mask."""
+"""Record how much attention a masking hid, as a share of the attention without the mask."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ SHARE, COLUMNS = "hidden_share", "hidden_columns"  # as a decoding and a row of 
 
 @dataclass
 class Hidden:
-    """Of one decoding, for each step, layer and head in which columns were hidden.
+    """The removed attention of one decoding, by step, layer and head.
 
-    A share is what the hidden columns held of the rows from which they were hidden, at that layer, as
-    it would be without this mask (but with what the mask did in the layers below). A row that keeps its
-    only key is counted with the others. With a KV cache a step's rows are its new ones.
+    A share is what the hidden columns held, in the rows from which they were hidden, of that layer's
+    attention without this mask (but with its effect on the layers below). A row that keeps its only key
+    is counted with the others. With a KV cache a step's rows are the new ones.
     """
 
     _steps: list[tuple[int, int, list[int], Tensor]] = field(default_factory=list)
@@ -31,21 +31,23 @@ class Hidden:
         rows: Float[Tensor, "b h"],
         columns: Float[Tensor, "b h"],
     ) -> None:
+        """Add one forward: attention of the hidden columns, rows, and hidden columns, by prompt and head."""
         self._steps.append((step, layer, list(prompts), torch.stack([held, rows, columns])))
 
     @property
     def share(self) -> Float[np.ndarray, "prompt step layer head"]:
-        """NaN where nothing was masked: layers and steps that were not chosen, prompts that had ended."""
+        """Share of attention that was hidden; NaN for layers, steps and prompts without a mask."""
         held, rows, _ = self._arrays()
         with np.errstate(invalid="ignore"):
             return held / rows
 
     @property
     def columns(self) -> Float[np.ndarray, "prompt step layer head"]:
+        """Number of hidden columns."""
         return self._arrays()[2]
 
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
-        """Of one prompt's first steps, or of all: the share of all attention, and columns per head."""
+        """Return mean share of attention and columns per head, of one prompt's first steps or of all."""
         held, rows, columns = self._arrays()[
             :, slice(prompt, None if prompt is None else prompt + 1)
         ][:, :, :steps]

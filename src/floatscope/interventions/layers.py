@@ -1,6 +1,6 @@
-"""What stands at layers: their inputs, the residual, and the outputs of their heads, about to be changed.
+"""Hooks that change layers: their inputs (the residual stream) or the outputs of their heads.
 
-Hooks for the one, the attention hook for the other. What is put there is the subclasses' business.
+The residual is changed by module hooks, head outputs at the attention hook. Subclasses define the change.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,9 +20,10 @@ from .base import Acting, Intervention
 
 @contextmanager
 def hooked(block: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """`change` gets the input of a layer, and the layer gets what it returns.
+    """Replace the input of a layer by `change(input)` within a `with` block.
 
-    Before hooks that were there: what is listed first acts first, and who looks on sees it.
+    The hook runs before hooks that are already there, so the intervention listed first acts first, and
+    observers see its effect.
     """
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -37,7 +38,7 @@ def hooked(block: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[Non
 
 
 class ActingLayers(Acting):
-    """Changes the input of the chosen layers, or the outputs of their heads."""
+    """An intervention in force on the input of the chosen layers, or on the outputs of their heads."""
 
     def __init__(
         self, model: Model, what: str, layers: Choice, heads: Choice, steps: Choice = None
@@ -64,19 +65,19 @@ class ActingLayers(Acting):
         return self.output(call, output)
 
     def residual(self, layer: int, x: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        """The layer's input; here nothing at all, which no text's logits survive."""
+        """Return the changed input of a layer. Here it is zero, which changes any text's logits."""
         return torch.zeros_like(x)
 
     def output(
         self, call: attention_hook.Call, output: Float[Tensor, "b q h d"]
     ) -> Float[Tensor, "b q h d"]:
-        """What comes out of the layer's heads."""
+        """Return the changed head outputs of a layer. Here the chosen heads are zero."""
         return output.index_fill(2, torch.tensor(self.heads, device=output.device), 0)
 
 
 @dataclass(frozen=True)
 class Blank(Intervention):
-    """Nothing in place of what others change: the proof that they reach it."""
+    """Zeros in place of what other interventions change, to prove that they reach it."""
 
     what: str
     layers: Choice = None

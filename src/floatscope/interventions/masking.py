@@ -1,6 +1,6 @@
-"""What all maskings share: layers, heads, steps, controls, the hiding itself, and what it took away.
+"""The common parts of all maskings: layers, heads, steps, controls, hiding, and the record of it.
 
-Which keys are hidden is the subclasses' business.
+Subclasses choose the keys.
 """
 
 import zlib
@@ -23,26 +23,36 @@ from .hidden import Hidden
 
 @lru_cache(maxsize=4096)
 def _name(ids: tuple[int, ...]) -> int:
-    """A prompt in one number, the same on every machine; worked out once, not at every layer."""
+    """Hash a prompt to a number, the same on every machine; cached, because every layer needs it."""
     return zlib.crc32(repr(ids).encode())
 
 
 class DoesNotFit(UsageError):
-    """More columns than a prompt of this length has, or leaves for a control."""
+    """More columns to hide than the prompt has, or than it leaves for a control.
+
+    Args:
+        what: what is wrong.
+        remedy: what to do about it.
+    """
 
 
 @dataclass(frozen=True)
 class Masking(Intervention):
-    """Hide keys from attention in some layers, heads and steps (all by default).
+    """Hide keys from attention in some layers, heads and steps.
 
-    `control` hides other keys of the prompt instead, head by head. "random": as many, each chosen key
-    replaced by another at random. "matched": as many, each the nearest to a chosen key that is not
-    chosen itself. "mass": keys that together hold the same share of that head's attention as the chosen
-    ones did in the first forward without a mask, the strongest first, as many as it takes; where all
-    others hold less than that, all of them (what was hidden is recorded: `Decoding.info`). A control
-    has the size, the place or the weight of the real thing and not its content: what the two do
-    differently is due to the choice. What is drawn depends on prompt and seed: it stays the same over
-    steps, and over layers, as long as what was chosen does.
+    A control hides other keys of the prompt instead, head by head. It has the number, the position or the
+    weight of the chosen keys, but not their content, so any difference in effect is due to the choice.
+    The draws depend on prompt and seed only: over steps and layers they change only if the choice does.
+
+    Args:
+        layers: layers in which to act, as a number, a slice or a sequence; all by default.
+        heads: heads in which to act, in the same way; all by default.
+        steps: steps at which to act, in the same way; all by default.
+        control: None (default) hides the chosen keys. "random" hides as many other keys, drawn at random.
+            "matched" replaces each chosen key by the nearest key that is not chosen. "mass" hides other
+            keys, the strongest first, that together held the same share of the head's attention in the
+            first forward without a mask; all others if they hold less.
+        seed: seed of the control's draws, default 0.
     """
 
     layers: Choice = None
@@ -61,7 +71,7 @@ class Masking(Intervention):
 
 
 class ActingMask(Acting):
-    """A masking at work. `hidden` says what it took away in the decoding that ran last."""
+    """A masking in force. `hidden` records what it removed in the latest decoding."""
 
     def __init__(self, spec: Masking, model: Model, *, looks_first: bool) -> None:
         super().__init__(model, spec.layers, spec.steps)
@@ -79,13 +89,14 @@ class ActingMask(Acting):
     # The first forward, once more and without the mask
 
     def looks(self, state: State) -> bool:
+        """Tell whether the first forward must run once more without the mask."""
         return self.looks_first and state.step == 0 and not state.blind
 
     def look(self, state: State) -> None:
-        """What every layer would attend to if this mask were not there.
+        """Record what every layer attends to without this mask.
 
-        A forward of its own: in a masked one the upper layers have already lost what the lower ones
-        hid, and what an intervention chooses would differ from what its controls are held against.
+        This takes an extra forward: in a masked forward the upper layers lack what the lower ones hid, so
+        the choice would differ from what its controls are compared with.
         """
         self.state, self.looking, self.unmasked = state, True, {}
         try:
@@ -96,7 +107,7 @@ class ActingMask(Acting):
             self.state, self.looking = None, False
 
     def looked(self) -> None:
-        """`unmasked` is filled."""
+        """Choose keys from `unmasked`, which is complete now."""
 
     def begin(self, state: State) -> None:
         if state.step == 0 and not state.blind:
@@ -112,13 +123,13 @@ class ActingMask(Acting):
         )  # those who act later, and whoever looks on, are not meant
 
     def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """The call of a forward that counts."""
+        """Handle the call of a regular forward."""
         return proceed(call)
 
     # Keys
 
     def visible(self, call: attention_hook.Call) -> Visibility:
-        """Who sees whom: as the decoding says, or as a lone forward without padding does it."""
+        """Return which rows see which keys: as in the decoding, or in a single forward without padding."""
         if self.state is not None:
             visible = self.state.visible
         else:
@@ -138,7 +149,7 @@ class ActingMask(Acting):
         pool: Bool[Tensor, "b 1 k"],
         total: Float[Tensor, "b all_h k"] | None = None,
     ) -> Bool[Tensor, "b _ k"]:
-        """The control's columns in place of the picked ones, if a control was asked for."""
+        """Return the control's columns if there is a control, else the picked columns."""
         kind = self.masking.control
         if kind is None:
             return picked
@@ -156,8 +167,10 @@ class ActingMask(Acting):
         return controls.others(kind, picked, pool, self._noise(pool), total)
 
     def _noise(self, pool: Bool[Tensor, "b 1 k"]) -> Float[Tensor, "b k"]:
-        """A stream for each prompt, a number for each of its keys: a batch draws what each would alone,
-        and keys that come later change nothing."""
+        """Draw a random number for each key from each prompt's own stream.
+
+        A batch draws the numbers that its prompts would draw alone, and later keys change nothing.
+        """
         n_key = pool.shape[-1]
         noise = torch.zeros(len(pool), n_key)
         for b in range(len(pool)):
@@ -178,7 +191,7 @@ class ActingMask(Acting):
         rows: Bool[Tensor, "b q"] | None = None,
         now: columns.ColumnSums | None = None,
     ) -> attention_hook.Call:
-        """The call without these keys; `now`: what they hold, where that is known already."""
+        """Hide these keys in a call. `now` holds the column sums if they are already computed."""
         return columns.hide(call, self.noted(call, picked, rows, now), rows)
 
     def noted(
@@ -188,7 +201,7 @@ class ActingMask(Acting):
         rows: Bool[Tensor, "b q"] | None = None,
         now: columns.ColumnSums | None = None,
     ) -> Bool[Tensor, "b _ k"]:
-        """These keys in the chosen heads; what they hold goes into the record."""
+        """Restrict the keys to the chosen heads, and record what they hold."""
         picked = picked if self.heads is None else picked & self.heads
         state = self.state
         if state is not None and not state.blind:

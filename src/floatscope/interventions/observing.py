@@ -1,6 +1,6 @@
-"""An Observer looks at runs of a model and keeps what it wants of every layer: references, activations.
+"""Observers record what they need from every layer of a model's runs: references and activations.
 
-It changes nothing. Prompts are run one at a time, so that what is kept of one never depends on others.
+They change nothing. Prompts run one at a time, so that a prompt's record never depends on the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from ..sequences.prompt import Encoded, PromptLike, encode
 
 
 class Observer(Watcher):
-    """Sees every layer's call and its output in every forward that counts (not guidance's blank)."""
+    """Sees every layer's call and output in every forward except guidance's forward without the prompt."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -36,10 +36,10 @@ class Observer(Watcher):
     def saw(
         self, state: State, call: attention_hook.Call, output: Float[Tensor, "1 q h d"]
     ) -> None:
-        """One layer of one forward."""
+        """Receive one layer's call and output of one forward."""
 
     def run(self, prompt: Encoded, sampler: AnySampler | None) -> Decoding | None:
-        """Decode a prompt; without a sampler, one forward over it alone."""
+        """Decode a prompt, or run one forward over it if there is no sampler."""
         with (
             attention_hook.lock_network(self.model.net),
             attention_hook.attach(self.model.net, self._look),
@@ -66,7 +66,7 @@ class Observer(Watcher):
 
 
 def encoded(model: Model, prompts: Sequence[PromptLike]) -> list[Encoded]:
-    """Prompts as the model is given them."""
+    """Return the prompts as the model receives them."""
     if isinstance(prompts, str) or not len(prompts):
         raise UsageError(
             f"a reference is made of {prompts!r:.60}", "Give a list of at least one prompt."

@@ -1,7 +1,7 @@
-"""What changes a step's decision share: the steps at which they do, the proof, the record.
+"""The common parts of interventions that overrule a step's decision: their steps, proof and record.
 
-No forward is changed: the model goes on from another canvas. The decision of step t is overruled after its
-forward, so that step t + 1 is the first to see it.
+No forward changes: the model continues from another canvas. The decision of step t is overruled after its
+forward, so step t + 1 is the first to see the change.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,14 @@ from .base import Acting, Intervention, probe_text
 
 @dataclass(frozen=True)
 class Overruling(Intervention):
-    """Sets positions of the answer after a step, whatever the step decided there."""
+    """Set positions of the answer after a step, whatever the step decided."""
 
     def probes(self, model: Model) -> Sequence[Intervention]:
-        """Versions of itself, one of which must change what the first step of any decoding leaves."""
+        """Return versions of the intervention, one of which must change the first step of any decoding.
+
+        Args:
+            model (Model): the model to try it on.
+        """
         raise TypeError(f"{type(self).__name__} must define probes")
 
     def prove(self, model: Model) -> None:
@@ -42,7 +46,7 @@ class Overruling(Intervention):
 
 
 class ActingOverrule(Acting):
-    """Counts, for each prompt, the positions that it changed."""
+    """An overruling in force. It counts the positions that it changed in each prompt."""
 
     name = ""  # of the count, in what a decoding says of itself
 
@@ -64,7 +68,7 @@ class ActingOverrule(Acting):
         return changed
 
     def changed(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
-        """The canvas as this step shall leave it."""
+        """Return the canvas that the step leaves behind."""
         raise TypeError(f"{type(self).__name__} must define changed")
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
@@ -78,7 +82,7 @@ def check_step(step: object, what: str) -> None:
 
 
 def _first_step(model: Model) -> np.ndarray:
-    """The canvas after the first step of a short decoding."""
+    """Return the canvas after the first step of a short decoding."""
     sampler: AnySampler = Autoregressive(length=2, stop_at_eos=False)
     if model.is_diffusion:
         sampler = Confidence(length=2, steps=2, stop_at_eos=False)

@@ -1,4 +1,4 @@
-"""Interventions as a person types them: "mask-columns:k=5,rule=excess(3),layers=0:4"."""
+"""Parse interventions typed as text: "mask-columns:k=5,rule=excess(3),layers=0:4"."""
 
 from dataclasses import fields
 from typing import Any
@@ -11,7 +11,7 @@ from .library import INTERVENTIONS
 
 
 def intervention_of(text: str) -> Intervention:
-    """ "mask-columns:k=5,rule=excess(3),layers=0:4"; several joined by " + " act together."""
+    """Parse "mask-columns:k=5,rule=excess(3),layers=0:4"; several joined by " + " become Together."""
     parts = [_one_intervention(part.strip()) for part in text.replace(";", ",").split(" + ")]
     return parts[0] if len(parts) == 1 else Together(tuple(parts))
 
@@ -42,7 +42,7 @@ def _one_intervention(text: str) -> Intervention:
 
 
 def _head_of(text: str) -> tuple[int, int]:
-    """ "3.1": layer 3, head 1."""
+    """Parse "3.1" as layer 3, head 1."""
     layer, _, head = text.partition(".")
     try:
         return int(layer), int(head)
@@ -51,7 +51,7 @@ def _head_of(text: str) -> tuple[int, int]:
 
 
 def _rule_of(text: str) -> Any:
-    """ "excess" or "excess(3)"."""
+    """Parse "excess" or "excess(3)"."""
     name, _, number = text.rstrip(")").partition("(")
     rules = {rule.__name__.lower(): rule for rule in RULES}
     if name.lower() not in rules:

@@ -1,10 +1,13 @@
-"""PatchSource: what Patch takes from a run, recorded step by step and layer by layer.
+"""PatchSource: what Patch takes from a run, recorded by step and layer.
 
-    clean = fs.interventions.PatchSource.of(model, prompt, sampler)
+```python
+clean = fs.interventions.PatchSource.of(model, prompt, sampler)
+```
 
-"residual": the input of each layer. "head": each head's output, before the heads are mixed. "attention":
-queries and keys, from which a row's weights follow: S of them take the room of S vectors, the weights that
-of S × S. Rows are those of the step's forward: with a KV cache the new ones. Kept on the model's device.
+"residual" is the input of each layer. "head" is each head's output, before heads are mixed. "attention"
+is stored as queries and keys, from which the weights follow: their size grows with S, that of the weights
+with S². Rows are those of the step's forward, with a KV cache the new ones. Tensors stay on the model's
+device.
 """
 
 import hashlib
@@ -31,7 +34,17 @@ QUERY, KEY = "query", "key"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PatchSource:
-    """One run, as Patch needs it; make one with `PatchSource.of`."""
+    """A recorded run for Patch. Made by `PatchSource.of`.
+
+    Args:
+        prompt: the encoded prompt.
+        sampler: the sampler as a Python call; "" if the prompt was read in one forward.
+        keep: what was recorded: "head", "attention", "residual".
+        layers: recorded layers.
+        first_row: by step, the position of the forward's first row.
+        tensors: tensors by (kind, step, layer); their first dimension is rows, or heads and then rows.
+        decoding: the decoding, or None if the prompt was read in one forward.
+    """
 
     prompt: Encoded
     sampler: str  # as it was run; "" where the prompt was read in one forward
@@ -54,7 +67,16 @@ class PatchSource:
         layers: Choice = None,
         steps: Choice = None,
     ) -> "PatchSource":
-        """Decode a prompt and keep what is asked for; without a sampler, read it in one forward."""
+        """Decode a prompt and record what Patch needs; without a sampler, read it in one forward.
+
+        Args:
+            model (Model): the model to run.
+            prompt: text, a Prompt or token ids.
+            sampler: sampler of the decoding; None (default) runs one forward over the prompt.
+            keep: one or several of "head", "attention" and "residual"; all by default.
+            layers: layers to record, as a number, a slice or a sequence; all by default.
+            steps: steps to record, in the same way; all by default.
+        """
         kept = (keep,) if isinstance(keep, str) else tuple(keep)
         wrong = [one for one in kept if one not in KINDS]
         if wrong or not kept:
@@ -73,13 +95,28 @@ class PatchSource:
 
     @property
     def nbytes(self) -> int:
+        """Size of the recorded tensors in bytes."""
         return sum(one.nbytes for one in self.tensors.values())
 
     def of_step(self, kind: str, step: int, layer: int) -> Tensor:
+        """Return the tensor recorded at a step and layer.
+
+        Args:
+            kind: "head" (row, head, channel), "residual" (row, channel) or "query" (head, row, channel).
+            step: step, from 0.
+            layer: layer, from 0.
+        """
         return self.tensors[kind, step, layer]
 
     def keys(self, step: int, layer: int) -> Tensor:
-        """(kv, k, d): of all positions so far; with a cache, of the steps before too."""
+        """Return the keys of all positions so far, shape (key head, position, channel).
+
+        With a KV cache, the keys of earlier steps are included.
+
+        Args:
+            step: step, from 0.
+            layer: layer, from 0.
+        """
         if self.first_row[step] == 0:
             return self.tensors[KEY, step, layer]
         parts = [self.tensors[KEY, s, layer] for s in sorted(self.first_row) if s <= step]

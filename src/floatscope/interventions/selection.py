@@ -1,7 +1,4 @@
-"""Which tokens are meant, by region, class and place: what maskings, cuts and patches choose by.
-
-It looks at a canvas and flags positions. What happens to them is the interventions' business.
-"""
+"""Select tokens by region, class and position, for maskings, cuts and patches."""
 
 import re
 from collections.abc import Sequence
@@ -38,12 +35,12 @@ def check_classes(given: Names) -> None:
 
 @dataclass(eq=False)
 class Selection:
-    """Tokens of some regions, classes and positions: of several, tokens that are in all of them.
+    """Tokens that match all given regions, classes and positions.
 
-    Beside a prompt's regions: "gold" (each prompt's gold passage), "answer" (positions being generated),
+    Besides a prompt's regions: "gold" (each prompt's gold passage), "answer" (positions being generated),
     "answer 3" (one of them, from 0), "masked" and "revealed" (of the answer, at this step), "predicting"
-    (positions whose rows predict the answer: one to the left where logits are shifted). "structural" is
-    all structural classes. `positions` are places in the prompt, as Python counts them.
+    (positions whose rows predict the answer: one to the left if logits are shifted). The class
+    "structural" is all structural classes. `positions` index the prompt, as in Python.
     """
 
     model: Model
@@ -66,7 +63,7 @@ class Selection:
         return bool(self.regions or self.classes) or self.positions is not None
 
     def of(self, state: State) -> Bool[Tensor, "b k"]:
-        """Every position that is meant; all of a prompt's own where nothing is said, padding never."""
+        """Return the selected positions; without any setting, every position except padding."""
         if not self.given:
             return state.visible.key_is_real
         flagged = torch.zeros(state.canvas.shape, dtype=torch.bool)

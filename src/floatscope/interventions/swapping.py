@@ -1,8 +1,9 @@
-"""Many patches between two runs in one forward: every entry of the batch has its own.
+"""Many patches between two runs in one forward: each entry of the batch has its own patch.
 
-Two texts of one length, a clean and a corrupted one, are entries 0 and 1. Each patch leaves one of them, as
-a copy of its residual, at the first layer where it takes rows of the other; what lies below is computed once.
-One pair of texts at a time; nothing is decoded here. `Patch` does the same to a decoding, one at a time.
+Two texts of equal length, a clean and a corrupted one, are entries 0 and 1. Each patch branches off one
+of them, as a copy of its residual stream, at the first layer where it takes rows of the other; the layers
+below are computed once. One pair of texts at a time, without decoding. `Patch` patches decodings, one
+patch at a time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,9 +25,12 @@ CLEAN, CORRUPTED = 0, 1
 
 @dataclass(frozen=True)
 class Swap:
-    """At the inputs of these layers, rows at these positions are those of the other run.
+    """At the inputs of these layers, take the rows at these positions from the other run.
 
-    `into`: the run that is changed, CORRUPTED by default.
+    Args:
+        layers: layers whose inputs are changed, from 0, at least one.
+        positions: positions of the rows that are replaced.
+        into: run that is changed: CORRUPTED (1, default) or CLEAN (0).
     """
 
     layers: tuple[int, ...]
@@ -44,13 +48,17 @@ def patched_each(
     *,
     batch_size: int = 64,
 ) -> Float[Tensor, "n r v"]:
-    """Logits of some rows of the clean run, of the corrupted one, and of each swap between them.
+    """Return the logits of some rows of the clean run, of the corrupted run, and of each swap between them.
 
     Args:
-        clean, corrupted: two texts of one length, masks included.
-        swaps: what is taken from the other run, each by itself.
-        rows: which rows' logits, as the network computes them (not shifted).
-        batch_size: swaps of a forward.
+        model (Model): the model to run, with no intervention in force.
+        clean, corrupted: token ids of two texts of equal length, masks included.
+        swaps: what is taken from the other run, each swap separately.
+        rows: indices of the rows whose logits are returned, as the network computes them (not shifted).
+        batch_size: swaps per forward, default 64.
+
+    Returns:
+        Logits of shape (2 + swaps, rows, vocabulary).
     """
     if model.edits:
         raise UsageError(
@@ -83,7 +91,7 @@ def patched_each(
 
 
 class _Entries:
-    """One forward of a batch that grows: swaps in the order in which they begin."""
+    """One forward of a batch that grows as swaps begin."""
 
     def __init__(self, model: Model, swaps: list[Swap]) -> None:
         self.model, self.swaps = model, swaps

@@ -1,6 +1,6 @@
-"""What maskings of chosen tokens share: tokens by region, class or place, step by step, and their controls.
+"""The common parts of maskings of chosen tokens: selection by region, class or position, and controls.
 
-`mask_columns` chooses by attention instead. What is done to the chosen keys is the subclasses' business.
+`mask_columns` chooses by attention instead. Subclasses define what is done to the keys.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,16 @@ from .selection import Names, Selection, check_classes
 
 @dataclass(frozen=True)
 class TokenMasking(Masking):
-    """Tokens of some regions, classes or positions; of several, tokens that are in all."""
+    """Base of maskings that choose tokens by region, class or position.
+
+    Tokens that match all given settings are chosen; at least one setting is required.
+
+    Args:
+        regions: names of prompt parts, such as "passage 2"; "gold" is each prompt's gold passage,
+            "answer" the positions being generated.
+        classes: token classes, such as "punctuation"; "structural" is all structural ones.
+        positions: positions in the prompt, as a number, a slice or a sequence.
+    """
 
     regions: Names = ()
     classes: Names = ()
@@ -39,7 +48,7 @@ class TokenMasking(Masking):
 
 
 class ActingTokens(ActingMask):
-    """Hides the chosen keys; from some rows, where rows are chosen too."""
+    """A masking of chosen keys in force, for all rows or for chosen ones."""
 
     def __init__(
         self, spec: Masking, model: Model, keys: Selection, rows: Selection | None = None
@@ -51,7 +60,7 @@ class ActingTokens(ActingMask):
         self.drawn: dict[int | None, Tensor] = {}  # by layer, where they differ: what is hidden now
 
     def begin(self, state: State) -> None:
-        """The columns of this step: the same for all layers and heads, and for guidance's blank."""
+        """Select the columns of this step: the same for all layers and heads, and for guidance."""
         super().begin(state)
         if state.blind:
             return
@@ -74,7 +83,7 @@ class ActingTokens(ActingMask):
     def changed(
         self, call: attention_hook.Call, picked: Bool[Tensor, "b #h k"]
     ) -> attention_hook.Call:
-        """The call with the chosen keys hidden, or whatever else is done to them."""
+        """Return the call with the chosen keys hidden."""
         return self.hide(call, picked, self.from_rows)
 
     def _columns(self, state: State, layer: int) -> Bool[Tensor, "b _ k"]:

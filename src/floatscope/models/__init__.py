@@ -1,4 +1,4 @@
-"""A checkpoint becomes a Model."""
+"""Models: a checkpoint is read and checked and becomes a Model."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""A network whose layers lie on several devices, as transformers' `device_map` spreads them.
+"""Networks whose layers lie on several devices, as transformers' `device_map` places them.
 
-accelerate's hooks bring a layer's input to where its weights are. What stands beside the layers (masks,
-labels, rows that are asked for) follows by `moved`. Weights that are elsewhere between forwards (offloaded)
-are refused: the statistics read them.
+accelerate's hooks move a layer's input to the device of its weights. Tensors outside the layers (masks,
+labels, requested rows) are moved by `moved`. Offloaded weights are refused, because the statistics read
+them.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def devices(net: PreTrainedModel) -> list[torch.device]:
-    """Where its parameters are, in the order in which they first come."""
+    """List the devices of the network's parameters, in order of first use."""
     return list(dict.fromkeys(parameter.device for parameter in net.parameters()))
 
 
 def require_here(net: PreTrainedModel, name: str) -> None:
-    """No weight is on a disk, or on a CPU to be fetched when its layer runs."""
+    """Refuse weights that are offloaded to disk or to the CPU."""
     places = set(map(str, getattr(net, "hf_device_map", {}).values()))
     gpu = any(device.type != "cpu" for device in devices(net))
     offloaded = "disk" in places or (gpu and "cpu" in places)
@@ -33,7 +33,7 @@ def require_here(net: PreTrainedModel, name: str) -> None:
 
 
 def elsewhere(name: str) -> ModelError:
-    """The error for weights that do not fit on the devices there are."""
+    """Return the error for weights that do not fit on the available devices."""
     return ModelError(
         f"{name}: some of its weights are offloaded, and statistics need them in place",
         "Use a narrower dtype, or more or larger GPUs.",
@@ -41,7 +41,7 @@ def elsewhere(name: str) -> ModelError:
 
 
 def moved(thing: T, device: torch.device) -> T:
-    """The same with every tensor in it on the device: a dataclass, a tuple or a tensor."""
+    """Move every tensor in a dataclass, a tuple or a tensor to the device."""
     if isinstance(thing, Tensor):
         return thing.to(device)  # type: ignore[return-value]
     if isinstance(thing, tuple):

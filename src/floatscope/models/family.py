@@ -1,7 +1,7 @@
-"""A family: how one architecture's checkpoint becomes a transformers network, and what is known of it.
+"""A family: how checkpoints of one architecture become a transformers network, and what is known about them.
 
-A new family is one file that makes a Family and one line in `families/__init__.py`.
-Nothing here runs a model, and nothing ever runs code that came with a checkpoint.
+A new family is one file that makes a Family, and one line in `families/__init__.py`. Nothing here runs a
+model, and code that came with a checkpoint is never run.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,49 @@ if TYPE_CHECKING:  # families are known by name without it
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture, by the name its config.json gives in `architectures`.
+    """One model architecture, identified by `architectures` in config.json.
 
-    `shift`: the row that predicts position i is i − shift. Autoregressive models and Dream: 1;
-    LLaDA: 0.
+    Args:
+        name: name of the family.
+        architectures: names in `architectures` of config.json that belong to the family.
+        network: transformers class of the network, or "module:Class", which is imported when a model is
+            loaded.
+        direction: which keys a query sees; causal by default.
+        shift: row i − shift predicts position i: 1 for autoregressive models (default) and Dream, 0 for
+            LLaDA.
+        block: block length in tokens of a family that decodes in blocks; None (default) if it does not,
+            or if each checkpoint has its own.
+        block_field: field of config.json with the block length; empty (default) if there is none.
+        grid: where blocks begin: at position 0 (default) or at the answer.
+        mask_id: mask token id of the published checkpoints, used if config and tokenizer name none; None
+            by default.
+        mask_vocab: vocabulary sizes of the published checkpoints with that mask id; empty (default)
+            allows any.
+        translate: function from the fields of config.json to those of the network's config; a copy by
+            default.
+        key_mapping: regular expressions of checkpoint keys → keys of the network; empty by default.
+        fp32_rope: rotate q and k in float32 whatever the dtype, as the reference code does. False by
+            default.
+        tokenizer: transformers tokenizer class for checkpoints without tokenizer.json; None by default.
+        template_arguments: variables for the chat template, as in the published code; none by default.
+        examples: well-known checkpoints, in words.
+        unused: regular expressions of tensors that are ignored because they belong to other heads; none
+            by default.
+        context: function from the network's config to the longest sequence, in tokens;
+            `max_position_embeddings` by default.
+        reaches: function from the network's config to how far a row sees to either side, by layer; None
+            or an empty tuple (default) is everything.
+        prepare: function that is called with the network after its weights are loaded; does nothing by
+            default.
+        gguf: whether GGUF files of llama.cpp are read too. False by default.
+        keeps: whether the network accepts a KV cache. True by default.
+        experts: whether some layers are mixtures of experts. False by default.
+        tested: what the implementation was tested against, in words.
+
+    Example:
+        ```python
+        fs.register(fs.Family("OLMo2", ("Olmo2ForCausalLM",), "transformers:Olmo2ForCausalLM"))
+        ```
     """
 
     name: str
@@ -68,7 +107,7 @@ class Family:
 
     @property
     def about(self) -> dict[str, str]:
-        """What can be done with it, in words, as lists show it."""
+        """What can be done with the family's models, in words, as lists show it."""
         blocks = "in blocks" + (f" of {self.block}" if self.block else ", block=N")
         ways = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
         caches = {Direction.CAUSAL: "exactly", Direction.BIDIRECTIONAL: "approximately"}
@@ -91,7 +130,11 @@ class Family:
         return found
 
     def config(self, raw: dict[str, Any]) -> "PretrainedConfig":
-        """The network's own configuration, from the checkpoint's config.json."""
+        """Return the network's config for a checkpoint.
+
+        Args:
+            raw: the fields of the checkpoint's config.json.
+        """
         # A checkpoint says what its network is. How transformers works, from remote code and a foreign
         # model_type to the methods of its config, is none of its business.
         fields = {k: v for k, v in self.translate(raw).items() if not _is_transformers_own(k)}
@@ -118,5 +161,5 @@ def _is_transformers_own(field: str) -> bool:
 
 
 def rope(theta: float, scaling: dict[str, Any] | None = None) -> dict[str, Any]:
-    """transformers 5's spelling of a RoPE base."""
+    """Return RoPE parameters in the form that transformers 5 expects."""
     return {"rope_type": "default", **(scaling or {}), "rope_theta": float(theta)}

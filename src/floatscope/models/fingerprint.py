@@ -1,8 +1,8 @@
-"""A fingerprint of a network's weights: the same on every device, in one pass, in little memory.
+"""A fingerprint of a network's weights: equal on every device, in one pass, with little memory.
 
-Hashing 16 GB byte by byte on a CPU takes half a minute. Integer sums modulo 2^64 do not depend on
-order or device, so each tensor is reduced where it lies and only the sums are hashed. It tells
-models apart and notices damage; it is no defence against someone who forges weights.
+Hashing 16 GB byte by byte on a CPU takes half a minute. Integer sums modulo 2^64 do not depend on order
+or device, so each tensor is reduced on its device and only the sums are hashed. The fingerprint tells
+models apart and detects damage; it does not protect against forged weights.
 """
 
 import hashlib
@@ -18,7 +18,10 @@ _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _sums(tensor: Tensor) -> tuple[int, int]:
-    """Plain and position-weighted sum of the raw bits: swapping two elements changes the second."""
+    """Return the plain and the position-weighted sum of the raw bits.
+
+    Swapping two elements changes the second sum.
+    """
     bits = tensor.detach().contiguous().view(-1).view(_INTEGER[tensor.element_size()])
     plain = torch.zeros((), dtype=torch.int64, device=tensor.device)
     weighted = torch.zeros_like(plain)
@@ -31,8 +34,10 @@ def _sums(tensor: Tensor) -> tuple[int, int]:
 
 
 def fingerprint(net: nn.Module) -> str:
-    """16 hexadecimal digits over the name, shape, dtype and bits of every tensor that a checkpoint
-    holds: parameters and persistent buffers, as loaded."""
+    """Return 16 hexadecimal digits over name, shape, dtype and bits of every stored tensor.
+
+    These are the parameters and persistent buffers, as loaded.
+    """
     digest = hashlib.blake2b(digest_size=8)
     stored = net.state_dict().keys()
     buffers = [(name, tensor) for name, tensor in net.named_buffers() if name in stored]
@@ -42,9 +47,9 @@ def fingerprint(net: nn.Module) -> str:
 
 
 def settings_fingerprint(facts: tuple[Any, ...], config: PretrainedConfig, tokenizer: Any) -> str:
-    """64 hexadecimal digits over a model's facts, its config and its tokenizer with its template.
+    """Return 64 hexadecimal digits over a model's facts, its config, and its tokenizer with chat template.
 
-    Paths, versions and the state of the last call (padding, truncation) are left out.
+    Paths, versions and the tokenizer's last call (padding, truncation) are left out.
     """
     fields = config.to_diff_dict()
     fields = {k: v for k, v in fields.items() if k not in ("_name_or_path", "transformers_version")}

@@ -1,9 +1,9 @@
-"""A Model for a network that Floatscope did not load: its properties, and how its attention is observed.
+"""A Model for a network that Floatscope did not load, and how its attention is observed.
 
-A transformers network calls attention through the interface in which `attention_hook` is registered.
-Any other network is observed where it calls `torch.nn.functional.scaled_dot_product_attention`: its StandIn
-has the same parameters and an empty module for each layer, and `SdpaCalls` assigns the n-th call of a
-forward to the n-th of these modules. This module neither loads nor changes anything.
+A transformers network calls attention through the interface in which `attention_hook` is registered. Any
+other network is observed where it calls `torch.nn.functional.scaled_dot_product_attention`: its StandIn
+has the same parameters and an empty module per layer, and `SdpaCalls` assigns the n-th call of a forward
+to the n-th of these modules. This module neither loads nor changes a network.
 """
 
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "ma
 
 
 def watched_model(network: Any, tokenizer: Any, asked: Stated) -> Model:
-    """Describe a network that somebody else loaded, as far as its config and `asked` tell."""
+    """Describe a network that the user loaded, from its config and the given settings."""
     if not isinstance(network, nn.Module) or not hasattr(network, "config"):
         raise ModelError(
             f"a {type(network).__name__} is no network with a config",
@@ -59,14 +59,14 @@ def watched_model(network: Any, tokenizer: Any, asked: Stated) -> Model:
 
 
 def _by_interface(network: nn.Module) -> bool:
-    """Tell whether attention goes through transformers' interface, in every layer."""
+    """Tell whether every layer calls attention through transformers' interface."""
     if not isinstance(network, PreTrainedModel) or not network._supports_attention_backend:
         return False
     return len(attention_hook.attention_modules(network)) == network.config.num_hidden_layers
 
 
 def _family(network: Any, asked: Stated) -> Family:
-    """Find what the network is: by the family given, by its class, or by its config and `asked`."""
+    """Determine the network's family: as given, by its class, or by its config and the given settings."""
     if asked.family is not None:
         return family_by_name(asked.family)
     name = type(network).__name__
@@ -92,7 +92,7 @@ def _family(network: Any, asked: Stated) -> Family:
 
 
 class _Layer(nn.Module):
-    """The place of one layer's attention; its projection is not known."""
+    """A stand-in for one layer's attention module; its output projection is unknown."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class _Layer(nn.Module):
 
 
 class StandIn(PreTrainedModel):
-    """A network of which nothing is known but its config, its parameters and its attention calls."""
+    """A network of which only the config, the parameters and the attention calls are known."""
 
     def __init__(self, network: nn.Module) -> None:
         nn.Module.__init__(self)  # there is no config of transformers' to begin with
@@ -128,7 +128,7 @@ def _size(config: Any, name: str, others: tuple[str, ...]) -> int:
 
 
 class SdpaCalls(TorchFunctionMode):
-    """Around one forward: hands every call of SDPA to the attention hook, as one layer's attention."""
+    """Passes every SDPA call of one forward to the attention hook, as the attention of one layer."""
 
     def __init__(self, net: StandIn) -> None:
         super().__init__()

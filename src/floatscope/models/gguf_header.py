@@ -1,8 +1,8 @@
-"""The header of a GGUF file, read once: its plain values, and where each tensor lies.
+"""Read the header of a GGUF file once: its plain values, and the position of each tensor.
 
-A length that was damaged, or lies, sends a trusting reader around a loop of 2^60 or past the file's
-end. Here every count and every tensor is held against the file's size, and of lists only the length
-is kept. Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+A damaged or false length would send a trusting reader into a loop of 2^60 or past the end of the file.
+Here every count and every tensor is checked against the file's size, and only the length of lists is
+kept. Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 import math
@@ -23,7 +23,7 @@ _REMEDY = "The file is damaged or incomplete: fetch or copy it again."
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor in the file: its shape as torch has it, its type by number, its bytes."""
+    """A tensor in the file: its shape in torch's order, type number, start and size in bytes."""
 
     shape: tuple[int, ...]
     kind: int
@@ -33,16 +33,19 @@ class Place:
 
 @dataclass(frozen=True)
 class Header:
+    """The plain values and tensor positions of a GGUF file."""
+
     fields: dict[str, Any]  # a list's value is its length
     tensors: dict[str, Place]
 
     @property
     def held(self) -> Held:
+        """Number of tensors and weights in the file."""
         return Held(len(self.tensors), sum(math.prod(t.shape) for t in self.tensors.values()))
 
 
 def read(path: Path) -> Header:
-    """What the file says it holds; ModelError where it does not hold that."""
+    """Read the header; ModelError if the file does not contain what it declares."""
     with (
         foreign(ModelError, f"{path}: the GGUF header cannot be read", _REMEDY),
         path.open("rb") as file,
@@ -97,7 +100,7 @@ class _Walk:
         return count
 
     def _tensor(self) -> tuple[str, Place]:
-        """Its start is counted from the end of the header."""
+        """Read a tensor's name and position; its start counts from the end of the header."""
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
         name, n_dims = self._string(), self._plain("I")

@@ -1,9 +1,9 @@
-"""From a GGUF file to a network: its config, and its tensors dequantised under the network's names.
+"""Build a network from a GGUF file: its config, and its tensors dequantised under the network's names.
 
-The result is the one that transformers gives, bit for bit, without its several passes over the
-file. What a network does not hold (scaled rotations) is an error here; there it is passed over.
-Diffusion models are read as llama.cpp's converter writes them (ggml-org/llama.cpp, conversion/llada.py,
-dream.py, qwen.py), which transformers does not know. The tokenizer is `source`'s part.
+The result equals that of transformers bit for bit, without several passes over the file. What a network
+does not support (scaled rotations) is an error here; transformers ignores it. Diffusion models, which
+transformers does not read from GGUF, are read as llama.cpp's converter writes them (ggml-org/llama.cpp,
+conversion/llada.py, dream.py, qwen.py). The tokenizer is read by `source`.
 """
 
 from pathlib import Path
@@ -84,7 +84,10 @@ _AT_ONCE = 8192  # blocks dequantised together: within a core's cache
 
 
 def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family, PretrainedConfig]:
-    """Family and config that the header describes. `told`: the direction is given, whatever it says."""
+    """Return family and config from the header.
+
+    `told`: the user gave the direction, so the file's is ignored.
+    """
     fields, architecture = header.fields, str(header.fields.get("general.architecture"))
     kind = family_of(_ARCHITECTURES.get(architecture, architecture), path)
     scaling = fields.get(f"{architecture}.rope.scaling.type", "none")
@@ -128,7 +131,7 @@ def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family
 def network_of(
     header: Header, path: Path, kind: Family, config: PretrainedConfig, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """The network, once every tensor it needs is there and none is left over."""
+    """Build the network, after checking that all its tensors are present and none is left over."""
     expected = sizes.shapes(kind, config)
     places: dict[str, list[Place]] = {}
     for theirs in sorted(header.tensors):  # an expert's gate before its up
@@ -170,7 +173,7 @@ def network_of(
 
 
 def _name(theirs: str) -> str:
-    """The network's name of a tensor; one that is not known stays as it is, and is left over."""
+    """Return the network's name of a tensor; an unknown name is returned unchanged and ends as left over."""
     stem, _, end = theirs.rpartition(".")
     if stem in _WHOLE:
         return f"{_WHOLE[stem]}.{end}"
@@ -183,7 +186,7 @@ def _name(theirs: str) -> str:
 
 
 def _joined_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """One behind the other along the second dimension; as many numbers as there are, where they differ."""
+    """Return the shape after joining along the second dimension; all sizes if the shapes do not fit."""
     first = shapes[0]
     if len(shapes) == 1 or any(len(s) != 3 or s[::2] != first[::2] for s in shapes):
         return first if len(shapes) == 1 else tuple(n for s in shapes for n in s)
@@ -204,6 +207,6 @@ def _dequantised(content: Shaped[np.ndarray, " bytes"], place: Place) -> Float[n
 
 
 def _halves(values: Float[np.ndarray, "out *in"], heads: int) -> Float[np.ndarray, "out *in"]:
-    """llama.cpp rotates neighbouring rows, transformers the two halves of a head: back to halves."""
+    """Reorder rows from llama.cpp's rotation of neighbouring rows to transformers' of two halves."""
     pairs = values.reshape(heads, -1, 2, *values.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)

@@ -1,9 +1,9 @@
-"""A forward recorded once as a CUDA graph, and replayed: the same kernels, without Python between them.
+"""Forwards recorded once as a CUDA graph and replayed: the same kernels, without Python between them.
 
 A graph is a list of kernels and addresses. What changes from step to step is copied into buffers that it
-reads; what does not (shapes, who looks on, which intervention is in force) is part of its key. Here is
-the graph itself, and the few that a network keeps; when one is recorded is decided in `decode/replay.py`.
-Nothing here knows what a forward computes.
+reads. What does not change (shapes, observers, interventions) is part of its key. This module holds the
+graph itself and the graphs that a network keeps; `decode/replay.py` decides when to record. It does not
+know what a forward computes.
 """
 
 import ctypes
@@ -33,42 +33,42 @@ _given_up: list[str] = []  # why nothing is recorded in this process any more
 
 
 def allowed() -> bool:
-    """Unless the environment says FLOATSCOPE_GRAPHS=0."""
+    """Tell whether recording is allowed: unless the environment has FLOATSCOPE_GRAPHS=0."""
     return os.environ.get(SWITCH, "1") != "0"
 
 
 def trusted() -> bool:
-    """No recording has failed in such a way that torch could not be put right again."""
+    """Tell whether recording is still usable: no recording failed beyond repair in this process."""
     return not _given_up
 
 
 class CannotReplay(Exception):
-    """A forward that has to be launched; the text says why."""
+    """A forward that must be launched; the text says why."""
 
 
 @runtime_checkable
 class Part(Protocol):
-    """Someone who takes part in a forward: looks at it or changes it, on the device alone."""
+    """Something that observes or changes a forward, on the device only."""
 
     def key(self) -> Hashable:
-        """All that it depends on but its inputs. May raise CannotReplay."""
+        """Return everything that it depends on except its inputs. May raise CannotReplay."""
 
     def owns(self, handler: object) -> bool:
-        """This handler at the attention hook, or this hook, is its own."""
+        """Tell whether this attention handler or module hook belongs to it."""
 
     def launching(self) -> float:
-        """Seconds that Python takes for it in a layer, about."""
+        """Return roughly the seconds per layer that Python takes for it."""
 
     def inputs(self) -> dict[str, Tensor]:
-        """The tensors of the present forward that it reads."""
+        """Return the tensors of the present forward that it reads."""
 
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
     ) -> AbstractContextManager[Any]:
-        """Around the forward that is recorded, which reads these instead; gives what it will leave."""
+        """Return a context around the recorded forward, which reads `inputs`; it yields the results."""
 
     def replayed(self, left: Any) -> None:
-        """A forward has been replayed: what `recording` gave holds its results."""
+        """Receive the results that `recording` yielded, after a replay has filled them."""
 
 
 @runtime_checkable
@@ -82,7 +82,7 @@ class Graph(Protocol):
 
 
 class CudaGraph:
-    """`record` notes what `body` launches and runs none of it; `replay` runs it."""
+    """A CUDA graph: `record` notes what `body` launches without running it; `replay` runs it."""
 
     def __init__(self, pool: Any) -> None:
         self._graph, self._pool = torch.cuda.CUDAGraph(), pool
@@ -119,12 +119,11 @@ _failed: list[Any] = []  # kept: torch's allocators may still ask them
 
 
 def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
-    """Ends a recording that has failed; afterwards the device is as it was before, or nothing is recorded
-    in this process any more.
+    """End a failed recording and restore torch's state; if that fails, stop all recording in this process.
 
-    Where CUDA has ended it already, torch's `capture_end` stops at that error: its allocators and its
-    random numbers go on as if a graph were being recorded. They are told by ending another, of one kernel,
-    that is begun on the same stream behind torch's back.
+    If CUDA has already ended the recording, torch's `capture_end` stops at that error, and its allocators
+    and random numbers behave as if a recording were still running. Another recording of one kernel,
+    started on the same stream directly by CUDA, is then ended to reset them.
     """
     _failed.append(graph)
     with suppress(RuntimeError):
@@ -154,14 +153,14 @@ def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
 
 @dataclass(eq=False)
 class Recorded:
-    """A graph, the buffers that it reads, and what it leaves."""
+    """A graph, the buffers that it reads, and its results."""
 
     graph: Graph
     buffers: dict[str, Tensor]
     result: Any
 
     def replay(self, inputs: dict[str, Tensor]) -> Any:
-        """What the forward gives for these inputs, in tensors that the next replay overwrites."""
+        """Run the forward on these inputs; the next replay overwrites the returned tensors."""
         torch._foreach_copy_(list(self.buffers.values()), [inputs[name] for name in self.buffers])
         self.graph.replay()
         return self.result
@@ -169,7 +168,7 @@ class Recorded:
 
 @runtime_checkable
 class Room(Protocol):
-    """Memory that stays where it is, which graphs read and write from one replay to the next."""
+    """Memory with fixed addresses, which graphs read and write from one replay to the next."""
 
     name: object  # no other room has it: part of the key of whatever was recorded with this one
 
@@ -181,7 +180,7 @@ R = TypeVar("R", bound=Room)
 
 @dataclass(eq=False)
 class Store:
-    """What one network has recorded, the latest last; how often what was launched, and what failed."""
+    """The graphs that one network keeps, latest last, with counts of launched and failed forwards."""
 
     recorded: "OrderedDict[Hashable, Recorded]" = field(default_factory=OrderedDict)
     rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # that nobody is in
@@ -194,6 +193,7 @@ class Store:
     _pool: Any = None
 
     def known(self, key: Hashable) -> Recorded | None:
+        """Return the recorded graph of a key, or None."""
         found = self.recorded.get(key)
         if found is not None:
             self.recorded.move_to_end(key)
@@ -202,7 +202,7 @@ class Store:
     def record(
         self, key: Hashable, inputs: dict[str, Tensor], body: Callable[[dict[str, Tensor]], Any]
     ) -> Recorded:
-        """Notes what `body` does with buffers like the inputs."""
+        """Record what `body` does with buffers of the inputs' shapes."""
         while len(self.recorded) >= _MOST:
             self.evicted.add(self.recorded.popitem(last=False)[0])
         before = reserved()
@@ -218,25 +218,27 @@ class Store:
         return made
 
     def pool(self) -> Any:
-        """The memory that all graphs of a network share: they never run at once."""
+        """Return the memory pool of all graphs of a network, which never run at the same time."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         return self._pool
 
     def take(self, key: Hashable, make: Callable[[], R]) -> R:
-        """The room of this kind, for oneself until it is given back; what is in it is another's."""
+        """Return a room of this kind for exclusive use; it may contain another user's values."""
         known: R | None = self.rooms.pop(key, None)
         room = make() if known is None else known
         self.taken.append(room)
         return room
 
     def give(self, key: Hashable, room: Room) -> None:
+        """Take back a room."""
         self.taken = [one for one in self.taken if one is not room]
         self.rooms[key] = room
         while len(self.rooms) > _ROOMS:
             self.rooms.popitem(last=False)
 
     def forget(self) -> None:
+        """Release all graphs and rooms."""
         self.recorded.clear()
         self.rooms.clear()
         self.launched.clear()
@@ -245,14 +247,14 @@ class Store:
         self.bytes, self._pool = 0, None
 
     def meet(self, net: nn.Module) -> None:
-        """Before a decoding: graphs of other weights than the network has now are let go."""
+        """Release graphs of other weights than the network has now. Called before a decoding."""
         signature = _signature(net)
         if signature != self._signature:
             self.forget()
             self._signature = signature
 
     def part(self) -> None:
-        """After a decoding: what holds much of the memory is let go too."""
+        """Release everything if it holds much of the memory. Called after a decoding."""
         rooms = sum(one.nbytes for room in self.rooms.values() for one in room.tensors())
         held = self.bytes + rooms
         if (self.recorded or self.rooms) and held > _SHARE * free_memory():
@@ -263,6 +265,7 @@ _stores: "WeakKeyDictionary[nn.Module, Store]" = WeakKeyDictionary()
 
 
 def store_of(net: nn.Module) -> Store:
+    """Return the store of a network."""
     return _stores.setdefault(net, Store())
 
 
@@ -271,17 +274,18 @@ def new_graph(store: Store) -> Graph:
 
 
 def reserved() -> int:
+    """Return the bytes that torch has reserved on the device."""
     return torch.cuda.memory_reserved()
 
 
 def free_memory() -> int:
-    """Of the device, and what torch holds of it unused."""
+    """Return the free bytes on the device, including those that torch has reserved but not used."""
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return torch.cuda.mem_get_info()[0] + unused
 
 
 def _signature(net: nn.Module) -> Hashable:
-    """Where the weights lie, and what else decides which kernels run: a graph knows addresses alone.
+    """Return the addresses of the weights and the settings that decide which kernels run.
 
     Values may change in place; a replay reads the new ones.
     """

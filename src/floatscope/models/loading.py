@@ -1,7 +1,7 @@
-"""From a directory, a GGUF file, a hub id or a transformers model to a Model.
+"""Load a Model from a directory, a GGUF file, a hub id or a transformers model.
 
-Weights are read by `opening`, natively; pickles and code that comes with a checkpoint are refused.
-Here an adapter is merged, and it is settled what the network is used as: direction, mask, dtype.
+`opening` reads the weights; pickles and code that comes with a checkpoint are refused. This module merges
+an adapter and determines how the network is used: direction, mask, dtype.
 """
 
 import importlib.util
@@ -114,7 +114,7 @@ def _model(opened: Opened, asked: Stated, into: type[M]) -> M:
 
 
 def _cast(net: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Parameters alone: a rotation's frequencies keep their digits, as when loaded in `dtype`."""
+    """Cast the parameters only: rotary frequencies keep their precision, as when loaded in `dtype`."""
     for parameter in net.parameters():
         parameter.data = parameter.data.to(dtype)
     net.config.dtype = dtype

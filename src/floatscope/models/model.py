@@ -1,7 +1,7 @@
 """A loaded model: a transformers network, its tokenizer, and the facts that decoding needs.
 
-It turns ids into predictions for positions and knows nothing of samplers, statistics or traces.
-`floatscope.Model`, which a user holds, adds `generate` and `trace` to this.
+It turns token ids into logits for positions and knows nothing about samplers, statistics or traces. The
+public `floatscope.Model` adds `generate` and `trace`.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,8 @@ from .visibility import Visibility
 
 @dataclass(eq=False, repr=False)
 class Model:
+    """A network, its tokenizer, and what decoding needs; `floatscope.Model` describes the fields."""
+
     name: str
     net: PreTrainedModel
     tokenizer: Any  # a transformers tokenizer, or None: then prompts are given as ids
@@ -43,56 +45,63 @@ class Model:
 
     @property
     def device(self) -> torch.device:
+        """Device of the first parameter."""
         return next(self.net.parameters()).device
 
     @cached_property
     def on_one_device(self) -> bool:
+        """Whether all parameters are on the same device."""
         return len(devices(self.net)) == 1
 
     @property
     def dtype(self) -> torch.dtype:
+        """Dtype of the parameters."""
         return next(self.net.parameters()).dtype
 
     @property
     def context(self) -> int:
-        """The longest sequence the model was made for."""
+        """Longest sequence in tokens that the model was made for."""
         return self.family.context(self.net.config)
 
     @property
     def n_layers(self) -> int:
+        """Number of layers."""
         return int(self.net.config.num_hidden_layers)
 
     @property
     def n_heads(self) -> int:
+        """Number of attention heads per layer."""
         return int(self.net.config.num_attention_heads)
 
     @cached_property
     def n_experts(self) -> int:
-        """Of each layer that has any; 0 for a model without."""
+        """Number of experts per layer; 0 for a model without experts."""
         gates = parts.routers(self.net).values()
         return max((len(gate.weight) for gate in gates), default=0)  # type: ignore[arg-type]
 
     @cached_property
     def reaches(self) -> tuple[int | None, ...]:
-        """Of each layer, how far a row sees to either side; None: everything that it may."""
+        """How far a row sees to either side, by layer; None is everything that the direction allows."""
         return self.family.reaches(self.net.config) or (None,) * self.n_layers
 
     @property
     def vocab_size(self) -> int:
+        """Number of vocabulary entries."""
         return int(self.net.config.vocab_size)
 
     @cached_property
     def n_parameters(self) -> int:
+        """Number of parameters."""
         return sum(p.numel() for p in self.net.parameters())
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the weights as loaded: another dtype is another fingerprint."""
+        """Hash of the weights as loaded; another dtype gives another hash."""
         return fingerprint(self.net)
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Of what decides results beside the weights: architecture, tokenizer, template, mask."""
+        """Hash of what else decides results: architecture, tokenizer, chat template, mask."""
         facts = (
             *(self.family.name, self.direction, self.grid, self.block),
             *(self.shift, self.mask_id, self.end_ids, self.chat),
@@ -101,7 +110,7 @@ class Model:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What this model is, as JSON has it. Traces, runs and pages take their facts from here."""
+        """JSON-compatible facts about the model, for traces, runs and pages."""
         return {
             "model": self.name,
             "family": self.family.name,
@@ -121,6 +130,7 @@ class Model:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
+        """Token ids of special tokens: mask, end tokens, and those of the tokenizer."""
         ids = set(self.end_ids)
         if self.mask_id is not None:
             ids.add(self.mask_id)
@@ -131,11 +141,12 @@ class Model:
 
     @property
     def template_arguments(self) -> dict[str, Any]:
-        """What the chat template is given beside the messages."""
+        """Variables for the chat template besides the messages."""
         return self.family.template_arguments
 
     @property
     def is_diffusion(self) -> bool:
+        """Whether the model fills masks; otherwise it is autoregressive."""
         return self.mask_id is not None
 
     def __repr__(self) -> str:
@@ -163,9 +174,17 @@ class Model:
         first: int | None = None,
         room: int | None = None,
     ) -> Visibility:
-        """Who sees whom. `prompts`: their lengths, on which a padded grid depends; the others as in
-        Visibility, in columns. Without `current`, a context that is causal once finished is finished.
-        `room`: of a cache of fixed size, of which `keys` columns are filled by this forward."""
+        """Return which rows see which keys in a forward.
+
+        Args:
+            queries: number of rows.
+            keys: number of columns.
+            padding: empty columns on the left, by prompt.
+            prompts: prompt lengths, needed by a padded grid.
+            current, end, first: columns, as in Visibility. Without `current`, the whole context of an
+                active-block model counts as finished.
+            room: number of columns of a cache of fixed size, of which `keys` are filled by this forward.
+        """
         offset = None
         if self.block is not None and self.grid is Grid.PADDED and prompts is not None:
             lacking = [self.grid.offset(self.block, n) for n in prompts]
@@ -189,9 +208,9 @@ class Model:
         visible: Visibility,
         cache: DynamicCache | None = None,
     ) -> Float[Tensor, "n r v"]:
-        """Logits of the given rows, as the network computes them (not shifted).
+        """Return the logits of the given rows, as the network computes them (not shifted).
 
-        One for each text, unless hooks make several of one (`interventions/branching.py`).
+        One result per text, unless hooks split a text (`interventions/branching.py`).
         """
         with (
             attention_hook.lock_network(self.net),
@@ -219,21 +238,23 @@ class Model:
         visible: Visibility,
         cache: DynamicCache | None = None,
     ) -> Float[Tensor, "b w v"]:
-        """What the model predicts at positions start … stop − 1, whichever rows that takes; with a cache,
-        of the rows that are not in it."""
+        """Return the logits for positions start … stop − 1, from the rows that predict them.
+
+        With a cache, only rows that are not in it are computed.
+        """
         rows = torch.arange(start, stop, device=canvas.device) - self.shift - visible.first_row
         return self.forward(canvas[:, visible.rows], rows.clamp(min=0), visible, cache)
 
     def logits(self, ids: Int[Tensor, "b s"]) -> Float[Tensor, "b s v"]:
-        """The network's own logits for a batch without padding: row by row, not shifted."""
+        """Return the network's logits for a batch without padding, row by row, not shifted."""
         padding = torch.zeros(len(ids), dtype=torch.long, device=ids.device)
         every = torch.arange(ids.shape[1], device=ids.device)
         return self.forward(ids, every, self.visibility(ids.shape[1], ids.shape[1], padding))
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
-        """Each token as a person reads it; its id in angle brackets where there is no tokenizer.
+        """Return the text of each token, or its id in angle brackets without a tokenizer.
 
-        A NUL is written \\x00: an array of texts would lose it at a text's end.
+        NUL characters are escaped, because an array of texts would drop them at the end of a text.
         """
         if self.tokenizer is None:
             return [f"<{i}>" if i >= 0 else "" for i in ids]
@@ -242,7 +263,7 @@ class Model:
         return [text.replace("\0", r"\x00") for text in texts]
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of an answer: up to its end token, without special tokens."""
+        """Return the text of an answer, up to its end token and without special tokens."""
         kept: list[int] = []
         for i in ids:
             if i in self.end_ids:
@@ -253,7 +274,7 @@ class Model:
         return self.raw_text([i for i in kept if i not in self.special_ids])
 
     def raw_text(self, ids: Sequence[int]) -> str:
-        """The text of all these tokens, special ones too; ids where there is no tokenizer."""
+        """Return the text of all tokens, including special ones; ids if there is no tokenizer."""
         if self.tokenizer is None:
             return " ".join(map(str, ids))
         with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):

@@ -1,7 +1,7 @@
-"""From a path to a network: its family, its weights, its tokenizer.
+"""Read a network from a path: its family, its weights, its tokenizer.
 
-Every tensor must arrive: missing, extra and mis-shaped ones are errors, never warnings. What the
-network is used as (direction, mask, dtype) is for `loading` to say.
+Every tensor must arrive: missing, extra and mis-shaped tensors are errors, never warnings. `loading`
+determines how the network is used (direction, mask, dtype).
 """
 
 import re
@@ -24,7 +24,7 @@ from .registry import family_by_name, family_of
 
 @dataclass(frozen=True)
 class Opened:
-    """A network with its weights, and what it came with."""
+    """A network with its weights, tokenizer and generation settings."""
 
     name: str
     kind: Family
@@ -42,8 +42,11 @@ def opened(
     told: bool,
     spread: bool = False,
 ) -> Opened:
-    """Read a checkpoint. `told`: the direction is given, and need not be guarded against a disguise;
-    `spread`: over all devices there are."""
+    """Read a checkpoint.
+
+    `told`: the user gave the direction, so a disguised architecture is accepted. `spread`: place the
+    layers on all devices.
+    """
     with _quiet():
         return _read(path, dtype, tokenizer, family, told, spread)
 
@@ -72,7 +75,7 @@ def _read(
 
 
 def described(path: Path, family: str | None) -> tuple[Family, PretrainedConfig]:
-    """What a directory says its network is; no weights are read."""
+    """Return family and config of a directory's checkpoint, without reading weights."""
     source.require_files(path)
     raw = source.read_config(path)
     kind = family_by_name(family) if family else family_of(source.architecture(raw, path), path)
@@ -147,7 +150,7 @@ def _from_gguf(path: Path, dtype: torch.dtype, told: bool) -> tuple[Family, PreT
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers' own loading reports say less than the errors raised here."""
+    """Silence transformers' loading reports; the errors raised here are more specific."""
     level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()

@@ -1,7 +1,7 @@
-"""A model without its weights: what config.json, floatscope.json and the tokenizer say of it.
+"""A model without its weights: what config.json, floatscope.json and the tokenizer say about it.
 
-Enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or a network
-is read. `loading` settles the same facts by the same function, so that the two cannot differ.
+This is enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or a
+network is read. `loading` derives the same facts with the same function, so the two agree.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -18,7 +18,7 @@ from .stated import Stated
 
 @dataclass(frozen=True)
 class Outline:
-    """What decoding needs to know of a model before it decodes."""
+    """The facts about a model that decoding needs, without the model."""
 
     name: str
     tokenizer: Any
@@ -39,9 +39,9 @@ class Outline:
 
 
 def outlined(spec: ModelSpec) -> Outline | None:
-    """The outline of a directory's checkpoint or of an embedded one, refused as `load` would refuse it.
+    """Return the outline of a local or embedded checkpoint, or raise the error that `load` would raise.
 
-    None where it takes more than a few small files: a hub id, a GGUF file.
+    None for a hub id or a GGUF file, which need more than a few small files.
     """
     path = Path(spec.where).expanduser()
     if spec.where in PAIR:
@@ -73,7 +73,7 @@ def outlined(spec: ModelSpec) -> Outline | None:
 def settled(
     name: str, kind: Family, config: Any, generation: Any, tokenizer: Any, asked: Stated
 ) -> dict[str, Any]:
-    """What the network is used as: the fields of a Model beside its network and tokenizer."""
+    """Return the fields of a Model besides its network and tokenizer."""
     _require_full_attention(name, kind, config)
     block = _block(kind, config, asked)
     toward = _direction(kind, asked.direction, block)
@@ -98,7 +98,7 @@ def settled(
 
 
 def _require_full_attention(name: str, kind: Family, config: Any) -> None:
-    """Refuse layers with a window, but in a family that says how far each of its layers reaches."""
+    """Refuse layers with a window, unless the family says how far each layer reaches."""
     if getattr(config, "use_sliding_window", False):
         raise ModelError(
             f"{name} uses sliding-window attention, which Floatscope does not measure",
@@ -115,12 +115,12 @@ def _require_full_attention(name: str, kind: Family, config: Any) -> None:
 
 
 def folder(path: Path) -> Path:
-    """Where a floatscope.json would lie."""
+    """Return the directory that may hold a floatscope.json."""
     return path if path.is_dir() else path.parent
 
 
 def _block(kind: Family, config: Any, asked: Stated) -> int | None:
-    """As the checkpoint or its family says; another is taken only where a direction is given with it."""
+    """Return the block length of the checkpoint or family; another one must come with a direction."""
     if asked.direction is not None:
         return asked.block
     said = getattr(config, kind.block_field, None) if kind.block_field else None
@@ -149,7 +149,7 @@ def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
 
 
 def _shift(kind: Family, config: Any) -> int:
-    """As a GGUF file says, else its family."""
+    """Return the shift that a GGUF file states, or else the family's."""
     said = getattr(config, "shift_logits", None)
     return kind.shift if said is None else int(said)
 

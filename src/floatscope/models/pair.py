@@ -1,7 +1,6 @@
-"""The embedded pair: a diffusion and a causal model, trained alike, shipped inside the package.
+"""The embedded pair: a diffusion model and a causal model, trained alike, inside the package.
 
-This file says where they are; how they were made is in `training/` and in their card,
-`embedded/CARD.md`.
+This module locates them. `training/` and their card, `embedded/CARD.md`, say how they were made.
 """
 
 from pathlib import Path
@@ -17,5 +16,5 @@ PAIR = {
 
 
 def locate(name: str) -> Path:
-    """The directory of one of the pair, after its files have been compared with their checksums."""
+    """Return the directory of a model of the pair, after verifying its checksums."""
     return shipped.whole(name, FOLDER / name.removeprefix("pair/"))

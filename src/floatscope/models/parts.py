@@ -1,7 +1,7 @@
-"""Where a network keeps its parts: its layers, what makes logits of the last one's output, its routers.
+"""Find the parts of a network: its layers, its output head, its routers.
 
-transformers' decoders agree on names; networks of ours (`networks/`) say it themselves. Attention modules
-are the attention hook's to find. Nothing is computed or hooked here.
+transformers' decoders agree on names; Floatscope's networks (`networks/`) define these parts themselves.
+Attention modules are found by the attention hook.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from transformers import PreTrainedModel
 
 
 def layers(net: PreTrainedModel) -> list[nn.Module]:
-    """Each layer as a module that is called once in a forward, in order."""
+    """Return the layers in order, each as a module that is called once per forward."""
     own = getattr(net, "blocks", None)
     return list(net.model.layers if own is None else own)
 
 
 def readout(net: PreTrainedModel) -> Callable[[Tensor], Tensor] | None:
-    """From what a layer gives to logits, as after the last one; None where it is not known."""
+    """Return the function from a layer's output to logits, as after the last layer; None if unknown."""
     own: Callable[[Tensor], Tensor] | None = getattr(net, "readout", None)
     if own is not None:
         return own
@@ -29,7 +29,7 @@ def readout(net: PreTrainedModel) -> Callable[[Tensor], Tensor] | None:
 
 
 def routers(net: PreTrainedModel) -> dict[int, nn.Module]:
-    """The router of each layer that has experts: it gives logits, weights and the experts chosen."""
+    """Return the router of each layer with experts; it returns logits, weights and the chosen experts."""
     found: dict[int, nn.Module] = {}
     for number, block in enumerate(layers(net)):
         mlp: Any = getattr(block, "mlp", None)

@@ -1,14 +1,14 @@
-"""A network with its weights' entries permuted: the same sizes and norms, and no knowledge.
+"""Networks with permuted weights: the same sizes and norms, without anything learned.
 
-What such a network does is what its architecture does by itself; it is the control of what a trained
-one is said to have learnt. Nothing is trained or drawn anew here, and vectors (norms, biases) stay.
+Such a network shows what the architecture does by itself; it is the control for what a trained network is
+said to have learned. Nothing is trained or drawn anew, and vectors (norms, biases) stay as they are.
 
 An arbitrary permutation of an 8B model's embedding has 4 GB of indices. So the place of each entry is
-computed instead: every column is turned by an amount of its own, then every row, and both once more.
-That is a Feistel network of four rounds whose round functions are random tables (Luby and Rackoff,
-1988): any entry may go to any cell, and where two went says nothing of each other, at the cost of
-2·(rows + columns) drawn numbers per matrix. Whole-number arithmetic gives the same places on every
-device and for every dtype. A matrix of one row or column is only turned; no family has one.
+computed instead: every column is rotated by its own amount, then every row, and both once more. That is a
+Feistel network of four rounds whose round functions are random tables (Luby and Rackoff, 1988): any entry
+may go to any cell, and the places of two entries are independent, at the cost of 2·(rows + columns)
+random numbers per matrix. Integer arithmetic gives the same places on every device and for every dtype. A
+matrix with one row or column is only rotated; no family has one.
 """
 
 import hashlib
@@ -38,12 +38,12 @@ def require_known(weights: str, seed: int) -> None:
 
 
 def named(name: str, seed: int) -> str:
-    """What a permuted model is called, wherever a model has a name."""
+    """Return the name of a permuted model."""
     return f"{name} ({PERMUTED}, seed {seed})"
 
 
 def copied(net: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """A permuted copy; the network itself is its owner's."""
+    """Return a permuted copy; the original network is not changed."""
     with torch.no_grad():
         copy = deepcopy(net)
     permute(copy, seed)
@@ -51,7 +51,7 @@ def copied(net: PreTrainedModel, seed: int) -> PreTrainedModel:
 
 
 def permute(net: PreTrainedModel, seed: int) -> None:
-    """Permute every weight matrix of a network of our own; one that is tied to another, once."""
+    """Permute every weight matrix of the network in place; tied matrices once."""
     for name, parameter in net.named_parameters():  # each tensor once, under its first name
         if parameter.ndim >= 2:
             parameter.data = _permuted(parameter.data, f"{seed} {name}")
@@ -59,7 +59,7 @@ def permute(net: PreTrainedModel, seed: int) -> None:
 
 @torch.no_grad()
 def refill(net: PreTrainedModel, trained: PreTrainedModel, seed: int) -> None:
-    """Give a permuted network the weights of another seed, from the trained network in memory."""
+    """Replace a permuted network's weights by those of another seed, from the trained network."""
     pairs = zip(net.named_parameters(), trained.parameters(), strict=True)
     for (name, parameter), origin in pairs:
         if parameter.ndim >= 2:
@@ -67,7 +67,7 @@ def refill(net: PreTrainedModel, trained: PreTrainedModel, seed: int) -> None:
 
 
 def _permuted(matrix: Shaped[Tensor, "rows *columns"], key: str) -> Shaped[Tensor, "rows *columns"]:
-    """The same entries at other places; the key alone says which."""
+    """Return the matrix with its entries permuted; the key determines the permutation."""
     rows, columns = matrix.shape[0], matrix[0].numel()
     digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
     rng = np.random.default_rng(int.from_bytes(digest))

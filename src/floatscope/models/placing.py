@@ -1,7 +1,7 @@
-"""Small tensors from the host onto the device and back, without waiting for it.
+"""Move small tensors between host and device without waiting for the device.
 
-torch copies a list, and a tensor in ordinary memory, only when all that was launched before has run: in a
-loop that launches ahead, each such copy is a stop.
+torch copies a list, or a tensor in ordinary memory, only after all launched work has run. In a loop that
+launches ahead, each such copy would stall.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def constant(numbers: Sequence[int], device: torch.device) -> Int[Tensor, " n"]:
-    """These numbers on the device: copied once, the same tensor ever after. Not to be written to."""
+    """Return these numbers on the device: copied once, then always the same tensor. Not to be written to."""
     return _constant(tuple(numbers), device)
 
 
@@ -24,14 +24,14 @@ def _constant(numbers: tuple[int, ...], device: torch.device) -> Int[Tensor, " n
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The same on the device, at the latest when something there reads it."""
+    """Return the tensor on the device, copied without waiting."""
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class OnItsWay:
-    """Numbers on their way to the host; `arrived` waits for them alone, not for what was launched since."""
+    """A tensor being copied to the host. `arrived` waits for this copy only, not for later work."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._end = None
@@ -41,6 +41,7 @@ class OnItsWay:
             self._end.record()
 
     def arrived(self) -> Tensor:
+        """Wait for the copy and return it."""
         if self._end is not None:
             self._end.synchronize()
         return self._host

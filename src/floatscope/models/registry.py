@@ -1,4 +1,4 @@
-"""How a family is found: by the architecture's name, never by a path or a guess."""
+"""Look up families by architecture name, never by path or by guessing."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from .family import Family
 
 
 def family_of(architecture: str | None, where: str | Path) -> Family:
-    """The family that config.json names in `architectures` (model_type is not unique)."""
+    """Return the family that config.json names in `architectures` (model_type is not unique)."""
     for family in FAMILIES.values():
         if architecture in family.architectures:
             return family
@@ -27,7 +27,7 @@ def family_by_name(name: str) -> Family:
 
 
 def require_family(name: str) -> None:
-    """Refuses a name of no family; none is imported for that."""
+    """Refuse an unknown family name, without importing any family."""
     if name.lower() not in FAMILIES:
         remedy = f"{did_you_mean(name, FAMILIES)} Known: {', '.join(FAMILIES)}.".strip()
         raise ModelError(f"no family {name!r:.80}", remedy)

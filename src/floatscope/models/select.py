@@ -1,4 +1,4 @@
-"""Choosing layers, heads and steps the way Python chooses, or as a person types it: 3, 0:4, 0,5,11."""
+"""Choose layers, heads and steps as in Python, or as typed text: 3, 0:4, 0,5,11."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ Choice = int | slice | Sequence[int] | None
 
 
 def chosen(choice: Choice, total: int, what: str) -> list[int]:
-    """The indices meant, in order; negative ones count from the end."""
+    """Return the chosen indices in order; negative indices count from the end."""
     everything = range(total)
     if choice is None:
         return list(everything)
@@ -31,7 +31,7 @@ def chosen(choice: Choice, total: int, what: str) -> list[int]:
 
 
 def within(choice: Choice, index: int, what: str) -> bool:
-    """Whether an index is chosen, where the total is not known: counted from the first only."""
+    """Tell whether an index is chosen if the total is unknown; negative indices are refused."""
     if choice is None:
         return True
     if isinstance(choice, slice):

@@ -1,11 +1,11 @@
-"""Untrained networks that are as sharp as a trained one: each head's queries are scaled to its entropy.
+"""Untrained networks as sharp as a trained one: each head's queries are scaled to match its entropy.
 
-Permuted weights keep a network's norms and lose its knowledge, and their attention is nearly uniform: against
-such a control any sharp network seems to have learnt something. Here the queries of every head are
-multiplied by a number of its own, chosen so that the head's mean entropy over some rows of some texts equals
-that of the trained head. The rows should be those that are measured: a head that is as sharp as the trained
-one over all rows may be flatter on masked ones. Layers are matched in the order of the forward, each on what
-the ones before now give. Scaling queries works in every family, also where they are normalised first.
+Permuted weights keep a network's norms and lose what it learned, and their attention is nearly uniform,
+so any sharp network seems to have learned something in comparison. Here the queries of every head are
+multiplied by a factor, chosen so that the head's mean entropy over some rows of some texts equals that of
+the trained head. Use the rows that are measured: a head that is as sharp as the trained one over all rows
+may be flatter on masked ones. Layers are matched in order, each on the output of the matched layers
+below. Scaling queries works in every family, even where queries are normalised first.
 """
 
 from collections.abc import Hashable, Iterator
@@ -27,7 +27,7 @@ _STEPS = 40
 
 @dataclass(eq=False)
 class _Entropies:
-    """Note each head's mean entropy over its maximum; change nothing."""
+    """Records each head's mean entropy over its maximum, without changing the call."""
 
     found: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None
@@ -40,7 +40,7 @@ class _Entropies:
 
 @dataclass(eq=False)
 class _Matching:
-    """Scale each head to its target, then go on with the scaled queries."""
+    """Scales each head to its target entropy and continues with the scaled queries."""
 
     targets: Float[Tensor, "layer h"]
     found: dict[int, Float[Tensor, " h"]]
@@ -59,8 +59,7 @@ class _Scaling:
 
     @property
     def recorded_as(self) -> Hashable:
-        """The same for forwards that may be recorded and replayed for one another: a graph reads the scales
-        where they lie."""
+        """Key of forwards that may share a recording: a graph reads the scales at their address."""
         return "scaled", self.log_scale.data_ptr()
 
     def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
@@ -93,7 +92,7 @@ def match_sharpness(
 
 @contextmanager
 def sharpened(control: Model, log_scale: Float[Tensor, "layer h"]) -> Iterator[None]:
-    """Inside, every forward of the control has its queries scaled."""
+    """Scale the queries of every forward of the control inside a `with` block."""
     with attention_hook.attach(control.net, _Scaling(log_scale)):
         yield
 
@@ -115,9 +114,9 @@ def _scaled(call: attention_hook.Call, log_scale: Float[Tensor, " h"]) -> attent
 def _scores(
     call: attention_hook.Call, counted: Bool[Tensor, "b q"] | None
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
-    """Scaled scores of some rows, −inf where a row may not look; and how many keys each sees.
+    """Return the scaled scores of some rows, −inf where a row may not look, and the number of visible keys.
 
-    Rows that are not counted see none.
+    Rows that are not counted have no visible keys.
     """
     device = call.query.device
     every = torch.arange(call.query.shape[2], device=device)
@@ -139,7 +138,7 @@ def _scores(
 def _mean_entropy(
     scores: Float[Tensor, "b h r k"], counts: Float[Tensor, "b h r"], log_scale: Float[Tensor, " h"]
 ) -> tuple[Float[Tensor, " h"], Float[Tensor, " h"]]:
-    """Mean over rows of −Σ a ln a / ln(keys), and its derivative by the logarithm of the scale."""
+    """Return the mean over rows of −Σ a ln a / ln(keys), and its derivative by the logarithm of the scale."""
     scale = log_scale.exp()[None, :, None, None]
     weight = torch.softmax(scores * scale, -1)
     known = scores.masked_fill(scores == -torch.inf, 0.0)
@@ -159,7 +158,7 @@ def _mean_entropy(
 def _solve(
     scores: Float[Tensor, "b h r k"], counts: Float[Tensor, "b h r"], target: Float[Tensor, " h"]
 ) -> Float[Tensor, " h"]:
-    """Newton's method on the logarithm of the scale, kept inside a bracket: entropy falls with the scale."""
+    """Solve for the log scale by Newton's method within a bracket; entropy falls with the scale."""
     low, high = torch.full_like(target, -LOG_RANGE), torch.full_like(target, LOG_RANGE)
     here = torch.zeros_like(target)
     for _ in range(_STEPS):

@@ -1,4 +1,4 @@
-"""Files that come inside the package, compared with the checksums that were shipped with them."""
+"""Verify the files inside the package against their shipped checksums."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ _REINSTALL = "Install floatscope again: pip install --force-reinstall floatscope
 
 
 def whole(name: str, path: Path) -> Path:
-    """The directory of an embedded model, once it holds the files listed beside it, undamaged, alone."""
+    """Return the directory of an embedded model, after checking that its files are complete and unaltered."""
     try:
         expected = json.loads((path.parent / "checksums.json").read_text())[path.name]
     except (OSError, ValueError, KeyError) as error:

@@ -1,8 +1,8 @@
-"""Whether a network's sizes can be what its config says, before anything is built or allocated.
+"""Check that a network's sizes can be what its config says, before anything is built or allocated.
 
-The numbers are whole and fit each other; and the files hold about as many weights as the network
-would have, so that no checkpoint makes a machine allocate more than it brings. Which tensors are
-there, by name and shape, is for loading to say.
+The numbers must be whole and fit each other, and the files must hold about as many weights as the network
+would have, so that no checkpoint makes a machine allocate more than it contains. Loading checks the
+tensors' names and shapes.
 """
 
 import math
@@ -35,14 +35,14 @@ _LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class Held:
-    """What a checkpoint's files hold."""
+    """The number of tensors and weights in a checkpoint's files."""
 
     tensors: int
     weights: int
 
 
 def whole(value: Any, name: str) -> int:
-    """A whole number above 0, as JSON may give it (4 or 4.0)."""
+    """Return a positive whole number, as JSON may write it (4 or 4.0), or raise ModelError."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value != int(value) or not 0 < value <= _LARGEST:
         raise ModelError(f"{name} = {value!r:.80}: expected a whole number above 0", _REMEDY)
@@ -50,13 +50,13 @@ def whole(value: Any, name: str) -> int:
 
 
 def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
-    """Every size that is given is a number."""
+    """Refuse sizes that are not positive whole numbers; return those that are given."""
     given = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
     return {name: whole(value, f"{where}: {name}") for name, value in given.items()}
 
 
 def require_sound(config: PretrainedConfig, where: Path) -> None:
-    """And heads divide what they share."""
+    """Refuse sizes that are no numbers, or that cannot be divided into heads."""
     size = require_numbers({name: getattr(config, name, None) for name in _SIZES}, where)
     heads = size["num_attention_heads"]
     for name, parts in (
@@ -75,7 +75,7 @@ def require_sound(config: PretrainedConfig, where: Path) -> None:
 
 
 def in_safetensors(files: Iterable[Path]) -> Held:
-    """From the headers alone."""
+    """Count tensors and weights from the headers of safetensors files."""
     tensors = weights = 0
     for file in files:
         with safe_open(file, framework="pt") as content:
@@ -86,7 +86,7 @@ def in_safetensors(files: Iterable[Path]) -> Held:
 
 
 def require_experts(config: PretrainedConfig, path: Path, files: Iterable[Path]) -> None:
-    """Experts lie one by one in the files and are joined while loading: a missing one is named here."""
+    """Refuse files that lack an expert: experts are separate in the files and are joined on loading."""
     count = getattr(config, "num_experts", None) or getattr(config, "n_routed_experts", None)
     if not count:
         return
@@ -107,7 +107,7 @@ def _names(file: Path) -> list[str]:
 
 
 def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held) -> None:
-    """Refuses a network far larger than its files. A few tensors short is told by name, later."""
+    """Refuse a network far larger than its files. Single missing tensors are named later."""
     layers = int(config.num_hidden_layers)
     if layers > held.tensors:
         raise ModelError(
@@ -124,7 +124,7 @@ def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held
 
 
 def shapes(kind: Family, config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
-    """Of every tensor that the network has; one that is tied to another is not named twice."""
+    """Return the shape of every tensor of the network; tied tensors are listed once."""
     return {name: tuple(p.shape) for name, p in _empty(kind, config).named_parameters()}
 
 
@@ -134,7 +134,7 @@ def require_complete(
     left_over: Iterable[str],
     mis_shaped: Iterable[tuple[Any, ...]],
 ) -> None:
-    """Self-check 1: every tensor of the network came from the checkpoint, and none was left over."""
+    """Refuse a network with a missing, extra or mis-shaped tensor: self-check 1."""
     problems = []
     for what, names in (
         ("missing", sorted(missing)),
@@ -156,6 +156,6 @@ def _mismatch(name: str, actual: Any, expected: Any) -> str:
 
 
 def _empty(kind: Family, config: PretrainedConfig) -> PreTrainedModel:
-    """The network without its weights: it takes no memory."""
+    """Build the network without weights, which takes no memory."""
     with torch.device("meta"):
         return kind.network_class(config)

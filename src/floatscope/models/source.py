@@ -1,4 +1,4 @@
-"""Where a checkpoint's files come from: a directory, a GGUF file, a hub id; and its tokenizer."""
+"""Locate and read a checkpoint's files: a directory, a GGUF file or a hub id; and its tokenizer."""
 
 import importlib.util
 import json
@@ -25,7 +25,7 @@ _JSON_LIMIT = 10_000_000  # bytes of a config.json; real ones have a few thousan
 
 
 def locate(where: str | Path, revision: str | None) -> Path:
-    """The checkpoint's directory, or its GGUF file, on this machine."""
+    """Return the checkpoint's directory or GGUF file on this machine."""
     if where in PAIR:
         return pair.locate(str(where))
     if where in TWIN:
@@ -74,7 +74,7 @@ def _from_hub(repo: str, revision: str | None) -> Path:
 
 
 def require_files(path: Path) -> None:
-    """What will be read is files: no folders, links to nowhere, or devices that never end."""
+    """Refuse anything but regular files: no folders, broken links, or devices that never end."""
     for pattern in _WANTED:
         for file in path.glob(pattern):
             if not file.is_file():
@@ -108,7 +108,7 @@ def read_generation(path: Path) -> Any:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A small JSON object that came with a checkpoint or an adapter."""
+    """Read a small JSON object that came with a checkpoint or an adapter."""
     try:
         return read_object(file, _JSON_LIMIT)
     except FileNotFoundError as error:
@@ -120,7 +120,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def architecture(raw: dict[str, Any], path: Path) -> str | None:
-    """The first that config.json names; None where it is silent."""
+    """Return the first architecture that config.json names, or None."""
     named = raw.get("architectures") or [None]
     if not isinstance(named, list) or not isinstance(named[0], str | None):
         raise ModelError(
@@ -148,7 +148,7 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def require_safetensors(path: Path) -> None:
-    """Weights in safetensors, by name and by content, and an index that stays inside the directory."""
+    """Refuse weights that are not safetensors, by name or content, and an index that leaves the directory."""
     files = sorted(path.glob("*.safetensors"))
     pickles = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
     if not files and pickles:
@@ -185,7 +185,7 @@ def _starts(file: Path) -> bytes:
 
 
 def _index(file: Path) -> dict[str, Any]:
-    """Tensor → file."""
+    """Return the map from tensor to file."""
     try:
         names = read_object(file).get("weight_map")
     except (FileNotFoundError, Unreadable) as error:
@@ -208,7 +208,7 @@ def require_gguf() -> None:
 
 
 def tokenizer(path: Path, family: Family) -> Any:
-    """The checkpoint's tokenizer through transformers' own classes; None if it brings none."""
+    """Return the checkpoint's tokenizer, by a transformers class; None if it has none."""
     remedy = "Copy its files again, or pass tokenizer=... to load."
     folder = path if path.is_dir() else path.parent
     with foreign(ModelError, f"{path}: the tokenizer cannot be read", remedy):
@@ -223,7 +223,7 @@ def tokenizer(path: Path, family: Family) -> Any:
 
 
 def _require_mask_held(path: Path, found: Any) -> None:
-    """Refuse a mask token that is in no vocabulary: transformers gives it a new id without a word."""
+    """Refuse a mask token that is in no vocabulary: transformers would silently give it a new id."""
     token = getattr(found, "mask_token", None)
     held = [path / name for name in ("tokenizer.json", "vocab.json") if (path / name).exists()]
     if token is None or not held:

@@ -1,8 +1,8 @@
-"""A model as a person names it, anywhere: "ours=./dir,family=Llama,direction=bidirectional,mask_id=4".
+"""A model specified as text: "ours=./dir,family=Llama,direction=bidirectional,mask_id=4".
 
-First where it is, with a name of one's own before it if wanted; then settings of `load`. The same text
-works in Python, on the command line, in a file and in a run; a table says the same. It is read here and
-nothing is loaded, so that what is wrong with it is said before a worker starts.
+First an optional name and the location, then settings of `load`. The same text works in Python, on the
+command line, in a file and in a run; a table has the same fields. It is parsed without loading anything,
+so errors are reported before a worker starts.
 """
 
 import re
@@ -31,7 +31,7 @@ _FORM = "[NAME=]WHERE[,SETTING=VALUE …]"
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """None where nothing is said: then the checkpoint, its floatscope.json or its family says it."""
+    """A model's location and settings. None leaves a setting to the checkpoint, floatscope.json or family."""
 
     where: str
     name: str | None = None
@@ -52,7 +52,7 @@ class ModelSpec:
 
     @classmethod
     def of(cls, given: "str | Mapping[str, Any] | ModelSpec") -> "ModelSpec":
-        """From a text, or from a table with the same fields."""
+        """Make a spec from a text, or from a table with the same fields."""
         if isinstance(given, ModelSpec):
             return given
         if isinstance(given, str):
@@ -70,6 +70,7 @@ class ModelSpec:
 
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":
+        """Parse a spec written in one line."""
         if not re.search("[=,]", text) or exists(text):  # a path may hold either
             return cls(text)
         head, *rest = text.split(",")
@@ -95,7 +96,7 @@ class ModelSpec:
 
     @property
     def text(self) -> str:
-        """From which the same comes again, where it can be written in a line."""
+        """The spec in one line, which parses to an equal spec; UsageError if it cannot be written so."""
         said = [
             f"{key}={str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.settings.items()
@@ -113,22 +114,22 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """What the model is called unless it has a name."""
+        """Name of the model if none is given."""
         return self.where if self.adapter is None else f"{self.where} + {self.adapter}"
 
     def located(self, folder: Path) -> "ModelSpec":
-        """Resolve relative paths against `folder`; names of embedded models and hub ids stay."""
+        """Resolve relative paths against `folder`; names of embedded models and hub ids do not change."""
         known = self.where in EMBEDDED
         where = self.where if known else located(self.where, folder)
         return replace(self, where=where, adapter=self.adapter and located(self.adapter, folder))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Keywords of `load`."""
+        """The settings as keyword arguments of `load`."""
         return {k: v for k, v in vars(self).items() if k != "where" and v is not None}
 
     def require_there(self) -> None:
-        """Refuses what is not on this machine and no hub can have, without loading anything."""
+        """Refuse a model that is neither on this machine nor a hub id, without loading anything."""
         if self.where not in EMBEDDED and not is_hub_id(self.where) and not exists(self.where):
             raise no_such_model(self.where)
         if self.adapter and not exists(f"{self.adapter}/adapter_config.json"):
@@ -139,21 +140,21 @@ class ModelSpec:
 
 
 def is_hub_id(text: str) -> bool:
-    """Tell whether a hub may hold this model: "owner/name", where no embedded model has that owner."""
+    """Tell whether a text can be a hub id: "owner/name", with an owner that no embedded model has."""
     return bool(HUB_ID.fullmatch(text)) and text.partition("/")[0] not in _SHIPPED
 
 
 def _value(setting: str, text: str) -> Any:
-    """Read a setting as it is written in a line; what does not fit stays text and is refused later."""
+    """Parse a setting; a value that does not fit stays text and is refused later."""
     if setting in _NUMBERS and text.strip().isdecimal():
         return int(text)
     return _SWITCHES.get(text.strip(), text) if setting == "override_mask" else text
 
 
 def expected_of(setting: str, value: Any) -> str:
-    """What was expected of a model's setting, where this value is not it; "" where it is.
+    """Return what a setting expects if this value does not fit, or "".
 
-    The one rule for what is typed, given in Python or written in floatscope.json.
+    The same rule applies to typed text, Python arguments and floatscope.json.
     """
     if setting in _NUMBERS:
         return "" if type(value) is int and value >= 0 else "a whole number, 0 or more"
@@ -169,7 +170,7 @@ def expected_of(setting: str, value: Any) -> str:
 
 
 def _require(given: Mapping[str, Any]) -> None:
-    """Refuses a value that no model can have, by its field's name."""
+    """Refuse a value that no model can have, and name its field."""
     for field, value in given.items():
         if (value is not None or field == "where") and (wanted := expected_of(field, value)):
             raise UsageError(f"model: {field} = {value!r:.120}", f"Give {wanted}.")
@@ -188,7 +189,7 @@ def no_such_model(where: object) -> ModelError:
 
 
 def located(text: str, folder: Path) -> str:
-    """Resolve a relative path against `folder` if there is such a file; other text is returned as it is."""
+    """Resolve a relative path against `folder` if the file exists; return other text unchanged."""
     if folder == Path() or text.startswith("~") or not exists(folder / text):
         return text
     return str(folder / text)

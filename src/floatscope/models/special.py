@@ -1,4 +1,4 @@
-"""Special tokens of a model: the mask above all, where an answer ends, and what a chat template writes."""
+"""Special tokens of a model: its mask, its end tokens, and those of its chat template."""
 
 import re
 import warnings
@@ -29,7 +29,7 @@ def mask_id(
     given: int | None,
     override: bool | None = None,
 ) -> int | None:
-    """Find the mask token's id: as given, else from the config, the tokenizer or the family.
+    """Return the mask token's id: as given, or else from the config, the tokenizer or the family.
 
     A given id that contradicts the config or the tokenizer needs `override`.
     """
@@ -59,7 +59,7 @@ def mask_id(
 
 
 def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
-    """Warn of a mask id that stands for a piece of text: a prompt with that text holds masks."""
+    """Warn about a mask id that is an ordinary token: text that contains it would be read as masks."""
     if tokenizer is None or mask in tokenizer.added_tokens_decoder:
         return
     token = tokenizer.convert_ids_to_tokens(mask)
@@ -73,7 +73,7 @@ def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
 
 
 def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:
-    """List the mask ids that a checkpoint names, by where it names them."""
+    """Return the mask ids that a checkpoint names, by where it names them."""
     from_tokenizer = getattr(tokenizer, "mask_token_id", None)
     if from_tokenizer is None:
         from_tokenizer = next(iter(_named(tokenizer, MASK_NAMES)), None)
@@ -85,7 +85,7 @@ def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 def _published_mask(family: Family, config: Any, tokenizer: Any) -> int | None:
-    """Return the mask id of the family's published checkpoints, where the vocabulary is theirs."""
+    """Return the mask id of the family's published checkpoints if the vocabulary matches theirs."""
     mask, size = family.mask_id, int(config.vocab_size)
     if mask is None:
         return None
@@ -127,9 +127,9 @@ _SAY_MASK = (
 
 
 def chat_template_fits(name: str, tokenizer: Any, arguments: dict[str, Any]) -> bool:
-    """Tell whether prompts go into the chat template: there is one, and its markers are tokens.
+    """Tell whether prompts use the chat template: it exists, and its markers are tokens of the tokenizer.
 
-    A base model may ship the template of its instruction-tuned sibling, whose markers it does not have.
+    A base model may ship the template of its instruction-tuned sibling, whose markers it lacks.
     """
     template = getattr(tokenizer, "chat_template", None)
     if not template:
@@ -158,7 +158,7 @@ def _is_token(tokenizer: Any, text: str) -> bool:
 
 
 def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenizer: Any) -> None:
-    """A causal architecture that brings a mask token and other modelling code is something else."""
+    """Refuse a causal architecture with a mask token and other modelling code: it is no causal model."""
     named = raw.get("auto_map")
     named = named if isinstance(named, dict) else {}
     classes = {str(c) for k, c in named.items() if k.startswith("AutoModel")}
@@ -175,7 +175,7 @@ def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenize
 
 
 def end_ids(config: Any, generation: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Every id that ends an answer."""
+    """Return every token id that ends an answer."""
     ids: list[int] = []
     for source, where in (
         (config, "config.json"),

@@ -1,7 +1,7 @@
-"""floatscope.json: what a checkpoint does not say of itself, written beside its weights or adapter.
+"""floatscope.json: settings that a checkpoint lacks, written beside its weights or adapter.
 
-An adapter's file wins over its base's, and an argument of `load` over both. It says what the
-network is used as; what the network is stays with config.json.
+An adapter's file overrides its base's, and an argument of `load` overrides both. The file says how the
+network is used; config.json says what the network is.
 """
 
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ FILE = "floatscope.json"
 
 @dataclass(frozen=True)
 class Stated:
-    """None where nothing is said."""
+    """Settings of a model; None leaves a setting open."""
 
     name: str | None = None
     family: str | None = None
@@ -28,7 +28,7 @@ class Stated:
     grid: str | None = None
 
     def over(self, other: "Stated") -> "Stated":
-        """Join what is said here with what the other says where this is silent.
+        """Fill the open settings from `other`.
 
         A direction brings its block and grid with it, a mask_id its override_mask.
         """
@@ -44,7 +44,7 @@ class Stated:
 
 
 def read(folder: Path | None) -> Stated:
-    """Of a directory that may hold such a file."""
+    """Read the floatscope.json of a directory, if it has one."""
     if folder is None or not (folder / FILE).exists():
         return Stated()
     file = folder / FILE

@@ -1,7 +1,7 @@
-"""Tiny random checkpoints in each family's real format: key names, config fields, tokenizer files.
+"""Tiny random checkpoints in each family's published format: key names, config fields, tokenizer files.
 
-For tests, benchmarks and trying things out where no real checkpoint is at hand. The weights are
-random: such a model shows that the instrument works, and nothing about language.
+For tests, benchmarks and trials without a real checkpoint. The weights are random: such a model shows
+that the instrument works, and nothing about language.
 """
 
 import json
@@ -23,7 +23,21 @@ BEGIN, END, PAD, MASK = range(256, 260)
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a tiny model; the vocabulary is the 256 bytes and four special tokens."""
+    """Sizes of a tiny model. The vocabulary is the 256 bytes and four special tokens.
+
+    Args:
+        layers: number of layers, default 3.
+        width: width of the residual stream, default 32.
+        heads: query heads per layer, default 4.
+        kv_heads: key and value heads per layer, default 2.
+        ffn: width of the feed-forward layers, default 48.
+        context: longest sequence in tokens, default 512.
+        vocab: vocabulary size of the network, default 264; the tokenizer knows 260 of them.
+        seed: seed of the weights, default 0.
+        spread: standard deviation of the weights, default 0.2, large enough for uneven attention.
+        dtype: dtype of the weights, "float32" by default.
+        device: device on which the weights are drawn, "cpu" by default; use a GPU for large models.
+    """
 
     layers: int = 3
     width: int = 32
@@ -39,7 +53,14 @@ class Shape:
 
 
 def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: int = 1) -> Path:
-    """Write a random checkpoint of `family`, by the name that `floatscope models` shows, into `path`."""
+    """Write a random checkpoint and return its directory.
+
+    Args:
+        family: name of the family, as `floatscope models` shows it.
+        path: directory to write to; created if needed.
+        shape: sizes of the model; `Shape()` by default.
+        shards: number of safetensors files, default 1.
+    """
     path, shape = Path(path), shape or Shape()
     path.mkdir(parents=True, exist_ok=True)
     name = family_by_name(family).name
@@ -56,7 +77,7 @@ def _config(name: str, s: Shape) -> dict[str, Any]:
 
 
 def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
-    """Random weights under the family's own key names."""
+    """Draw random weights under the family's published key names."""
     kind = family_by_name(name)
     with torch.device("meta"):
         net = kind.network_class(kind.config(config))
@@ -86,7 +107,7 @@ def _write_weights(weights: dict[str, Tensor], path: Path, shards: int) -> None:
 
 
 def _write_tokenizer(path: Path, *, bare: bool) -> None:
-    """Bytes and four special tokens; `bare` as vocab.json and merges.txt, the way Dream ships it."""
+    """Write a tokenizer of bytes and four special tokens; `bare` as vocab.json and merges.txt, like Dream."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: i for i, token in enumerate(alphabet)}
     names = dict(zip(("bos_token", "eos_token", "pad_token", "mask_token"), SPECIALS, strict=True))

@@ -1,7 +1,7 @@
-"""config.json and key names of the families as they are published, for tiny random checkpoints.
+"""config.json and key names of the families as published, for tiny random checkpoints.
 
-`tiny` makes the weights and writes the files. Sizes come from a Shape; everything else is written as the
-published files have it, fields that Floatscope does not read included.
+`tiny` draws the weights and writes the files. Sizes come from a Shape; everything else is as in the
+published files, including fields that Floatscope does not read.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ EXPERTS, CHOSEN = 6, 2
 
 @dataclass(frozen=True)
 class Format:
-    """One family's: what its config.json says, and its names for the network's tensors."""
+    """The config.json of one family, and its names for the network's tensors."""
 
     config: Callable[[Any], Config]
     named: Callable[[Weights], Weights] = dict
@@ -43,12 +43,12 @@ def _sizes(s: Any) -> Config:
 
 
 def _code(file: str, **classes: str) -> Config:
-    """What says that a checkpoint brings modelling code of its own; none of it is written or run."""
+    """Return the fields that announce modelling code of a checkpoint; no code is written or run."""
     return {"auto_map": {name: f"{file}.{of}" for name, of in classes.items()}}
 
 
 def split_experts(weights: Weights) -> Weights:
-    """Experts one by one, as checkpoints have them; the network holds all of a layer in one tensor."""
+    """Split the experts of a layer, which the network holds in one tensor, as in published checkpoints."""
 
     def named() -> Iterator[tuple[str, Tensor]]:
         for key, value in weights.items():
@@ -68,7 +68,7 @@ def split_experts(weights: Weights) -> Weights:
 
 
 def _stock(architecture: str, model_type: str) -> Callable[[Any], Config]:
-    """A network of transformers' own, without fields of a publisher."""
+    """Return the config function of a transformers network without a publisher's fields."""
 
     def config(s: Any) -> Config:
         return _sizes(s) | {"architectures": [architecture], "model_type": model_type}
@@ -215,7 +215,7 @@ def _llada2(s: Any) -> Config:
 
 
 def _llada2_names(weights: Weights) -> Weights:
-    """q, k and v in one tensor, and its own names."""
+    """Join q, k and v in one tensor, and use the published names."""
     renamed = {
         "model.embed_tokens.": "model.word_embeddings.",
         "self_attn.q_norm": "attention.query_layernorm",

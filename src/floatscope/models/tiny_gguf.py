@@ -1,7 +1,7 @@
-"""Tiny random checkpoints as GGUF files, as llama.cpp would write them; `tiny` writes the others.
+"""Tiny random checkpoints as GGUF files, as llama.cpp writes them; `tiny` writes the other formats.
 
-Needs the gguf package. The tokenizer is one of bytes, with two special tokens and one merge; a diffusion
-model's has a mask behind them.
+Needs the gguf package. The tokenizer has bytes, two special tokens and one merge; that of a diffusion
+model also has a mask token.
 """
 
 from pathlib import Path
@@ -21,9 +21,10 @@ EXPERTS, CHOSEN = 6, 2
 def write(
     folder: str | Path, architecture: str = "llama", kind: str = "F32", shape: Shape | None = None
 ) -> Path:
-    """Write `model.gguf`: a llama, qwen2, qwen3, llada, dream, llada-moe or rnd1, by its llama.cpp name.
+    """Write a random `model.gguf`, and return its path.
 
-    Matrices are of a kind such as F16 or Q4_1.
+    `architecture` is a name of llama.cpp: llama, qwen2, qwen3, llada, dream, llada-moe or rnd1. `kind` is
+    the type of the matrices, such as F16 or Q4_1.
     """
     import gguf
 

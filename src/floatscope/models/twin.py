@@ -1,8 +1,8 @@
-"""The twin: SmolLM2-135M-Instruct and two adapters on it, trained alike but for objective and mask.
+"""The twin: SmolLM2-135M-Instruct with two adapters, trained alike except for objective and mask.
 
-The adapters are shipped inside the package, in `embedded/twin/`. The base weights are a GGUF file
-inside another package, which is found and compared with its checksum, and never imported. SmolLM2:
-Allal et al. 2025, arXiv 2502.02737.
+The adapters are in this package, in `embedded/twin/`. The base weights are a GGUF file in another
+package, which is located and verified by checksum, but never imported. SmolLM2: Allal et al. 2025, arXiv
+2502.02737.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ INSTALL = (
 
 
 def locate(name: str) -> Path:
-    """The base weights' file, which all three share."""
+    """Return the file of the base weights, which all three models share."""
     spec = importlib.util.find_spec(PACKAGE)  # finds, and does not run it
     folders = list(spec.submodule_search_locations or []) if spec is not None else []
     file = next((Path(f) / BASE for f in folders if (Path(f) / BASE).is_file()), None)
@@ -51,7 +51,7 @@ def locate(name: str) -> Path:
 
 
 def adapter(where: object, given: str | Path | None) -> Path | None:
-    """The adapter that a model of this name has, or else the one that was given."""
+    """Return the adapter of an embedded twin model, or else the given adapter."""
     if where not in TWIN or where == PARENT:
         return None if given is None else Path(given).expanduser()
     name = str(where)

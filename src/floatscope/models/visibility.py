@@ -1,9 +1,9 @@
-"""Who sees whom in one forward, kept as a rule and not as an S×S matrix.
+"""Which rows see which keys in one forward, as a rule instead of an S×S matrix.
 
-The matrix is made only where transformers needs one (padding, blocks), once per forward and shared
-by all layers. Padding is always on the left and never counts. The prompts of a batch may have their
-blocks at other places: each has its own grid, and its own end where it has not come as far as others.
-Layers that see a window have a narrower rule each (`within`); their network makes their mask.
+The matrix is made only where transformers needs one (padding, blocks), once per forward and shared by all
+layers. Padding is always on the left and is never seen. The prompts of a batch may have their blocks at
+different places: each has its own grid, and its own end if it is behind others. Local layers have a
+narrower rule (`within`); their network makes their mask.
 """
 
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from .family import Direction
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """`queries` rows of `keys` positions; `padding[b]` empty positions at the left.
+    """`queries` rows over `keys` columns, of which the first `padding[b]` are empty.
 
-    The rows are the last ones, unless `first` says where they begin.
+    The rows are the last ones, unless `first` gives the column of the first row.
     """
 
     direction: Direction
@@ -40,7 +40,7 @@ class Visibility:
     there: Int[Tensor, ""] | None = None
 
     def within(self, reach: int | None) -> "Visibility":
-        """The same for a layer that sees so far; itself, where that is everything."""
+        """Return the rule of a layer that sees `reach` positions to either side; itself if that is all."""
         if reach is None or reach >= self.keys - 1:
             return self
         if self.direction is not Direction.BIDIRECTIONAL:
@@ -58,31 +58,33 @@ class Visibility:
 
     @property
     def is_causal(self) -> bool:
+        """Whether the direction is causal."""
         return self.direction is Direction.CAUSAL
 
     @cached_property
     def padded(self) -> bool:
+        """Whether any prompt has padding."""
         return bool((self.padding > 0).any())
 
     @property
     def first_row(self) -> int:
-        """The column of the first row."""
+        """Column of the first row."""
         return self.keys - self.queries if self.first is None else self.first
 
     @property
     def rows(self) -> slice:
-        """The columns of the rows."""
+        """Columns of the rows."""
         return slice(self.first_row, self.first_row + self.queries)
 
     def of_rows(self, by_column: Tensor, axis: int) -> Tensor:
-        """What belongs to the rows, of something that each column has."""
+        """Select the rows' values from values by column."""
         if self.at is not None:
             return by_column.index_select(axis, self.at)
         return by_column.narrow(axis, self.first_row, self.queries)
 
     @cached_property
     def query_positions(self) -> Int[Tensor, " q"]:
-        """Where each row stands among the keys."""
+        """Column of each row."""
         if self.at is not None:
             return self.at
         start = self.first_row
@@ -90,11 +92,12 @@ class Visibility:
 
     @cached_property
     def key_is_real(self) -> Bool[Tensor, "b k"]:
+        """Columns that count: neither padding nor after a prompt's end."""
         return self._there(torch.arange(self.keys, device=self.padding.device))
 
     @cached_property
     def row_is_real(self) -> Bool[Tensor, "b q"]:
-        """Rows that count: neither padding nor behind a prompt's own end."""
+        """Rows that count: neither padding nor after a prompt's end."""
         return self._there(self.query_positions)
 
     def _there(self, columns: Int[Tensor, " n"]) -> Bool[Tensor, "b n"]:
@@ -105,14 +108,17 @@ class Visibility:
 
     @cached_property
     def position_ids(self) -> Int[Tensor, "b q"] | None:
-        """Positions counted from the first real token; None where transformers counts the same."""
+        """Positions counted from the first real token; None if transformers counts the same."""
         if not self.padded and self.first is None:
             return None
         return (self.query_positions - self.padding[:, None]).clamp(min=0)
 
     @cached_property
     def last_visible(self) -> Int[Tensor, "b q"]:
-        """The last key each query sees: with left padding, all a rule has to say. It never falls."""
+        """Last key that each query sees. It never falls from row to row.
+
+        With left padding, it determines the whole rule.
+        """
         rows = self.query_positions.expand(len(self.padding), -1)
         if self.direction is Direction.CAUSAL:
             return rows
@@ -133,7 +139,7 @@ class Visibility:
 
     @cached_property
     def first_visible(self) -> Int[Tensor, "b q"]:
-        """The first key each query sees. It never falls."""
+        """First key that each query sees. It never falls from row to row."""
         padding = self.padding[:, None].expand(-1, self.queries)
         if self.reach is None:
             return padding
@@ -141,12 +147,12 @@ class Visibility:
 
     @cached_property
     def count(self) -> Int[Tensor, "b q"]:
-        """How many keys each query sees."""
+        """Number of keys that each query sees."""
         return (self.last_visible - self.first_visible + 1).clamp(min=1)
 
     @cached_property
     def mask(self) -> Bool[Tensor, "b 1 q k"] | None:
-        """What SDPA is given: None where everything, or everything so far, may be seen."""
+        """Mask for SDPA; None if rows see everything, or everything before them."""
         plain = not self.direction.in_blocks and self.first is None and self.reach is None
         if plain and not self.padded:
             return None
@@ -154,7 +160,7 @@ class Visibility:
 
     @cached_property
     def sees_all(self) -> bool:
-        """Every row sees every key: the block being decided, with what is before it in a cache."""
+        """Whether every row sees every key, as for the block being decided with its context in a cache."""
         return (
             self.reach is None
             and self.there is None
@@ -164,7 +170,7 @@ class Visibility:
 
     @property
     def matrix(self) -> Bool[Tensor, "b q k"]:
-        """The whole S×S matrix. A padding row sees itself alone, so that no row is empty."""
+        """The complete mask. A padding row sees itself, so that no row is empty."""
         keys = torch.arange(self.keys, device=self.padding.device)
         first, last = self.first_visible[:, :, None], self.last_visible[:, :, None]
         seen = (keys >= first) & (keys <= last)

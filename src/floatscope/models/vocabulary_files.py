@@ -1,8 +1,8 @@
-"""Tokenizers of checkpoints that bring a vocabulary and no tokenizer.json: vocab.txt, spiece.model.
+"""Tokenizers of checkpoints with a vocabulary file but no tokenizer.json: vocab.txt, spiece.model.
 
-BERT and DistilBERT publish a WordPiece vocabulary, one token in a line; ALBERT a SentencePiece model of the
-unigram kind. transformers' own classes tokenise. For the second kind of file transformers needs the package
-sentencepiece; here the few fields that count are read from the file itself.
+BERT and DistilBERT publish a WordPiece vocabulary, one token per line; ALBERT a SentencePiece unigram
+model. transformers' classes tokenise. transformers reads SentencePiece files with the package
+sentencepiece; here the few relevant fields are read directly.
 """
 
 import re
@@ -31,12 +31,12 @@ _TAKEN = {
 
 
 def vocabulary_of(path: Path) -> Path | None:
-    """Find the file of a checkpoint that holds its vocabulary, if it is one of these."""
+    """Return the vocabulary file of a checkpoint, if it is of one of these kinds."""
     return next((path / name for name in (_WORDS, _PIECES) if (path / name).exists()), None)
 
 
 def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]) -> Any:
-    """Build a tokenizer of transformers' class `kind`; `settings` are the JSON files beside, by name."""
+    """Build a tokenizer of transformers' class `kind`; `settings` holds the JSON files beside it, by name."""
     if file.stat().st_size > _LIMIT:
         raise ModelError(f"{file} is larger than any {file.name}", _COPY)
     said = settings[SETTINGS[0]] | settings[SETTINGS[1]]
@@ -101,7 +101,7 @@ def _albert(file: Path, more: dict[str, Any]) -> tuple[Any, dict[str, int]]:
 
 
 def _sentencepiece(file: Path) -> tuple[list[tuple[str, float]], int, bytes]:
-    """Read a SentencePiece model: its pieces with their scores, the unknown one's place, its normaliser."""
+    """Read a SentencePiece model: its pieces with scores, the index of the unknown piece, its normaliser."""
     pieces: list[tuple[str, float]] = []
     unknown, characters, unigram = 0, b"", True
     try:
@@ -122,7 +122,7 @@ def _sentencepiece(file: Path) -> tuple[list[tuple[str, float]], int, bytes]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Iterate over the fields of a protocol buffer: (number, whole number or bytes)."""
+    """Yield the fields of a protocol buffer: (number, int or bytes)."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -1,1 +1,1 @@
-"""From captured tensors to a Trace: where what was seen meets what was decided."""
+"""Combine captured tensors and decoding decisions into step records and a Trace."""

@@ -1,7 +1,7 @@
-"""The residual stream of chosen layers, positions and steps, on its way to disk while a model decodes.
+"""Write the residual stream of chosen layers, positions and steps to disk while a model decodes.
 
-A watcher takes the rows of one forward to the host and hands them to a writer: what is in memory does not
-depend on how many prompts there are. Nothing is measured here.
+A watcher copies the rows of one forward to the host and passes them to a writer, so memory does not grow
+with the number of prompts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ Positions = str | Choice
 
 
 class Streaming(Watcher):
-    """Write chosen rows of one batch after the other; what cannot be chosen is refused at once.
+    """A watcher that writes chosen rows, batch after batch. An impossible choice is refused at once.
 
-    Decode inside `to`; call `start` before a batch, and `finish` after it.
+    Decode inside `to`; call `start` before and `finish` after each batch.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Streaming(Watcher):
 
     @contextmanager
     def to(self, path: Path) -> Iterator[None]:
-        """Write to a new store; look at the input of the chosen layers."""
+        """Open a new store, and hook the input of the chosen layers."""
         model = self.model
         names = ("model", "family", "fingerprint", "shift", "mask_id")
         attributes = {
@@ -85,7 +85,7 @@ class Streaming(Watcher):
             yield
 
     def start(self, prompts: Sequence[Encoded]) -> None:
-        """Begin a batch."""
+        """Start a batch."""
         self._first += len(self._lengths)
         self._lengths = np.array([len(prompt.ids) for prompt in prompts])
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
@@ -114,7 +114,7 @@ class Streaming(Watcher):
         return hook
 
     def _selected(self, state: State) -> Bool[Tensor, "b q"]:
-        """Choose rows of this forward; padding is never among them."""
+        """Select the rows of this forward; padding is never selected."""
         keys, named = state.canvas.shape[1], self.positions
         real = state.visible.key_is_real[:, :keys]
         answer = torch.arange(keys, device=real.device) >= state.prompt_end
@@ -137,7 +137,7 @@ class Streaming(Watcher):
     def committed(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
-        """Hand the rows on: only now is it known which prompts of a cached batch had ended before."""
+        """Pass on the rows, now that it is known which prompts of a cached batch had already ended."""
         if state.step not in self.steps:
             return
         select = self._selected(state).cpu()
@@ -160,7 +160,7 @@ class Streaming(Watcher):
         self._writer.add(rows)
 
     def finish(self, decodings: Sequence[Decoding]) -> None:
-        """Say what the rows of this batch were, and which token stands there in the end."""
+        """Describe the rows of this batch, including the final token at each position."""
         nothing = np.zeros(0, np.int64)
         columns = {
             name: np.concatenate([nothing, *arrays]) for name, arrays in self._columns.items()
@@ -173,7 +173,7 @@ class Streaming(Watcher):
 
 
 def stored(rows: Tensor, kind: str) -> np.ndarray:
-    """Convert rows to the store's dtype; what float16 cannot hold is an error, not infinity."""
+    """Convert rows to the store's dtype; values that float16 cannot represent are an error."""
     narrow = rows.to(getattr(torch, kind))
     if kind == "float16" and not bool((narrow.isfinite() | ~rows.isfinite()).all()):
         raise CaptureError(

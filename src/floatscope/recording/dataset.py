@@ -1,4 +1,4 @@
-"""From recorded arrays to one labelled dataset: names, coordinates, nulls; no measuring."""
+"""Label recorded arrays as one dataset: names, coordinates, nulls."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ def assemble(
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> xr.Dataset:
-    """Label all that was recorded of one prompt."""
+    """Label everything that was recorded for one prompt."""
     size = decoding.canvas.shape[1]
     kept = [t for t in recorded.kept.steps if t < decoding.steps]  # a prompt that ended records on
     if not kept:
@@ -101,7 +101,7 @@ def before(
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> dict[str, object]:
-    """Return what is known of a trace before its first step, as JSON has it."""
+    """Return what is known about a trace before its first step, JSON-compatible."""
     nothing = {"text": "", "raw_text": "", "ended": "unfinished"}
     return {
         "attributes": {**nothing, **_facts(model, sampler, prompt)},
@@ -130,7 +130,7 @@ def _facts(model: Model, sampler: AnySampler, prompt: Encoded) -> dict[str, obje
 
 @cache
 def _versions() -> dict[str, str]:
-    """Look versions up once: a package's version stands in a text that is parsed whole."""
+    """Return package versions; cached, because each lookup parses the package's metadata."""
     return {name: version(name) for name in ("floatscope", "torch", "transformers")}
 
 
@@ -145,7 +145,7 @@ def _of_uniform(
     kept: Sequence[int],
     layers: Sequence[int],
 ) -> tuple[tuple[str, ...], Float[np.ndarray, "..."]]:
-    """Compute a scale of uniform attention, by layer where some see a window; NaN: no such key yet."""
+    """Compute a quantity of uniform attention, by layer if some are local; NaN for keys not there yet."""
     size, offset = decoding.canvas.shape[1], _offset(model, decoding)
     reaches = [
         None if reach is None or reach >= size - 1 else reach  # no less than everything
@@ -221,6 +221,6 @@ def _coordinates(
 
 
 def _filled(whole: np.ndarray, steps: int, size: int | None) -> np.ndarray:
-    """Return the part that a decoding filled, as a copy where an early end left room, which then goes."""
+    """Return the part that a decoding filled; copied if it ended early, so that the rest is released."""
     part = whole[:steps] if size is None else whole[:steps, ..., :size]
     return whole if part.shape == whole.shape else part.copy()

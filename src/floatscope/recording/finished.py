@@ -1,6 +1,6 @@
-"""Forwards over canvases that are given, recorded as a trace: a finished text, or states of a decoding.
+"""Record forwards over given canvases as a trace: a finished text, or states of a decoding.
 
-Nothing is decoded: what stands on a canvas may come from another model, or from a person.
+Nothing is decoded: the canvases may come from another model or from a person.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from .recorder import Recorder
 
 @dataclass(frozen=True)
 class NoSampler(Sampler):
-    """Stand where a sampler's description would, of canvases that no sampler here has filled."""
+    """A placeholder sampler for canvases that no sampler of Floatscope filled."""
 
     description: str = ""
 
@@ -42,7 +42,7 @@ def decoding_of(
     ended: str,
     cache: str | None = None,
 ) -> Decoding:
-    """Describe canvases that no sampler here has filled as a decoding; nobody's confidence is known."""
+    """Describe given canvases as a decoding; the confidence is unknown."""
     mask, start = ABSENT if model.mask_id is None else model.mask_id, len(prompt.ids)
     change = change_of(canvas[:-1], canvas[1:], mask)
     change[:, :start] = 0
@@ -61,9 +61,9 @@ def decoding_of(
 def reading(
     model: Model, prompt: Encoded, answer: list[int], options: TraceOptions | None = None
 ) -> Trace:
-    """Read prompt and answer in one forward: a trace of one step in which nothing changes.
+    """Read prompt and answer in one forward, as a trace of one step in which nothing changes.
 
-    Masks that an early end left over count as masked.
+    Masks left by an early end count as masked.
     """
     check_fits(model, len(prompt.ids), len(answer), remedy="Shorten the sequence.")
     return _read(model, prompt, np.array([[*prompt.ids, *answer]] * 2), options)
@@ -74,9 +74,9 @@ def reading_states(
 ) -> Trace:
     """Read the canvases of some steps of a decoding, with rows grouped by how long they stay masked.
 
-    The trace has one step per state. Its query groups are "masked until i", the answer's rows that are
-    masked at state i and at no later one, so that two states can be compared on the rows that are masked
-    in both; and "prompt". The model may be another than the one that decoded.
+    The trace has one step per state. Its query groups are "prompt" and "masked until i", the answer's
+    rows that are masked at state i and at no later one, so that two states can be compared on the rows
+    that are masked in both. The model need not be the one that decoded.
 
     Args:
         model: a diffusion model whose rows see the whole canvas.
@@ -100,14 +100,14 @@ def reading_states(
 def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -> Trace:
     """Read the canvases of all kept steps of a decoding, as if this model had decoded it.
 
-    The model is a diffusion model whose rows see the whole canvas; the decoding may be another's.
+    The model is a diffusion model whose rows see the whole canvas; it need not be the one that decoded.
     """
     canvas = trace.canvas.values[[*trace.data["step"].values, -1]]
     return _read(model, prompt_of(trace), canvas, options)
 
 
 def prompt_of(trace: Trace) -> Encoded:
-    """Return the prompt that was decoded, with its regions."""
+    """Return the trace's prompt, with its regions."""
     start = int(trace.info["prompt_length"])
     ids = trace.canvas.values[-1, :start].tolist()
     regions = map(str, trace.data["region"].values[:start])
@@ -117,7 +117,7 @@ def prompt_of(trace: Trace) -> Encoded:
 def _read(
     model: Model, prompt: Encoded, canvas: Int[np.ndarray, "states s"], options: TraceOptions | None
 ) -> Trace:
-    """Run a forward over each canvas but the last, which is the result."""
+    """Run a forward over each canvas except the last, which is the result."""
     (steps, size), start = (len(canvas) - 1, canvas.shape[1]), len(prompt.ids)
     described = f"read({size - start} answer tokens)"
     sampler = NoSampler(length=size - start, steps=steps, description=described)

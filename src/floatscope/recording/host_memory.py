@@ -1,10 +1,10 @@
-"""Memory for what comes from a GPU: that of traces that are gone is used again, and pinned.
+"""Reuse and pin the host memory that receives data from a GPU.
 
-The system hands out pages one fault after another, 8 GB/s on an H200's host, which threads can take on
-themselves while the GPU computes. Into memory that is pinned a GPU writes by itself, 55 GB/s, and no thread
-has to move anything; but to pin takes 35 ms a GB, during which nothing is launched. So large arrays go back
-here, not to the system, when nothing refers to them any more, and are pinned when they are used again. All
-that is kept or pinned is at most a share of the machine's memory. On a CPU nobody asks for any.
+The operating system provides new pages by one page fault after another, 8 GB/s on an H200's host; threads
+can do that while the GPU computes. A GPU writes to pinned memory directly, at 55 GB/s, without a thread.
+But pinning takes 35 ms per GB, during which nothing is launched. So large arrays return here when nothing
+refers to them any more, and are pinned when they are reused. All memory that is kept or pinned is at most
+a share of the machine's memory. A CPU run does not use this module.
 """
 
 import math
@@ -32,9 +32,12 @@ Small = Callable[[int], np.ndarray]  # so many bytes that are pinned already
 
 
 class HostMemory:
-    """Blocks that nobody uses, of at most `most` bytes together; the latest are kept. `pin`, if there is
-    one, is asked for each that is used again, up to as many bytes; `unpin` before it goes. `small` gives
-    what is too small for a block, and counts."""
+    """Unused blocks of at most `most` bytes together, the latest kept.
+
+    `pin` is called for each block that is reused, as long as at most `most` bytes are pinned; `unpin`
+    before a pinned block is released. `small` allocates pinned arrays too small for a block; they count
+    too.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class HostMemory:
         self._lock = Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """As `np.empty`."""
+        """Allocate an array, as `np.empty`."""
         size = int(np.prod(shape)) * dtype.itemsize
         if not self.most:
             return np.empty(shape, dtype)
@@ -66,7 +69,7 @@ class HostMemory:
         return array.reshape(shape)
 
     def free(self) -> int:
-        """Bytes that are kept for later."""
+        """Return the bytes kept for reuse."""
         with self._lock:
             self._collect()
             return sum(block.nbytes for block in self._free)
@@ -93,7 +96,7 @@ class HostMemory:
         return array.view(dtype).reshape(shape)  # which refer to it
 
     def _worse(self, n: int) -> tuple[bool, int]:
-        """Rather a pinned one, rather a smaller one."""
+        """Sort key: pinned memory first, then the smallest block."""
         block = self._free[n]
         return block.ctypes.data not in self._addresses, block.nbytes
 
@@ -135,13 +138,12 @@ def _cuda_unpin(address: int) -> None:
 
 
 def _cuda_small(size: int) -> np.ndarray:
-    """From torch's own, which keeps small ones."""
+    """Allocate pinned memory from torch, which caches small blocks."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
 
 
 def machine_memory() -> int:
-    """Bytes that there are for this process, as far as the system says: of the machine, or of its container;
-    0 where it does not."""
+    """Return the bytes of memory of the machine or its container; 0 if unknown."""
     if not hasattr(os, "sysconf"):
         return 0
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -151,7 +153,7 @@ def machine_memory() -> int:
 
 
 def share() -> float:
-    """By default a quarter of the memory; FLOATSCOPE_HOST_MEMORY says otherwise."""
+    """Return the share of memory to use: a quarter, or FLOATSCOPE_HOST_MEMORY."""
     said = os.environ.get(SWITCH, str(_SHARE))
     try:
         found = float(said)
@@ -167,6 +169,6 @@ def share() -> float:
 
 @cache
 def host_memory() -> HostMemory:
-    """The process's own. Where a machine has several GPUs, each may have its process: it is shared out."""
+    """Return this process's HostMemory. With several GPUs, the share is divided among as many processes."""
     most = int(share() * machine_memory() / max(1, torch.cuda.device_count()))
     return HostMemory(most, _cuda_pin, _cuda_unpin, _cuda_small)

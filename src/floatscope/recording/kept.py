@@ -1,4 +1,4 @@
-"""Consumers that keep a prompt's step records: in memory, or in a store on disk while the model decodes."""
+"""Consumers that keep a prompt's step records, in memory or in a store on disk."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -19,10 +19,11 @@ _BEHIND = 2  # steps that may wait for the disk before the decoding does
 
 @dataclass(eq=False)
 class KeptSteps:
-    """Steps in memory: one array for each statistic, with room for every step.
+    """Steps in memory: one array per statistic, with room for every step.
 
-    How many steps and positions there can be is mostly known before the first: a long trace is then in memory
-    once, and pages that no step reaches are never touched. Where more come, the arrays grow.
+    The numbers of steps and positions are usually known before the first step, so a long trace is in
+    memory only once, and pages that no step reaches are never touched. If more steps come, the arrays
+    grow.
     """
 
     outbox: Outbox
@@ -34,18 +35,21 @@ class KeptSteps:
 
     @property
     def names(self) -> Iterable[str]:
+        """Names of the recorded arrays."""
         return self.arrays.keys()
 
     def step(self, record: StepRecord) -> None:
+        """Store a step."""
         self.steps.append(record.step)
         for name, values in record.values.items():
             self.outbox.post(values, self._slot(name, values))
 
     def finish(self) -> None:
+        """Release the references to the arrays."""
         self._slots.clear()  # which would hold what is taken out of `arrays`
 
     def _slot(self, name: str, values: Tensor) -> Slot:
-        """Return where the current step's values of a statistic go."""
+        """Return the destination of a statistic's values at the current step."""
         array, shape = self.arrays.get(name), (len(self.steps), *values.shape)
         if array is None or any(has < needs for has, needs in zip(array.shape, shape, strict=True)):
             self._make_room(name, shape, _numpy_type(values.dtype))
@@ -69,10 +73,10 @@ class KeptSteps:
 
 @dataclass(eq=False)
 class StoredSteps:
-    """Steps on their way into a store: as many in memory as are still under way.
+    """Steps that are written to a store; only those in transit are in memory.
 
-    A step's values arrive from the device one or two steps later; until then it has memory of its own. What
-    has arrived is written by a thread, in order, and let go.
+    A step's values arrive from the device one or two steps later; until then they have their own memory.
+    A thread writes arrived steps in order and releases them.
     """
 
     outbox: Outbox
@@ -85,6 +89,7 @@ class StoredSteps:
     _jobs: deque[Future[None]] = field(default_factory=deque)
 
     def step(self, record: StepRecord) -> None:
+        """Start the transfer of a step, and write earlier ones."""
         self.outbox.arrived()
         self._write(but=1)  # all steps but the last have arrived
         self.steps.append(record.step)
@@ -97,11 +102,11 @@ class StoredSteps:
             self.outbox.post(values, Slot(torch.from_numpy(arrays[name])))
 
     def _room(self, values: Tensor) -> np.ndarray:
-        """Memory for an array of the latest step."""
+        """Allocate an array of the latest step."""
         return np.empty(tuple(values.shape), _numpy_type(values.dtype))
 
     def finish(self) -> None:
-        """Everything is written, or raises what went wrong."""
+        """Wait until everything is written, and raise what went wrong."""
         self._write()
         while self._jobs:
             self._jobs.popleft().result()
@@ -117,14 +122,14 @@ class StoredSteps:
             self._jobs.popleft().result()
 
     def _whole_canvas(self, record: StepRecord) -> Tensor:
-        """The canvas, with −1 at positions that are not there yet."""
+        """Return the canvas, with −1 at positions that do not exist yet."""
         missing = self.shape.size - len(record.canvas)
         return torch.nn.functional.pad(record.canvas, (0, missing), value=-1)
 
 
 @dataclass(eq=False)
 class PromptRecord:
-    """All that was recorded of one prompt: its steps, and the rows behind what was revealed."""
+    """Everything recorded for one prompt: its steps, and the rows that predicted revealed positions."""
 
     shape: Shape
     kept: KeptSteps | StoredSteps

@@ -1,7 +1,7 @@
-"""What the positions of a batch are, as sums need it: regions, groups of queries, predicting rows.
+"""Label the positions of a batch for the sums: regions, query groups, predicting rows.
 
-A prompt has regions of its own; a position of the answer is masked or revealed. Queries are grouped by what
-they are: masked, revealed or prompt, each by its region, or all together.
+A prompt has its own regions; a position of the answer is masked or revealed. Queries are grouped as
+masked, revealed and prompt, by region, or all together.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +25,7 @@ MASKED, REVEALED = "masked", "revealed"
 
 @dataclass(eq=False)
 class Labelling:
-    """Of the prompts of one batch."""
+    """The labels of the prompts of one batch."""
 
     model: Model
     prompts: Sequence[Encoded]
@@ -35,14 +35,16 @@ class Labelling:
 
     @cached_property
     def names(self) -> list[tuple[str, ...]]:
-        """By prompt: its regions."""
+        """Names of each prompt's regions."""
         return [(MASKED, REVEALED, *p.names) for p in self.prompts]
 
     @cached_property
     def n_regions(self) -> int:
+        """Largest number of regions of any prompt."""
         return max(map(len, self.names))
 
     def group_names(self, b: int) -> tuple[str, ...]:
+        """Return the names of a prompt's query groups."""
         if self.by_region:
             return self.names[b]
         return (MASKED, REVEALED, "prompt") if self._grouped else ("all",)
@@ -52,6 +54,7 @@ class Labelling:
         return not BY_GROUP.isdisjoint(self.keep)
 
     def forward(self, state: State, kept: bool) -> Forward:
+        """Return the labels of one forward."""
         region = self._regions(state)
         if state.ends is not None:
             region = region.masked_fill(~state.visible.key_is_real, -1)
@@ -81,7 +84,7 @@ class Labelling:
         )
 
     def _regions(self, state: State) -> Int[Tensor, "b k"]:
-        """The region of each column; −1: nobody's."""
+        """Return the region of each column; −1 for none."""
         size, device = state.visible.keys, state.canvas.device
         filled = state.visible.there  # of a cache of fixed size: so many columns
         if filled is not None and self.model.mask_id is None:  # all that is there is known
@@ -104,7 +107,7 @@ class Labelling:
         return torch.nn.functional.pad(prompt, (more, 0), value=-1) if more > 0 else prompt
 
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
-        """All masked positions of the answer; of a causal model, the next one."""
+        """Return the positions that a lens predicts: masked ones, or the next one of a causal model."""
         device = state.canvas.device
         start, stop = state.window
         if state.cached and self.model.mask_id is None:
@@ -120,7 +123,7 @@ class Labelling:
 
     @cached_property
     def _of_prompts(self) -> Int[Tensor, "b p"]:
-        """Left-padded: −1."""
+        """The regions of the prompts' positions; −1 in the left padding."""
         width = max(len(p.ids) for p in self.prompts)
         region = torch.full((len(self.prompts), width), -1)
         for b, prompt in enumerate(self.prompts):

@@ -1,4 +1,4 @@
-"""What a trace keeps: the options of `trace` and `read`, checked before anything runs."""
+"""The options of `trace` and `read`, checked before anything runs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _ELSEWHERE |= dict.fromkeys(("pattern", "attention", "attentions"), _PATTERN)
 
 
 class TraceKeywords(TypedDict, total=False):
-    """TraceOptions as keyword arguments; `Model.trace` says what they mean."""
+    """TraceOptions as keyword arguments, documented in `Model.trace`."""
 
     keep: Collection[str] | None
     layers: Choice
@@ -36,7 +36,7 @@ class TraceKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """Which statistics of which layers, heads and steps, and how they are stored."""
+    """Which statistics of which layers, heads and steps to record, and how to store them."""
 
     keep: Collection[str] | None = None
     layers: Choice = None
@@ -67,13 +67,13 @@ class TraceOptions:
 
     @property
     def kept(self) -> frozenset[str]:
-        """The statistics to keep; by default all but those that have to be asked for."""
+        """The statistics to keep; by default all except those kept on request only."""
         keep = STATISTICS.default if self.keep is None else self.keep
         return frozenset([keep] if isinstance(keep, str) else keep)
 
     @property
     def by_region(self) -> bool:
-        """Every region of the prompt is a query group of its own."""
+        """Whether every region of the prompt is a separate query group."""
         return self.groups == REGIONS and not BY_GROUP.isdisjoint(self.kept)
 
     def kept_layers(self, model: Model) -> list[int]:

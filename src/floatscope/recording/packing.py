@@ -1,6 +1,6 @@
-"""What a forward that is recorded and replayed leaves of its statistics.
+"""The statistics that a recorded and replayed forward leaves behind.
 
-The next replay overwrites it: `step_records` copies it at once, on the device, as it cuts it into prompts.
+The next replay overwrites them. `step_records` copies them on the device when it splits them by prompt.
 """
 
 from collections.abc import Hashable, Iterator
@@ -20,7 +20,7 @@ from .sums import FixedSums, Joining, alone
 
 @dataclass(eq=False)
 class Packed:
-    """What a recorded forward leaves; empty where nobody looked on."""
+    """The results of a recorded forward; empty if nobody observed it."""
 
     values: list[tuple[Array, Tensor]] = field(default_factory=list)
     nobodys: Bool[Tensor, "b k"] | None = None  # padding, and columns that are not filled yet
@@ -28,7 +28,7 @@ class Packed:
     held: dict[int, Layer] = field(default_factory=dict)  # or what to compute them from
 
     def rows_of(self, captured: Captured) -> Captured:
-        """With the candidates, in memory of their own."""
+        """Return the capture with a copy of the candidates."""
         if self.candidates is None:
             return captured
         kept = self.candidates
@@ -38,7 +38,7 @@ class Packed:
 
 @dataclass(eq=False)
 class Packing:
-    """The capture as part of a forward that is recorded (`models/graphs.py`), with what it leaves."""
+    """The capture as part of a recorded forward (`models/graphs.py`), with its results."""
 
     capture: Capture
     left: Packed | None = None  # by the latest forward, if it was replayed

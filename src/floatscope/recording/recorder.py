@@ -1,7 +1,7 @@
-"""The Recorder: a watcher that captures every forward of a decoding and turns it into Traces.
+"""The Recorder: a watcher that captures every forward of a decoding and makes traces of them.
 
-Here meet what the capture saw (tensors of a padded batch, on the model's device) and what the
-decoding decided; out come labelled arrays, one Trace per prompt, without padding.
+It combines what the capture measured (tensors of a padded batch, on the model's device) with what the
+decoding decided, into labelled arrays: one Trace per prompt, without padding.
 """
 
 import math
@@ -44,7 +44,7 @@ _LARGE = 8_000_000_000
 
 
 class Recorder(Watcher):
-    """Records one batch. Use as a context manager around `decode`, then call `traces`."""
+    """Records one batch. Use it as a context manager around `decode`, then call `traces`."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Recorder(Watcher):
         self._note_age(state)
 
     def _joining(self, state: State) -> Joining:
-        """How this forward's rows join those of earlier forwards."""
+        """Return how this forward's rows join those of earlier forwards."""
         assert self.captured is not None
         all_settle = self.captured.settled is None
         if self.fixed is not None and state.visible.at is not None:
@@ -151,7 +151,7 @@ class Recorder(Watcher):
         return [(self.recorded[b].shape, slice(*self._own(b, state))) for b in state.active]
 
     def _fix_sums(self, state: State) -> None:
-        """Sums are kept as the cache is: in one place and of its size, or growing."""
+        """Keep running sums in the form of the cache: fixed in size and place, or growing."""
         size, who = state.visible.keys, list(state.active)
         there = state.visible.at is not None
         if self.fixed is not None and not (there and (size, who) == self._fixed_for):
@@ -212,7 +212,7 @@ class Recorder(Watcher):
             self.revealed.add(rows, prompts, paddings)
 
     def _note_age(self, state: State) -> None:
-        """With an approximate cache: which keys this step did not compute."""
+        """Record which keys an approximate cache did not recompute in this step."""
         for place, b in enumerate(state.active):
             own = slice(*self._own(b, state))
             stale = np.zeros(own.stop - own.start, bool)
@@ -230,7 +230,7 @@ class Recorder(Watcher):
                 consumer.finish()
 
     def _own(self, b: int, state: State) -> tuple[int, int]:
-        """A prompt's columns: behind its padding, up to where it has come."""
+        """Return a prompt's columns: after its padding, up to its current end."""
         stop = state.canvas.shape[1]
         if state.ends is not None:
             stop = state.ends[list(state.active).index(b)]
@@ -239,7 +239,7 @@ class Recorder(Watcher):
     # Afterwards
 
     def traces(self, decodings: Sequence[Decoding]) -> list[Trace]:
-        """One Trace per prompt, in order."""
+        """Return one Trace per prompt, in order."""
         self._settle()  # where the recorder was not used as a context
         return [self._trace(b, decoding) for b, decoding in enumerate(decodings)]
 
@@ -284,7 +284,7 @@ class Recorder(Watcher):
 
 
 def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:
-    """What was named and cannot be had is refused; where all is asked for, that is all there is."""
+    """Refuse to keep experts by name if no chosen layer has them; if everything is kept, skip them."""
     routed = parts.routers(model.net)
     named = "experts" in keep and set(keep) != set(STATISTICS)
     if named and not set(layers) & set(routed):

@@ -1,7 +1,8 @@
-"""A step of a trace with one token put back to mask: what else would the model predict?
+"""One step of a trace with one token masked again: what else would the model predict?
 
 For each revealed position, and for as many tokens of the prompt as a control, one forward over the stored
-canvas with that one position masked. Nothing is decoded: it says what one token holds up at one step.
+canvas with that position masked. Nothing is decoded; the result shows what depends on one token at one
+step.
 """
 
 import numpy as np
@@ -22,11 +23,12 @@ VALUES = ("moved", "flipped", "returned")
 def remasked(
     model: Model, trace: Trace, steps: Choice = None, *, batch_size: int = 8, seed: int = 0
 ) -> xr.Dataset:
-    """(step, key): what masking that position does to the other masked positions; NaN at the rest.
+    """Measure what masking one position does to the predictions at the other masked positions.
 
-    `moved`: total variation of their predictions, mean; `flipped`: share of them with another arg-max;
-    `returned`: 1 where the model would put the same token back. Positions of the answer are the revealed
-    ones, positions of the prompt the control's.
+    Returns (step, key); NaN at positions that were not masked this way. `moved` is the mean total
+    variation of the predictions, `flipped` the share with another arg-max, `returned` is 1 if the model
+    would restore the token. Positions of the answer are the revealed ones, positions of the prompt the
+    control.
     """
     if model.mask_id is None:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""The rows behind what was revealed: held on the device until they are many, then sent by prompt.
+"""The attention rows that predicted revealed positions, collected on the device and sent by prompt.
 
-A step reveals a few rows of each prompt. Sent at once they would be dozens of small arrays; together a
-prompt's are one array of each kind, in the order in which they were revealed.
+A step reveals a few rows of each prompt. Sent one by one, they would be dozens of small arrays; together,
+each prompt has one array of each kind, in order of reveal.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _MOST = 64 << 20  # bytes held
 
 @dataclass(eq=False)
 class RevealedRows:
-    """`add` them as they come, `send` the last ones."""
+    """Collects rows: `add` them as they come, and `send` the rest at the end."""
 
     recorded: Sequence[PromptRecord]
     dtype: np.dtype
@@ -33,6 +33,7 @@ class RevealedRows:
     _bytes: int = 0
 
     def add(self, rows: Rows, whose: Sequence[int], padding: Sequence[int]) -> None:
+        """Add rows, with the prompt and the padding of each; send them if they take much memory."""
         self._held.append(rows)
         self._whose += whose
         self._padding += padding
@@ -41,6 +42,7 @@ class RevealedRows:
             self.send()
 
     def send(self) -> None:
+        """Send all collected rows to the host."""
         held, whose, padding = self._held, np.array(self._whose, int), np.array(self._padding, int)
         self._held, self._whose, self._padding, self._bytes = [], [], [], 0
         if not held:

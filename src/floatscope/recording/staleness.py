@@ -1,7 +1,7 @@
-"""What an approximate cache does at each step, beside one forward without it over the same canvas.
+"""Compare each step of an approximate cache with a forward without the cache over the same canvas.
 
-The decoding goes on as the cache has it; the second forward only looks. So every difference is that of the
-old keys and values alone, not of another text.
+The decoding continues with the cache; the second forward only observes. So every difference is due to
+stale keys and values, not to another text.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ LAYERED = ("attention", "key", "value")
 
 
 class _Layers:
-    """By layer of one forward: what its rows gave each key, and the keys and values they saw."""
+    """The attention received by each key, and the keys and values, in each layer of one forward."""
 
     def __init__(self, visible: Visibility, rows: Bool[Tensor, "1 q"]) -> None:
         self.visible, real = visible, visible.key_is_real
@@ -45,7 +45,7 @@ class _Layers:
 
 
 class _Comparing(Watcher):
-    """Run, beside every step of one prompt that used old keys, the same step without."""
+    """A watcher that repeats every step with stale keys without the cache."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -94,7 +94,7 @@ class _Comparing(Watcher):
 
 
 def compared(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.Dataset:
-    """Decode one example of `staleness`."""
+    """Compute the values of `staleness` for one example."""
     if cache.partition(":")[0] not in APPROXIMATE:
         raise UsageError(
             f"cache = {cache!r} is exact", f"Nothing is old in it: use {', '.join(APPROXIMATE)}."

@@ -1,8 +1,8 @@
-"""A step record: what one forward says about one prompt. Built here, for every way a model is run.
+"""Step records: what one forward says about one prompt, made here for every way of running a model.
 
-What a forward captured of a batch is put together over layers, joined with earlier rows where a cache keeps
-those, divided, and cut into prompts: without padding, with the prompt's own groups and regions, and with room
-for all positions it may come to have. All of this happens on the model's device.
+The captured values of a batch are joined over layers and with earlier rows in a cache, divided, and split
+by prompt: without padding, with the prompt's groups and regions, and with room for all positions that it
+may get. All of this happens on the model's device.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,10 +28,10 @@ class StepRecord:
     """What one forward says about one prompt.
 
     Attributes:
-        step: the forward's number in the decoding, from 0.
-        canvas: the tokens that it was given, without padding.
-        values: arrays by name, (*dims) as `floatscope.statistics` lists them, on the model's device. Where a
-            position is not there yet they are NaN, whole numbers −1.
+        step: number of the forward in the decoding, from 0.
+        canvas: token ids of its input, without padding.
+        values: arrays by name, (*dims) as in `floatscope.statistics`, on the model's device. Positions
+            that do not exist yet are NaN, or −1 for integers.
     """
 
     step: int
@@ -41,23 +41,24 @@ class StepRecord:
 
 @runtime_checkable
 class Consumer(Protocol):
-    """Something that takes the step records of one prompt, in order."""
+    """A receiver of the step records of one prompt, in order."""
 
     def step(self, record: StepRecord) -> None: ...
 
     def finish(self) -> None:
-        """No more steps follow."""
+        """Finish: no more steps follow."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a batch is one prompt's.
+    """The part of a batch that belongs to one prompt.
 
     Attributes:
-        size: positions that it may have in the end.
-        regions: the numbers of its own regions in the batch, in the order of the trace.
-        groups: how many groups of queries it has; a batch has as many as its richest prompt.
-        region_names, group_names: the same by name. Prompts of other names are cut alike.
+        size: largest number of positions that it may get.
+        regions: numbers of its regions in the batch, in the order of the trace.
+        groups: number of its query groups; a batch has as many as the prompt with the most.
+        region_names, group_names: names of regions and groups. Prompts that differ only in names have
+            equal shapes.
     """
 
     size: int
@@ -68,7 +69,7 @@ class Shape:
 
 
 def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Tensor]]:
-    """Yield every array of a step for the whole batch, one at a time: one is in memory."""
+    """Yield every array of a step for the whole batch, one at a time to save memory."""
     labels, arrays = captured.labels, STATISTICS.arrays()
     layers, settled = list(captured.layers.values()), list((captured.settled or {}).values())
     there = {name for layer in layers for name in layer.values}
@@ -97,9 +98,9 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
 
 
 def _together(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
-    """All layers of an array, (b, *dims), on one device; None where no layer has it.
+    """Join all layers of an array, (b, *dims), on one device; None if no layer has it.
 
-    A layer that has none among others that do, such as one without experts, has nothing in it.
+    A layer that lacks the array, such as one without experts, is filled with NaN or −1.
     """
     some = [layer.values[array.name] for layer in layers if array.name in layer.values]
     if not some:
@@ -120,7 +121,7 @@ def all_layers(captured: Captured) -> dict[str, Tensor]:
 
 
 def _of_groups(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
-    """Count the queries of each group: regions; or masked, revealed, prompt; or all together."""
+    """Count the queries of each group: by region; or masked, revealed and prompt; or all together."""
     if labels.n_groups == of_region.shape[1]:
         return of_region
     heads, rest = of_region.split(
@@ -141,17 +142,17 @@ def step_records(
     first_predicted: int = 0,
     nobodys: Bool[Tensor, "b k"] | None = None,
 ) -> list[StepRecord]:
-    """Cut a step of a batch into its prompts.
+    """Split a step of a batch into one record per prompt.
 
     Args:
-        step: its number.
-        canvas: the tokens before it, with padding.
-        values: arrays of the batch, as `batch_values` gives them.
-        places: of each prompt.
-        dtype: of arrays that have none of their own.
-        first_predicted: the column of the first position that a lens was asked for.
-        nobodys: of values that the next forward overwrites, which columns are nobody's: padding, and those of
-            a cache that are not filled yet. What is cut out is then in memory of its own.
+        step: number of the step.
+        canvas: tokens before the step, with padding.
+        values: arrays of the batch, from `batch_values`.
+        places: shape and columns of each prompt.
+        dtype: dtype of arrays that define none.
+        first_predicted: column of the first position that a lens predicts.
+        nobodys: columns of no prompt (padding, unfilled cache columns), for values that the next forward
+            overwrites. The records are then copies.
     """
     records = [StepRecord(step, canvas[b, own]) for b, (_, own) in enumerate(places)]
     cuts = _cuts(tuple((shape, own.start, own.stop) for shape, own in places), nobodys is not None)
@@ -167,9 +168,10 @@ def step_records(
 def _cuts(
     places: tuple[tuple[Shape, int, int], ...], to_come: bool
 ) -> list[tuple[slice, slice, Shape]]:
-    """Which prompts of a batch, their own columns, and their shape: all at once where they are alike.
+    """Return slices of a batch's prompts with their columns and shape.
 
-    `to_come`: with the columns that a prompt has not come to, which the batch has already.
+    Prompts with equal columns and shapes are one slice if all are equal; otherwise each prompt has its
+    own. `to_come`: include columns that a prompt has not reached, if the batch already has them.
     """
     found = [
         (slice(b, b + 1), slice(start, start + shape.size if to_come else stop), shape)
@@ -190,7 +192,7 @@ def _piece(
     nobodys: Bool[Tensor, "b k"] | None,
     who: slice,
 ) -> Tensor:
-    """Cut the part of n prompts with equal shapes out of a batch: (n, *dims), in the trace's dtype."""
+    """Cut the part of n prompts with equal shapes from a batch: (n, *dims), in the trace's dtype."""
     if "group" in array.dims:
         some = some[:, : shape.groups]
     if array.predicted:

@@ -1,8 +1,8 @@
-"""Running sums of a decoding with a KV cache: each forward adds rows, and nothing is computed again.
+"""Running sums of a decoding with a KV cache: each forward adds its rows, and nothing is recomputed.
 
-A causal row never changes once it is computed, nor does a row of a finished block: what all rows so far gave
-a key is what the earlier forwards gave it plus what the new rows give it. Tensors hold all layers of an array
-together: (b, *dims) as `floatscope.statistics` lists them.
+A causal row never changes after it is computed, nor does a row of a finished block. So the attention that
+a key received from all rows is what the earlier forwards gave it plus what the new rows give it. Tensors
+hold all layers of an array: (b, *dims) as in `floatscope.statistics`.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -27,22 +27,25 @@ def alone(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
 class RunningSums:
     """Sums that grow with the cache.
 
-    Of a model in blocks the rows of finished blocks settle; those of the block being decided are computed
-    again at every step, and are added to the others without being kept.
+    In a block model, the rows of finished blocks settle. Those of the current block are recomputed at
+    every step and added without being kept.
     """
 
     total: dict[str, Tensor] = field(default_factory=dict)
     prompts: list[int] = field(default_factory=list)
 
     def only(self, prompts: Sequence[int]) -> None:
-        """Keep these prompts; the others have ended."""
+        """Keep only these prompts."""
         if self.total and list(prompts) != self.prompts:
             places = [self.prompts.index(p) for p in prompts]
             self.total = {name: total[places] for name, total in self.total.items()}
         self.prompts = list(prompts)
 
     def join(self, all_settle: bool) -> Joining:
-        """Return how a forward's arrays join; `all_settle`: none of its rows is computed again."""
+        """Return the function that joins a forward's arrays to the running sums.
+
+        `all_settle`: none of the forward's rows is recomputed later.
+        """
 
         def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
             if array.join is Join.LATEST:
@@ -59,7 +62,7 @@ class RunningSums:
 
 
 def _grown(array: Array, old: Tensor | None, new: Tensor) -> Tensor:
-    """Join old rows and new ones, which nobody else holds."""
+    """Join old and new rows; `new` may be overwritten."""
     if old is None:
         return new
     if array.join is Join.ROWS:
@@ -71,14 +74,14 @@ def _grown(array: Array, old: Tensor | None, new: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class FixedSums:
-    """Running sums of a KV cache of fixed size, in memory that stays where it is.
+    """Running sums of a KV cache of fixed size, in memory with fixed addresses.
 
-    A forward that is recorded and replayed adds to the same tensors every time. They have the cache's
-    columns, of which those not yet filled are nobody's. They begin with what RunningSums has, and can be
-    given back.
+    A recorded and replayed forward always adds to the same tensors. They have the cache's columns, of
+    which the unfilled ones do not count. They start with the values of RunningSums and can be converted
+    back.
 
     Attributes:
-        totals: of rows that will not be computed again.
+        totals: sums of rows that are not recomputed.
         states: the rollout of every row, by layer.
     """
 
@@ -88,22 +91,24 @@ class FixedSums:
 
     @classmethod
     def like(cls, begun: dict[str, Tensor], states: dict[int, Tensor], size: int) -> "FixedSums":
-        """Make room for these, in so many columns."""
+        """Allocate sums of these shapes with `size` columns."""
         totals = {name: t.new_zeros(_shape(name, t, size)) for name, t in begun.items()}
         wide = {n: s.new_zeros(s.shape[0], size, s.shape[2]) for n, s in states.items()}
         return cls(totals, wide)
 
     @staticmethod
     def kind(begun: dict[str, Tensor], states: dict[int, Tensor], size: int) -> Hashable:
+        """Return a key that is equal for sums of the same shapes and dtypes."""
         shapes = [(name, *_shape(name, t, size), t.dtype) for name, t in begun.items()]
         rollout = tuple((layer, len(state), state.shape[2]) for layer, state in states.items())
         return "running sums", size, tuple(shapes), rollout
 
     def tensors(self) -> list[Tensor]:
+        """Return all tensors."""
         return [*self.totals.values(), *self.states.values()]
 
     def enter(self, begun: dict[str, Tensor], states: dict[int, Tensor]) -> None:
-        """Begin with these."""
+        """Copy these values in, and zero the other columns."""
         for name, mine in self.totals.items():
             mine.zero_()
             both = min(mine.shape[-1], begun[name].shape[-1])  # who had come further may have ended
@@ -113,8 +118,10 @@ class FixedSums:
             state[:, : states[layer].shape[1]] = states[layer]
 
     def leave(self, columns: int) -> dict[str, Tensor]:
-        """Return what has been summed, with no more rows than there are. (A row of a finished block may see
-        keys that not every prompt has finished.)"""
+        """Return a copy of the sums, with at most `columns` rows.
+
+        Keys keep all columns: a row of a finished block may see keys that not every prompt has finished.
+        """
         arrays = STATISTICS.arrays()
         return {
             name: (t[..., :columns] if arrays[name].join is Join.ROWS else t).clone()
@@ -122,8 +129,10 @@ class FixedSums:
         }
 
     def join(self, all_settle: bool, at: Int[Tensor, " q"]) -> Joining:
-        """Return how the arrays of a forward join, whose rows stand at these columns. The next forward
-        overwrites them. Runs on the device alone: it is recorded with the forward."""
+        """Return the function that joins the arrays of a forward whose rows are at the columns `at`.
+
+        The next forward overwrites the results. Runs on the device only, so that it can be recorded.
+        """
 
         def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
             total = self.totals.get(array.name)
@@ -142,7 +151,7 @@ class FixedSums:
 
 
 def _shape(name: str, tensor: Tensor, size: int) -> tuple[int, ...]:
-    """The shape in so many columns, where an array has them."""
+    """Return the shape with `size` columns, for an array by position."""
     if STATISTICS.arrays()[name].by_position:
         return (*tensor.shape[:-1], size)
     return tuple(tensor.shape)

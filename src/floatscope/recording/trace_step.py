@@ -1,4 +1,4 @@
-"""One step of a trace, to be computed again by the model that was traced."""
+"""One step of a trace, recomputed by the model that was traced."""
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from ..trace import Trace
 class TraceStep:
     """A step's number, its tokens without padding (`ids`), and which of them are masked.
 
-    A trace of other weights, or one recorded under an intervention, is refused: a forward of this model would
-    not give what the trace holds.
+    A trace of other weights or under an intervention is refused, since a forward of this model would not
+    reproduce it.
     """
 
     def __init__(self, model: Model, trace: Trace, step: int) -> None:

@@ -1,16 +1,16 @@
-"""Values on their way from the device to their places on the host, while the device goes on.
+"""Transfer values from the device to the host while the device continues.
 
-A tensor on a GPU is copied on a second stream: straight to its places, where these are pinned memory, and
-else into some that is, from which threads move its parts on when it has arrived. Copies to the host come one
-after another, whatever their streams, and the loop waits for small ones of its own (has a text ended?). So
-what is posted in a step leaves behind those: `ready` when all of the step is launched, `send` when the next
-forward is. Measured: in between, a batch's copies of 3.5 ms kept every step waiting for as long. `settle`
-waits for all. On a CPU everything happens at once.
+A tensor on a GPU is copied on a second stream: directly to its destination if that is pinned memory, else
+to pinned memory from which threads move its parts on. Copies to the host are sequential, whatever their
+streams, and the decoding loop waits for small ones (has a text ended?). So values posted in a step are
+sent after those: `ready` when the step is completely launched, `send` when the next forward is. In
+between, a batch's copies of 3.5 ms were measured to delay every step by as much. `settle` waits for all.
+On a CPU everything is done at once.
 
-Python's threads share one lock, and the loop that launches the next step needs it too. So one thread waits
-for what arrives (waiting for a GPU keeps a core busy), and each of the others moves its share of the parts by
-a single call, which holds no lock. Measured with an H200: a step of 10 ms took 18 where eight threads waited,
-and up to 50 where each of them called once for every part.
+Python's threads share one lock, which the loop needs to launch the next step. So one thread waits for
+arrivals (waiting for a GPU keeps a core busy), and each of the others moves its share of the parts in a
+single call, which holds no lock. With an H200, a step of 10 ms took 18 ms if eight threads waited, and up
+to 50 ms if each of them made a call per part.
 """
 
 import heapq
@@ -40,7 +40,7 @@ Part = tuple[Pick, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """A place without gaps; `pinned`: a GPU writes to it by itself."""
+    """A contiguous destination; `pinned` if a GPU can write to it directly."""
 
     tensor: Tensor
     pinned: bool = False
@@ -48,12 +48,13 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class _Copied:
-    """Copies that the device makes by itself."""
+    """Copies that the device makes without threads."""
 
     end: torch.cuda.Event
     size: int  # bytes, which the device holds until then
 
     def result(self) -> None:
+        """Wait for the copies."""
         self.end.synchronize()
 
 
@@ -68,7 +69,7 @@ class _Posted:
 
 
 class Outbox:
-    """`post` tensors; `ready`, then `send` when there is time; `settle` at the end. One sender."""
+    """Transfers tensors for one sender: `post`, then `ready`, later `send`; `settle` at the end."""
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
@@ -83,9 +84,9 @@ class Outbox:
             self._ready = torch.cuda.Event()  # all that is in the queue is computed
 
     def post(self, values: Tensor, slot: Slot) -> None:
-        """Copy values without gaps to a slot of their dtype, at the latest by `settle`.
+        """Copy contiguous values to a slot of their dtype, at the latest by `settle`.
 
-        The values may not change any more.
+        The values must not change any more.
         """
         if self.cuda and slot.pinned:
             self._queue.append(_Posted(values, pinned=slot.tensor))
@@ -93,20 +94,20 @@ class Outbox:
             self.post_parts(values, [(_whole, slot.tensor.numpy())])
 
     def post_parts(self, tensor: Tensor, parts: Sequence[Part]) -> None:
-        """The same for parts of a tensor, each with its place."""
+        """Copy parts of a tensor, each to its destination."""
         if self.cuda:
             self._queue.append(_Posted(tensor.contiguous(), parts))
         else:
             _put(tensor.cpu().numpy(), parts)
 
     def ready(self) -> None:
-        """What was posted may leave when all that is launched by now has run."""
+        """Mark everything launched so far as the condition for sending what was posted."""
         if self.cuda and self._queue:
             self._ready.record(torch.cuda.current_stream(self._queue[0].tensor.device))
 
     @torch.inference_mode()  # as the tensors are: it is called after a decoding, too
     def send(self) -> None:
-        """What was ready leaves."""
+        """Send what is ready."""
         if not self.cuda:
             return
         queue, self._queue = self._queue, []
@@ -132,7 +133,7 @@ class Outbox:
             self._copied.popleft().result()
 
     def _moved(self, tensor: Tensor, parts: Sequence[Part]) -> Flight:
-        """Into pinned memory, and from there by threads."""
+        """Copy to pinned memory, and from there by threads."""
         units = min(_UNITS, 1 + tensor.nbytes // _UNIT)
         for _ in range(units):
             self._room.acquire()
@@ -145,7 +146,7 @@ class Outbox:
         return self._pool.submit(self._arrive, host, arrived, parts, units)
 
     def arrived(self) -> None:
-        """Waits until all is in its place that left before the latest `send`."""
+        """Wait for everything sent before the latest `send`."""
         if self.cuda:
             for future in self._before:
                 future.result()
@@ -153,7 +154,7 @@ class Outbox:
             self._before = []
 
     def flush(self) -> None:
-        """Waits until all that was posted is in its place."""
+        """Wait for everything posted so far."""
         self.ready()
         self.send()
         if self.cuda:
@@ -163,7 +164,7 @@ class Outbox:
                 one.result()
 
     def settle(self) -> None:
-        """The same, at the end."""
+        """Wait for everything, and end the threads."""
         self.flush()
         if self.cuda and self._pool is not None:
             self._pool.shutdown()
@@ -184,7 +185,7 @@ class Outbox:
 
 @cache
 def _movers() -> ThreadPoolExecutor:
-    """Threads for a call of torch each, which is not to start others of its own."""
+    """Return the threads that make one torch call each, which must not start further threads."""
     before, ready = torch.get_num_threads(), Barrier(_THREADS + 1)
 
     def begin() -> None:
@@ -200,14 +201,17 @@ def _movers() -> ThreadPoolExecutor:
 
 
 def shares(parts: Sequence[Part], n: int) -> list[list[Part]]:
-    """The parts dealt out to at most n threads, each with about as many bytes; large ones are cut."""
+    """Divide the parts among at most n threads with about equal bytes; large parts are split."""
     sizes = tuple((len(place) if place.ndim else 1, place.nbytes) for _, place in parts)
     return [[_piece(*parts[i], rows) for i, rows in share] for share in _dealt(sizes, n)]
 
 
 @lru_cache(16)  # a step has the parts that the step before had
 def _dealt(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
-    """By share: which parts, and which rows of them. `sizes`: rows and bytes of each."""
+    """Divide parts among n shares of about equal size; each share lists its parts and their rows.
+
+    `sizes` has the rows and bytes of each part.
+    """
     each = -(-sum(size for _, size in sizes) // n)
     pieces: list[tuple[int, int, slice | None]] = []
     for i, (rows, size) in enumerate(sizes):

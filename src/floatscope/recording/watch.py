@@ -1,8 +1,8 @@
-"""Record somebody else's generation loop: every forward of a watched network becomes a step of a trace.
+"""Record a foreign generation loop: every forward of a watched network becomes a step of a trace.
 
-The network's `forward` is wrapped while the session is open. From the ids, mask, positions and cache that a
-forward is given follows which columns of which canvas it computes; the attention that it then computes has
-to agree, or the session refuses. What a step revealed is seen in the next forward's ids.
+The network's `forward` is wrapped while the session is open. Ids, mask, positions and cache of a forward
+determine which columns of which canvas it computes. The attention that it then computes must agree;
+otherwise the session raises an error. The next forward's ids show what a step revealed.
 """
 
 import functools
@@ -49,25 +49,38 @@ def watch(
     mask_id: int | None = None,
     **options: Unpack[TraceKeywords],
 ) -> "Session":
-    """Watch a network while somebody else's code decodes with it; afterwards `session.trace()`.
+    """Watch a network while other code decodes with it; then call `session.trace()`.
 
-    Each forward of the network is a step. The network computes what it would compute without this, and is as
-    it was when the `with` block ends.
+    Each forward of the network is a step. The network's results do not change, and nothing remains
+    attached after the `with` block.
 
     Args:
         network: a transformers model, any module with a `config` whose attention is PyTorch's
             `scaled_dot_product_attention`, or a Model of `floatscope.load`.
-        tokenizer: for the tokens' texts.
-        prompt: text with named parts, as `fs.Prompt`; for a batch, one for each. Its tokens have to be those
-            that the network is given: `session.encode(prompt).ids`.
-        prompt_length: the column at which the answers begin, padding included. By default the first mask of
-            the first canvas; of a causal network, the end of the first forward's ids.
-        rows: for a cache that chooses inside the network which rows are computed: a function of the
-            forward's arguments, by name, that returns a boolean (b, k), or None for all. Where attention
-            has the keys in another order than the canvas, that and the column of each key, (b, k).
-        name, family, direction, block, grid, shift, mask_id: what the network's config does not say, as for
-            `floatscope.load`.
-        keep, layers, heads, groups, top, dtype: what is recorded, as for `Model.trace`.
+        tokenizer: tokenizer for the texts of tokens; without one, ids are shown. A Model has its own.
+        prompt: text with named parts, as `fs.Prompt`; for a batch, one per sequence. Its tokens must be
+            those that the network receives: `session.encode(prompt).ids`. By default the canvas before
+            the answer is one part, "prompt".
+        prompt_length: column at which the answers begin, padding included. By default the first mask of
+            the first canvas, or, for a causal network, the end of the first forward's ids.
+        rows: for a cache that chooses computed rows inside the network: a function of the forward's
+            arguments, by name, that returns a boolean (b, k), or None for all rows. If attention has the
+            keys in another order than the canvas, it returns that and the column of each key, (b, k).
+        name, family, direction, block, grid, shift, mask_id: facts that the network's config lacks, as
+            for `floatscope.load`.
+        **options: `keep`, `layers`, `heads`, `groups`, `top` and `dtype`, as for `Model.trace`. A network
+            that does not use transformers' attention interface has no statistics beyond q and k: "mass",
+            "groups", "entropy", "flow", "rollout", "qk" and "rows".
+
+    Returns:
+        A `Session`, to be used as a context manager.
+
+    Example:
+        ```python
+        with fs.watch(network, tokenizer=tokenizer) as session:
+            network.generate(**inputs)
+        trace = session.trace()
+        ```
     """
     if prompt_length is not None and (not isinstance(prompt_length, int) or prompt_length < 1):
         raise UsageError(f"prompt_length = {prompt_length!r}", "Use a whole number, 1 or more.")
@@ -112,7 +125,7 @@ def watch(
 
 @dataclass(eq=False, repr=False)
 class Session:
-    """A network under watch. Make one with `floatscope.watch`, as a context."""
+    """A network under watch. Made by `floatscope.watch`; use it as a context manager."""
 
     network: nn.Module
     model: Model
@@ -127,7 +140,11 @@ class Session:
     _begins: bool = False  # the next forward is the first of a generation
 
     def encode(self, prompt: PromptLike) -> Encoded:
-        """Encode a prompt as tokens, each with its region; `.ids` is what to give the network."""
+        """Tokenise a prompt, with the region of each token; pass `.ids` to the network.
+
+        Args:
+            prompt: text, a Prompt or token ids.
+        """
         return encode(self.model, prompt)
 
     def __enter__(self) -> "Session":
@@ -149,12 +166,12 @@ class Session:
         self._open.close()
 
     def trace(self, result: Any = None, *, generation: int | None = None) -> Trace | list[Trace]:
-        """Return one trace for each prompt of a batch, in order; of a single prompt, the trace itself.
+        """Return one trace per prompt of a batch, in order; for a single prompt, the trace itself.
 
         Args:
-            result: ids (b, s), as the loop returned them: no forward has seen what the last one revealed.
-                Not needed after `network.generate`.
-            generation: which one, where several were watched.
+            result: token ids (b, s) that the loop returned, because no forward sees what the last one
+                revealed. Not needed after `network.generate`.
+            generation: number of the generation, from 0, if several were watched.
         """
         n = len(self.generations)
         if not n:
@@ -171,7 +188,7 @@ class Session:
         return traces if len(traces) > 1 else traces[0]
 
     def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a forward of the network as a step; a forward that fails is no step and ends its generation."""
+        """Run a forward of the network as a step. A forward that fails is no step and ends its generation."""
         if threading.get_ident() != self._thread:  # which would wait for the session's for ever
             raise UsageError(
                 "a watched network ran in another thread than its session",
@@ -216,7 +233,7 @@ class Session:
             self.generations[-1].close()
 
     def _begin(self, given: dict[str, Any]) -> Generation | None:
-        """Find the generation whose forward this is, and begin its step; None where it is not to be seen."""
+        """Start a step of the forward's generation; None for a forward that is not recorded."""
         known = self.generations[-1] if self.generations else None
         if known is not None and (self._begins or known.closed):  # closed: the one behind it failed
             known = None
@@ -232,7 +249,7 @@ class Session:
         return known
 
     def _computed(self, given: dict[str, Any], known: Generation | None) -> Computed:
-        """Find which columns of which canvas a forward computes."""
+        """Determine which columns of which canvas a forward computes."""
         ids = given.get("input_ids")
         if not isinstance(ids, Tensor) or ids.ndim != 2:
             raise UsageError(
@@ -261,7 +278,7 @@ class Session:
 
 @contextmanager
 def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """Call `around` in place of a method of this one network."""
+    """Replace a method of this network by `around` within a `with` block."""
     before, replaced = getattr(net, name), vars(net).get(name)
 
     @functools.wraps(before)
@@ -278,7 +295,7 @@ def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[
 
 
 def _stored(cache: Any) -> int:
-    """Count the positions that a cache holds before a forward; 0 where it does not say."""
+    """Return the number of positions in a cache before a forward; 0 if unknown."""
     if getattr(cache, "is_compileable", False):
         raise UsageError(
             "a cache of fixed size cannot be watched", "Use cache_implementation='dynamic'."
@@ -298,7 +315,7 @@ def _stored(cache: Any) -> int:
 
 
 def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | None:
-    """Count the left-padded positions of each prompt; return None if the mask does not show them."""
+    """Return the number of left-padded positions of each prompt; None if the mask does not show them."""
     if not isinstance(mask, Tensor) or mask.ndim not in (2, 4):
         return None
     visible = mask.bool() if mask.ndim == 2 else mask_of(mask)[:, 0, -1]
@@ -316,7 +333,7 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
 def _of_rows(
     ids: Int[Tensor, "b s"], rows: Bool[Tensor, "#b k"], known: Generation | None
 ) -> tuple[Int[Tensor, "b k"], Bool[Tensor, "b k"] | None]:
-    """Return the canvas whose chosen rows a forward computes, and the rows; None: all."""
+    """Return the canvas whose chosen rows a forward computes, and the rows; None for all rows."""
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
     if bool((counts != counts[0]).any()):
@@ -340,7 +357,7 @@ def _cached(
     positions: Any,
     before: Int[Tensor, "b past"],
 ) -> Computed:
-    """Find the columns of a forward with a cache: behind those that it holds, or among them."""
+    """Determine the columns of a forward with a cache: after the cached ones, or among them."""
     q = ids.shape[1]
     if isinstance(positions, Tensor):
         columns = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)

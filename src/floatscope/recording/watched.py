@@ -1,7 +1,7 @@
 """One generation of a watched network: its canvases, the recorder of its forwards, and its traces.
 
-How many forwards will come, and how long the canvas will be, is not known beforehand: the recorder grows.
-What a forward revealed, and whether a cache keeps its rows, shows in the next forward.
+The numbers of forwards and positions are not known beforehand, so the recorder grows. The next forward
+shows what a forward revealed, and whether a cache keeps its rows.
 """
 
 import sys
@@ -35,7 +35,7 @@ _ONLY_SOFTMAX = "Only attention that is a softmax of scaled products can be watc
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """Which columns of the canvas one forward computes: all from `past` on, or those marked in `fresh`."""
+    """The columns of the canvas that one forward computes: all from `past` on, or those marked in `fresh`."""
 
     canvas: Int[Tensor, "b k"]
     padding: Int[Tensor, " b"]
@@ -45,7 +45,7 @@ class Computed:
 
 
 class Generation:
-    """Prompts that are decoded together, from the first forward over them on."""
+    """A batch of prompts that are decoded together, from its first forward on."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Generation:
 
     @property
     def _accumulates(self) -> bool:
-        """Rows in a cache never change: sums are added up."""
+        """Whether cached rows never change, so that sums accumulate."""
         return self.model.direction is not Direction.BIDIRECTIONAL
 
     # Where it begins
@@ -106,7 +106,7 @@ class Generation:
         return self._begins_with(mask, second) and bool(((first == second) | hidden).all())
 
     def _begins_with(self, token: int, canvas: Int[Tensor, "b k"]) -> bool:
-        """Tell whether every prompt's first token, behind its padding, is this one."""
+        """Tell whether every prompt's first token, after its padding, is this one."""
         first = canvas.gather(1, self.padding[: len(canvas), None])
         return bool(torch.eq(first, token).all())
 
@@ -137,7 +137,7 @@ class Generation:
         return int(masked[0]) if len(masked) else None
 
     def _prompts(self, canvas: Int[Tensor, "b k"], asked: int) -> list[Encoded]:
-        """Return the prompts that the user gave, and what stands on the canvas for the others."""
+        """Return the prompts that the user gave, and the canvas's prompt tokens for the others."""
         prompts = []
         for b, offset in enumerate(self._offsets):
             ids = tuple(canvas[b, offset : self.prompt_end].tolist())
@@ -178,7 +178,7 @@ class Generation:
         return same_prompt and not restarted
 
     def begin(self, computed: Computed) -> None:
-        """Note what the last forward revealed, and describe the next one."""
+        """Record what the last forward revealed, and prepare the next one."""
         if self.forwards:
             self._decide(computed.canvas)
             self._settle(computed)
@@ -234,7 +234,7 @@ class Generation:
         )
 
     def _block_start(self, canvas: Int[Tensor, "b k"]) -> int:
-        """Find the column at which the block with the first mask begins; 0 for a model without blocks."""
+        """Return the column at which the block with the first mask begins; 0 for a model without blocks."""
         model = self.model
         masked = self._first_mask(canvas[:, self.prompt_end :])
         if model.block is None or masked is None:
@@ -244,7 +244,7 @@ class Generation:
         return self._offsets[0] + block_start(prompt + masked, model.block, offset)
 
     def _decide(self, canvas: Int[Tensor, "b k"] | None) -> None:
-        """Tell the recorder what the last forward revealed, now that the next canvas is known."""
+        """Tell the recorder what the last forward revealed, given the next canvas."""
         low, high = self.windows[-1]
         if low == high or canvas is None or canvas.shape[1] < high:
             return
@@ -257,7 +257,7 @@ class Generation:
             self.recorder.store_revealed_rows()  # before the loop writes into its cache
 
     def _settle(self, computed: Computed) -> None:
-        """Keep the last forward's sums, or take them back where the cache did not keep its rows."""
+        """Keep the last forward's sums, or revert them if the cache did not keep its rows."""
         running, rollout = self.recorder.running, self.recorder.capture.rollout
         if not self._accumulates or not computed.past:
             running.total, self._undo = {}, {}
@@ -285,7 +285,7 @@ class Generation:
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Record one forward, which runs in the modes in which it was called."""
+        """Record one forward, in the grad and inference modes in which it was called."""
         inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         with (
             torch.inference_mode(),
@@ -296,7 +296,7 @@ class Generation:
             yield
 
     def attend(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """Refuse attention that the step does not describe; let it be recorded."""
+        """Refuse attention that does not match the step, and let it be recorded."""
         if changes := [name for name in _CHANGES if call.extra.get(name) is not None]:
             raise CaptureError(
                 f"the network changes its scores: {', '.join(changes)}", _ONLY_SOFTMAX
@@ -317,7 +317,7 @@ class Generation:
         return output
 
     def _check_keys(self, call: attention_hook.Call) -> None:
-        """Refuse a forward with other rows and keys than its ids and cache told."""
+        """Refuse a forward whose rows and keys do not match its ids and cache."""
         rows, keys = call.query.shape[2], call.key.shape[2]
         if (rows, keys) != (self._rows, self.state.visible.keys):
             raise CaptureError(
@@ -340,7 +340,7 @@ class Generation:
         self._next_tail = call.key[:, :, -1].clone()
 
     def _check_mask(self, call: attention_hook.Call) -> None:
-        """Refuse a mask that is not the one of the network's direction and padding; once for each reach."""
+        """Refuse a mask that does not follow from the network's direction and padding; once per reach."""
         model, reach = self.model, self.model.reaches[call.layer]
         if reach in self._compared:
             return
@@ -367,7 +367,7 @@ class Generation:
             )
 
     def _in_place(self, call: attention_hook.Call) -> attention_hook.Call:
-        """Put a call's keys in the order of the canvas, and rows that do not count between its rows."""
+        """Reorder a call's keys as on the canvas, and insert uncounted rows between its rows."""
         visible, fresh, order = self.state.visible, self.computed.fresh, self.computed.order
         if order is not None:
             place = order.argsort(1)[:, None, :, None]
@@ -383,7 +383,7 @@ class Generation:
     # Afterwards
 
     def close(self) -> None:
-        """Take everything off the network, and free all but what the trace is made of."""
+        """Detach everything from the network, and release all that the trace does not need."""
         if self.closed:
             return
         self.closed, recorder = True, self.recorder
@@ -394,7 +394,7 @@ class Generation:
             layer.values = {}
 
     def traces(self, result: Any) -> list[Trace]:
-        """Make one trace for each prompt, once; guidance's second half is left out."""
+        """Return one trace per prompt, without guidance's half of the batch."""
         self.close()
         if self._traces and result is not None and not self._finished:
             raise UsageError(
@@ -446,7 +446,7 @@ class Generation:
 
 
 def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
-    """Return a mask as booleans, also where it has numbers that are added to scores."""
+    """Return a mask as booleans, also if it holds numbers that are added to scores."""
     if mask.dtype == torch.bool:
         return mask
     visible = mask == 0
@@ -458,7 +458,7 @@ def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
 
 
 def _steps_to_end(answer: Int[np.ndarray, " n"], ends: Sequence[int]) -> int:
-    """Count the steps to an end token behind which there is nothing but padding; 0: there is none."""
+    """Return the number of steps up to an end token that only padding follows; 0 if there is none."""
     places = np.flatnonzero(np.isin(answer, ends))
     if not len(places) or len(set(answer[places[0] + 1 :].tolist())) > 1:
         return 0

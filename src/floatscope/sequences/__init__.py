@@ -1,1 +1,1 @@
-"""Text with named parts, its tokens and their classes, and what a decoding leaves. No torch."""
+"""Prompts with named parts, their tokens and token classes, and the result of a decoding. No torch."""

@@ -1,9 +1,9 @@
 """Apply chat templates in a child process with limits on time and memory.
 
 A template is a program that comes with a checkpoint. transformers' sandbox keeps it away from Python's
-internals, but lets it loop for ever or fill the memory, which nothing inside a process can stop. So one
-child process (`chat_process`) renders with transformers' own function, and the system ends it at its limits.
-The same child tries tokenizers for `tokenizer_bounds`.
+internals, but does not stop it from looping forever or filling the memory, and neither can be prevented
+inside a process. So a child process (`chat_process`) renders with transformers' own function, and the
+operating system ends it at its limits. The same child tries tokenizers for `tokenizer_bounds`.
 """
 
 import atexit
@@ -31,8 +31,8 @@ def rendered(
     Args:
         tokenizer (PreTrainedTokenizer): its chat template is applied.
         messages (list of dict): each with "role" and "content".
-        name (str): of the model, for errors.
-        answer (bool): open an assistant's turn, True by default; else the last message is continued.
+        name (str): name of the model, for errors.
+        answer (bool): open an assistant's turn (default); if False, continue the last message.
         **arguments: variables of the template, such as `enable_thinking`.
     """
     with foreign(ModelError, f"{name}: its chat template cannot be read", _REMEDY):

@@ -1,7 +1,7 @@
-"""The process that applies chat templates and tries tokenizers: JSON lines in, JSON lines out, under limits.
+"""The child process that renders chat templates and tries tokenizers: JSON lines in and out, under limits.
 
-It loads no model and no torch. Each request may take a few seconds of processor time and a little
-more memory than the process has before it; the system ends it beyond that.
+It loads no model and no torch. Each request may use a few seconds of processor time and a little more
+memory than the process used before; beyond that the operating system ends the process.
 """
 
 import json
@@ -34,7 +34,7 @@ def _used_seconds() -> int:
 
 
 def _size() -> int:
-    """Of this process's memory, as the system counts it for its limit."""
+    """Return this process's address space in bytes, as the operating system counts it for its limit."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
@@ -43,7 +43,7 @@ def _size() -> int:
 
 
 def answer(line: bytes) -> tuple[str | None, str | None]:
-    """The rendered text (of a tokenizer: none), or what is wrong."""
+    """Return the rendered text (empty for a tokenizer), or what is wrong."""
     try:
         ((kind, request),) = json.loads(line).items()
         _limit("RLIMIT_CPU", _used_seconds() + 1 + SECONDS[kind])
@@ -64,7 +64,7 @@ def _render(**request: Any) -> str:
 
 
 def _try_tokenizer(file: str, texts: list[str]) -> str:
-    """Encode and decode the texts, and every added token."""
+    """Encode and decode the texts and every added token."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(file)

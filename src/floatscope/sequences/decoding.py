@@ -1,4 +1,4 @@
-"""What a decoding leaves behind: every canvas, what changed between them, how sure the model was."""
+"""The result of a decoding: the canvas of every step, what changed, and the confidence of proposals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ ABSENT = -1  # a position that a causal model, or one in blocks, has not reached
 
 
 class Change(IntEnum):
-    """What a step did to a position."""
+    """How a step changed a position."""
 
     NONE = 0
     REVEAL = 1  # mask (or nothing yet) → token
@@ -25,7 +25,7 @@ class Change(IntEnum):
 def change_of(
     before: Int[np.ndarray, "*t s"], after: Int[np.ndarray, "*t s"], mask_id: int
 ) -> Int8[np.ndarray, "*t s"]:
-    """How each position changed; no order of events is assumed."""
+    """Return how each position changed between two states; they may be any two."""
     empty_before = (before == mask_id) | (before == ABSENT)
     empty_after = (after == mask_id) | (after == ABSENT)
     kind = np.where(empty_before, Change.REVEAL, np.where(empty_after, Change.REMASK, Change.EDIT))
@@ -35,10 +35,22 @@ def change_of(
 
 @dataclass(frozen=True, eq=False)
 class Decoding:
-    """One prompt, decoded. Position = index into prompt and answer together, without padding.
+    """One decoded prompt. Positions index prompt and answer together, without padding.
 
-    `canvas[t]` is the input of step t; `canvas[-1]` the result. `info` is what interventions in force
-    say of it: `hidden_share` and `hidden_columns`, of a masking; `patched_rows`, `forced`, `remasked`.
+    Args:
+        prompt: the encoded prompt.
+        canvas: token ids at each step, shape (steps + 1, positions). `canvas[t]` is the input of step t,
+            `canvas[-1]` the result; −1 is a position that does not exist yet.
+        change: what each step did to each position, shape (steps, positions): 0 nothing, 1 revealed, 2
+            masked again, 3 replaced by another token.
+        confidence: probability of the token proposed at each masked position, shape (steps, positions);
+            NaN elsewhere.
+        block: first and past-the-end position of the block being decided, shape (steps, 2).
+        ended: "complete", or "eos" if an end token stands with no mask before it.
+        text: the decoded answer, without masks.
+        info: numbers reported by the interventions in force, by name: `hidden_share` and `hidden_columns`
+            (masking), `patched_rows`, `forced`, `remasked`. Empty by default.
+        cache: the cache of a diffusion model: "exact" or the name of an approximation; None without one.
     """
 
     prompt: Encoded
@@ -53,8 +65,10 @@ class Decoding:
 
     @property
     def steps(self) -> int:
+        """Number of steps."""
         return len(self.change)
 
     @property
     def answer_ids(self) -> list[int]:
+        """Token ids of the answer at the end."""
         return [int(i) for i in self.canvas[-1, len(self.prompt.ids) :]]

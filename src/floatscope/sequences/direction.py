@@ -1,4 +1,4 @@
-"""Which way a model's attention goes, and where its blocks lie: known to traces without any model."""
+"""The direction of a model's attention and the grid of its blocks. Traces read both without a model."""
 
 from enum import StrEnum
 
@@ -14,6 +14,7 @@ class Direction(StrEnum):
 
     @property
     def in_blocks(self) -> bool:
+        """Whether the model decodes in blocks."""
         return self in (Direction.BLOCK_CAUSAL, Direction.ACTIVE_BLOCK)
 
 
@@ -26,15 +27,15 @@ class Grid(StrEnum):
     PADDED = "padded"  # at the answer, as if the prompt were padded to whole blocks: its first is shorter
 
     def offset(self, block: int | None, prompt: int) -> int:
-        """How many positions the first block lacks, for a prompt of this length."""
+        """Return how many positions the first block lacks, for a prompt of this length."""
         return -prompt % block if self is Grid.PADDED and block is not None else 0
 
 
 def current_block(first: int, stop: int, block: int, offset: int) -> int:
-    """Where the block begins of which first … stop − 1 are being decided; if none are, all is finished."""
+    """Return the start of the block in which first … stop − 1 are being decided; `first` if none are."""
     return block_start(first, block, offset) if first < stop else first
 
 
 def block_start(position: int, block: int, offset: int) -> int:
-    """The first position of the block that a position is in (below 0 in a shorter first block)."""
+    """Return the first position of the block that holds a position (below 0 in a shorter first block)."""
     return (position + offset) // block * block - offset

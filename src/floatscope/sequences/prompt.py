@@ -1,7 +1,7 @@
-"""A prompt: text made of named parts, and the tokens each part became.
+"""A prompt: text made of named parts, and the tokens of each part.
 
-Every part is tokenised once and on its own, so a part's span is exact: no token straddles two parts.
-Text that comes from a user or a data set never turns into special tokens; only templates may.
+Every part is tokenised once and separately, so a part's span is exact: no token straddles two parts. Text
+that comes from a user or a data set never becomes special tokens; only templates may.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,13 @@ _EDGE = "\u2003"  # white space that templates do not write; one that trims a me
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a prompt; parts of one name are one region. Template parts may hold special tokens."""
+    """A named piece of a prompt's text.
+
+    Args:
+        name: region of the piece's tokens; parts of the same name form one region. "template" parts may
+            contain special tokens. "masked", "revealed" and "answer" are reserved.
+        text: the text.
+    """
 
     name: str
     text: str
@@ -40,9 +46,17 @@ class Part:
 
 @dataclass(frozen=True, init=False)
 class Prompt:
-    """Text with named parts. `chat=None` uses the model's chat template where it has one.
+    """Text with named parts.
 
-    A text in place of `parts` becomes one part called "prompt", as with `Prompt.plain`.
+    Args:
+        parts: the parts in order, or a text, which becomes one part called "prompt".
+        gold: name of the part that contains the answer; None (default) if there is none.
+        chat: wrap the text in the model's chat template. None (default) does so if the model has one.
+
+    Example:
+        ```python
+        prompt = fs.Prompt([fs.Part("fact", "Ada was born in London. "), fs.Part("question", "Where?")])
+        ```
     """
 
     parts: tuple[Part, ...]
@@ -65,6 +79,12 @@ class Prompt:
 
     @classmethod
     def plain(cls, text: str, *, chat: bool | None = None) -> "Prompt":
+        """Make a prompt of one part, called "prompt".
+
+        Args:
+            text: the text.
+            chat: wrap the text in the model's chat template. None (default) does so if the model has one.
+        """
         return cls(text, chat=chat)
 
     @classmethod
@@ -77,9 +97,17 @@ class Prompt:
         instruction: str = "Answer the question with a few words.",
         chat: bool | None = None,
     ) -> "Prompt":
-        """An instruction, passages (regions "passage 1", …), a question; `gold` indexes passages from 0.
+        """Make a prompt of an instruction, numbered passages and a question, each its own region.
 
-        Without passages nothing of their scaffolding remains.
+        The regions are "instruction", "passage 1", "passage 2", … and "question"; the text between them
+        is "template".
+
+        Args:
+            question: the question, not empty.
+            passages: texts of the passages, in order; none by default.
+            gold: index of the passage that contains the answer, from 0; None (default) if there is none.
+            instruction: first part of the prompt; "" leaves it out.
+            chat: wrap the text in the model's chat template. None (default) does so if the model has one.
         """
         if isinstance(passages, str) or not isinstance(passages, Iterable):
             raise UsageError(
@@ -109,12 +137,13 @@ class Prompt:
 
     @property
     def text(self) -> str:
+        """The text of all parts."""
         return "".join(part.text for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A prompt as one model's tokens: an id and a region for each."""
+    """A prompt as token ids of one model, with the region of each token."""
 
     ids: tuple[int, ...]
     regions: tuple[str, ...]
@@ -125,6 +154,7 @@ class Encoded:
         object.__setattr__(self, "names", tuple(dict.fromkeys(self.regions)))
 
     def positions(self, region: str) -> list[int]:
+        """Return the positions of a region."""
         return [i for i, name in enumerate(self.regions) if name == region]
 
 
@@ -132,7 +162,7 @@ PromptLike = str | Prompt | Encoded | Sequence[int]
 
 
 def encode(model: Vocabulary, prompt: Any) -> Encoded:
-    """The tokens of a PromptLike; ids are taken as they are, and anything else is refused."""
+    """Return the tokens of a prompt: text is tokenised, token ids are used as they are."""
     if isinstance(prompt, Encoded):
         encoded = prompt
     elif isinstance(prompt, str | Prompt):
@@ -152,7 +182,7 @@ def encode(model: Vocabulary, prompt: Any) -> Encoded:
 
 
 def _ids(prompt: Any) -> tuple[int, ...]:
-    """Token ids as Python numbers; whatever holds whole numbers will do, an array or a tensor too."""
+    """Convert token ids from any sequence of whole numbers, such as an array or a tensor, to Python ints."""
     if isinstance(prompt, Iterable) and not isinstance(prompt, bytes | bytearray | Mapping):
         ids = [getattr(i, "item", lambda i=i: i)() for i in _plain(prompt)]
         if all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
@@ -205,7 +235,7 @@ def _tokenise(model: Vocabulary, prompt: Prompt) -> Encoded:
 
 
 def _require_text(part: Part) -> None:
-    """Half of a surrogate pair is no character: no tokenizer and no file can hold it."""
+    """Refuse a lone surrogate: it is half of a character, which no tokenizer and no file can hold."""
     try:
         part.text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -236,7 +266,7 @@ def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple
 
 
 def _trimmed(parts: tuple[Part, ...], end: int, strip: Callable[[str], str]) -> tuple[Part, ...]:
-    """Strip white space at one end of the joined text, which holds more than that."""
+    """Strip white space at one end of the joined parts, whose text is not all white space."""
     kept = list(parts)
     while not strip(kept[end].text):
         kept.pop(end)
@@ -245,7 +275,7 @@ def _trimmed(parts: tuple[Part, ...], end: int, strip: Callable[[str], str]) -> 
 
 
 def leading(tokenizer: Any) -> list[int]:
-    """What the tokenizer itself puts before a text, such as a beginning-of-text token."""
+    """Return the token ids that the tokenizer puts before every text, such as a beginning-of-text token."""
     firsts = (tokenizer.bos_token_id, getattr(tokenizer, "cls_token_id", None))
     if firsts == (None, None):
         return []

@@ -1,4 +1,4 @@
-"""What kind of thing a token is: the classes by which structure and content are told apart."""
+"""Token classes, which tell structure from content."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ FUNCTION_WORDS = frozenset(
 
 
 def token_class(text: str, token_id: int, region: str, model: Vocabulary) -> str:
-    """One token's class. Scaffolding is `template` only where it is words: its newlines are whitespace."""
+    """Return the class of one token. In template text, words are `template`, newlines `whitespace`."""
     if token_id < 0:
         return "absent"
     if token_id == model.mask_id:
@@ -55,7 +55,7 @@ def token_class(text: str, token_id: int, region: str, model: Vocabulary) -> str
 def classify(
     ids: Sequence[int], texts: Sequence[str], regions: Sequence[str], model: Vocabulary
 ) -> list[str]:
-    """Class of every token, each kind of token asked once."""
+    """Return the class of every token."""
     tokens = list(zip(texts, ids, regions, strict=True))
     known = {token: token_class(*token, model) for token in set(tokens)}
     return [known[token] for token in tokens]

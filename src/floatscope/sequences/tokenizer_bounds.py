@@ -1,22 +1,22 @@
 """Bound the work that a tokenizer can cause, before this process uses it.
 
-A tokenizer.json is a small program: rules that replace text, one after another, and regular
-expressions. Nine rules that each write ten letters for one make 4 MB of text out of four letters, and an
-expression can take minutes over one word. The tokenizers library has no limit for either, and ends the
-process where its memory ends. So a tokenizer is examined in three steps:
+A tokenizer.json is a small program: rules that replace text one after another, and regular expressions.
+Nine rules that each write ten letters for one turn four letters into 4 MB, and an expression can take
+minutes over one word. The tokenizers library limits neither, and aborts the process when memory runs out.
+So a tokenizer is examined in three steps:
 
-1. By structure. `_growth` bounds how many times longer a rule can make a text; over GROWTH for the chain of
-   all rules is refused. This holds for every text, also for one that a trial would not think of.
-2. Rules whose type is known and expressions that are published (`PUBLISHED`) take time in proportion
-   to the text. A tokenizer with nothing else, as most published ones are, is used without a trial.
-3. Any other is tried in the child process that also renders chat templates (`chat`), under limits of
-   processor time and memory: it is loaded, and encodes and decodes texts of LENGTH characters, made
-   of its own patterns and characters among them, and every added token. It is refused if the child
-   reports an error or has to be stopped. A trial shows what happens with these texts, and no more.
+1. By structure. `_growth` bounds how many times longer a rule can make a text. A chain of rules that
+   exceeds GROWTH is refused. This bound holds for every text, including those that a trial would miss.
+2. By known rules. Rules of known types and published expressions (`PUBLISHED`) take time proportional to
+   the text. A tokenizer with nothing else, like most published ones, is used without a trial.
+3. By trial. Any other tokenizer is loaded in the child process that also renders chat templates (`chat`),
+   under limits of processor time and memory. There it encodes and decodes texts of LENGTH characters,
+   some of them made of its own patterns and characters, and every added token. It is refused if the child
+   reports an error or has to be stopped. A trial only shows what happens with these texts.
 
-A file that has passed is known by its sha256, and is not examined again in this process. Tokenizers
-without a tokenizer.json (vocab.json, tokenizer.model, GGUF) are built by transformers from parts of its
-own: `require_bounded` examines these once they are there.
+A file that has passed is remembered by its sha256 and not examined again in this process. Tokenizers
+without a tokenizer.json (vocab.json, tokenizer.model, GGUF) are built by transformers from its own parts;
+`require_bounded` examines them after they are built.
 """
 
 import base64
@@ -59,7 +59,7 @@ _passed: set[str] = set()
 
 
 def require_bounded_files(folder: Path) -> None:
-    """Examine the tokenizer.json of a directory, where it has one."""
+    """Examine the tokenizer.json of a directory, if it has one."""
     file = folder / "tokenizer.json"
     _require_no_other_file(folder / "tokenizer_config.json")
     if not file.is_file():
@@ -92,7 +92,7 @@ def require_bounded(tokenizer: Any, name: str) -> None:
 
 
 def _require_no_other_file(config: Path) -> None:
-    """Refuse a config by which transformers would read another file than tokenizer.json."""
+    """Refuse a config that makes transformers read another file than tokenizer.json."""
     try:
         named = config.is_file() and "fast_tokenizer_files" in json.loads(config.read_bytes())
     except (ValueError, TypeError, RecursionError):
@@ -105,7 +105,7 @@ def _require_no_other_file(config: Path) -> None:
 
 
 def _examine(raw: Any, name: str) -> bool:
-    """Refuse what can grow beyond bounds; return whether everything in it is known."""
+    """Refuse rules that can grow a text beyond bounds; return whether all rules are of known types."""
     try:
         rules = [rule for part in _PARTS for rule in _rules(raw.get(part))]
         before = _product(raw, _PARTS[:3])
@@ -129,7 +129,7 @@ def _examine(raw: Any, name: str) -> bool:
 
 
 def _rules(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield every rule of a part, those inside sequences one by one."""
+    """Yield every rule of a part, including those inside sequences."""
     if part is None:
         return
     if part["type"] != "Sequence":
@@ -169,7 +169,7 @@ def _bytes(text: str) -> int:
 
 
 def _longest_replacement(charsmap: str) -> int:
-    """Measure the longest text that a SentencePiece map of characters writes for one of them."""
+    """Return the length of the longest replacement in a SentencePiece character map, in bytes."""
     try:
         content = base64.b64decode(charsmap, validate=True)
     except binascii.Error as error:
@@ -207,7 +207,7 @@ def _try(raw: Any, file: Path) -> None:
 
 
 def _texts(raw: Any) -> list[str]:
-    """Write texts for the trial: ordinary ones, and those that its own rules speak of."""
+    """Write the trial's texts: ordinary ones, and some made of the tokenizer's own patterns."""
     units = ["The quick brown fox jumps over the lazy dog. ", "a", " ", "\n", "0", ".", "é漢🙂 "]
     patterns = list(_strings(raw.get(part) for part in _PARTS if isinstance(raw, dict)))
     units += patterns[:_MOST_RULES] + sorted(set("".join(patterns)))[:_CHARACTERS]
@@ -215,7 +215,7 @@ def _texts(raw: Any) -> list[str]:
 
 
 def _strings(content: Any) -> Iterator[str]:
-    """Yield what its patterns look for and what is written in their place."""
+    """Yield the strings that the rules search for and those that they write."""
     if isinstance(content, dict):
         for key, value in content.items():
             if (

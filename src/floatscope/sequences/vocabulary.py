@@ -1,6 +1,6 @@
-"""What text needs to know of a model: its tokenizer, and which tokens are special. No network.
+"""What prompts and samplers need to know about a model: tokenizer, special tokens, direction, context.
 
-And what a sampler and a prompt's length need to know, which is known before any weights are read.
+All of it is known before any weights are read.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -10,7 +10,7 @@ from .direction import Direction, Grid
 
 @runtime_checkable
 class Vocabulary(Protocol):
-    """A Model is one."""
+    """The tokenizer and special tokens of a model. A Model implements it."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
 
 @runtime_checkable
 class ModelFacts(Vocabulary, Protocol):
-    """A Model has them, and so has its `Outline`."""
+    """What a sampler needs to know about a model. A Model and its `Outline` implement it."""
 
     @property
     def direction(self) -> Direction: ...

@@ -1,1 +1,1 @@
-"""Numbers about numbers: anchors, intervals, chance, uniform attention. No torch, no xarray."""
+"""Statistics on plain arrays: anchors, intervals, chance levels, uniform attention. No torch, no xarray."""

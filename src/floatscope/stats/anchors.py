@@ -1,12 +1,12 @@
-"""Anchors (sinks, floating tokens): one API, named rules, each with its limits.
+"""Anchors (sinks, floating tokens): named rules with one interface, each with its limits.
 
-A rule looks at c_j, the mean attention that key j receives from the queries that see it, and says
-which keys are anchors: per head, or on the mean over heads. The same rule, aggregation and
-normalisation serve every model of a comparison. (The published code took position 0 for causal
-models and the arg-max column for diffusion models: these cannot be compared.)
+A rule takes c_j, the mean attention that key j receives from the queries that see it, and says which keys
+are anchors, per head or on the mean over heads. The same rule, aggregation and normalisation apply to
+every model of a comparison. (The published code took position 0 for causal models and the arg-max column
+for diffusion models, which cannot be compared.)
 
-A measure asks of a saved trace (numpy), an intervention of a network at work (torch): the rules are
-written once, for both.
+Measures apply a rule to a saved trace (numpy), interventions to a running network (torch); each rule is
+written once for both.
 """
 
 import warnings
@@ -23,12 +23,20 @@ Array = Any  # a numpy array or a torch tensor (…, key); NaN = a key that is n
 
 @dataclass(frozen=True)
 class Rule:
-    """Which keys are anchors. `per_head` applies the rule to every head instead of their mean."""
+    """Base of the rules that say which keys are anchors.
+
+    Args:
+        per_head: apply the rule to every head; False (default) applies it to the mean over heads.
+    """
 
     per_head: bool = field(default=False, kw_only=True)
 
     def __call__(self, trace: Any) -> "xr.DataArray":
-        """Of a Trace, true where a key is an anchor: (step, layer[, head], key); absent keys are False."""
+        """Return where a trace's keys are anchors: (step, layer[, head], key); False at absent keys.
+
+        Args:
+            trace (Trace): a trace that keeps `needs`.
+        """
         return self.of(trace.received if self.per_head else trace.mean_received)
 
     @property
@@ -37,7 +45,12 @@ class Rule:
         return "mass" if self.per_head else "head_mean"
 
     def of(self, received: "xr.DataArray", *, warn: bool = True) -> "xr.DataArray":
-        """The rule on any labelled array of received attention with a `key` dimension."""
+        """Apply the rule to a labelled array of received attention and return a boolean array of its shape.
+
+        Args:
+            received: received attention c_j with a `key` dimension; NaN marks an absent key.
+            warn: warn if the rule cannot find anchors among so few keys, True by default.
+        """
         by_key = received.transpose(..., "key")
         values = by_key.values
         limit = self.limit(int((~np.isnan(values)).sum(-1).min())) if warn else None
@@ -46,17 +59,29 @@ class Rule:
         return by_key.copy(deep=False, data=self.passes(values)).transpose(*received.dims)
 
     def passes(self, received: Array) -> Array:
-        """The rule on a numpy array or a torch tensor whose last axis is the keys."""
+        """Apply the rule to a numpy array or a torch tensor and return a boolean one of the same shape.
+
+        Args:
+            received: received attention c_j; the last axis is the keys, NaN marks an absent key.
+        """
         raise TypeError(f"{type(self).__name__} must define passes")
 
     def limit(self, size: int) -> str | None:
-        """What this rule cannot do at this length, if anything."""
+        """Return why the rule finds no anchor in a sequence of this length, or None if it can.
+
+        Args:
+            size: number of keys.
+        """
         return None
 
 
 @dataclass(frozen=True)
 class Share(Rule):
-    """c_j > threshold. Gu et al. 2410.10781 (threshold 0.3, per head; Sink_k counts heads)."""
+    """Keys with c_j > threshold. Gu et al. 2410.10781 (threshold 0.3, per head; Sink_k counts heads).
+
+    Args:
+        threshold: mean attention that a key must receive, default 0.3.
+    """
 
     threshold: float = 0.3
 
@@ -66,10 +91,13 @@ class Share(Rule):
 
 @dataclass(frozen=True)
 class Excess(Rule):
-    """S·c_j > mean of the others + margin. Rulli et al. 2510.15731.
+    """Keys with S·c_j > mean of the other keys + margin. Rulli et al. 2510.15731.
 
-    Printed there on means, where it can never fire (a mean never exceeds 1, and the margin is 3): it
-    is meant for column sums.
+    The paper prints the rule on means, where it never fires (a mean is at most 1, the margin 3); it is
+    meant for column sums.
+
+    Args:
+        margin: by how much S·c_j must exceed the mean of the others, default 3.
     """
 
     margin: float = 3.0
@@ -83,9 +111,13 @@ class Excess(Rule):
 
 @dataclass(frozen=True)
 class ZScore(Rule):
-    """c_j > mean + k·(population standard deviation). Attention Floating 2601.07894 (k = 3).
+    """Keys with c_j > mean + k·(population standard deviation). Attention Floating 2601.07894 (k = 3).
 
-    No more than S/(1 + k²) keys can pass, and none if S ≤ 1 + k²: with k = 3 that is S/10, and 10.
+    At most S/(1 + k²) keys can pass, and none if S ≤ 1 + k²: with k = 3, S/10 keys, and none below 11
+    keys.
+
+    Args:
+        k: number of standard deviations, default 3.
     """
 
     k: float = 3.0
@@ -97,6 +129,11 @@ class ZScore(Rule):
         return apart > self.k * (squares / size.clip(1)) ** 0.5
 
     def limit(self, size: int) -> str | None:
+        """Return why the rule finds no anchor in a sequence of this length, or None if it can.
+
+        Args:
+            size: number of keys.
+        """
         if size > 1 + self.k**2:
             return None
         return (
@@ -107,7 +144,11 @@ class ZScore(Rule):
 
 @dataclass(frozen=True)
 class Robust(Rule):
-    """(c_j − median) / (1.4826·MAD) > k. Ours: no cap on how many keys may pass."""
+    """Keys with (c_j − median) / (1.4826·MAD) > k. Unlike ZScore, it does not limit how many keys pass.
+
+    Args:
+        k: number of robust standard deviations, default 8.
+    """
 
     k: float = 8.0
 
@@ -121,7 +162,7 @@ RULES: tuple[type[Rule], ...] = (Share, Excess, ZScore, Robust)
 
 
 def _sum_and_count(values: Array) -> tuple[Array, Array]:
-    """Over the keys that are there, as (…, 1)."""
+    """Return sum and number of the keys that are not NaN, shape (…, 1)."""
     if isinstance(values, np.ndarray):
         return np.nansum(values, -1, keepdims=True), (~np.isnan(values)).sum(-1, keepdims=True)
     return values.nan_to_num(0.0).sum(-1, keepdim=True), (~values.isnan()).sum(-1, keepdim=True)

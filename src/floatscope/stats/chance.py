@@ -1,10 +1,10 @@
 """Chance levels for sets of anchors and for the strongest key: what random attention would show.
 
-Two independent states of random attention, and their a and b strongest keys. Where every query sees
-every key, keys are exchangeable and everything is exact (hypergeometric). Where they are not (causal,
-block-causal), early keys receive more for nothing and late keys are means of few rows, so the same
-keys come back by chance: there the states are simulated with a fixed seed, from means and variances
-alone, which is right to about a tenth. No models and no traces here, only numbers.
+They compare two independent states of random attention, by their a and b strongest keys. If every query
+sees every key, keys are exchangeable and all levels are exact (hypergeometric). Otherwise (causal,
+block-causal) early keys receive more attention by construction and late keys are means of few rows, so
+the same keys recur by chance. There the states are simulated with a fixed seed from means and variances
+alone, which is accurate to about a tenth. Plain numbers only, no models or traces.
 """
 
 from functools import lru_cache
@@ -18,12 +18,12 @@ _MEDIAN_OF_SQUARE = 0.4549  # of a standard normal variable
 
 
 def profile(visible: np.ndarray, noise: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of the attention that each key receives from random rows, and its variance.
+    """Return mean and variance of the attention that each key receives from random rows.
 
-    `visible` counts the queries that see each key, and every query sees a prefix of the keys (causal,
-    block-causal, bidirectional), so the counts say how many queries see how many keys. `noise` is
-    the squared relative spread of a weight before its row is made to sum to 1; a row over n keys then
-    has (n − 1)/(n + noise) of it (exact for gamma weights).
+    `visible` counts the queries that see each key. Every query sees a prefix of the keys (causal,
+    block-causal, bidirectional), so the counts say how many queries see how many keys. `noise` is the
+    squared relative spread of a weight before its row is normalised; after normalisation a row over n
+    keys has (n − 1)/(n + noise) of it (exact for gamma weights).
     """
     n = np.arange(1, len(visible) + 1)
     leaving = visible - np.append(visible[1:], 0)  # queries whose last visible key is this one
@@ -33,9 +33,10 @@ def profile(visible: np.ndarray, noise: float = 0.0) -> tuple[np.ndarray, np.nda
 
 
 def noise_of(visible: np.ndarray, received: np.ndarray) -> float:
-    """The noise at which the usual key is as far from its mean as it is; anchors weigh nothing.
+    """Estimate the noise from the median distance of keys from their expected attention.
 
-    An anchor also takes from all others, which is no noise: their common loss is put back first.
+    The median ignores anchors. An anchor also takes attention from all other keys, which is not noise;
+    their common loss is restored first.
     """
     mean, _ = profile(visible)
     relative = received / mean
@@ -61,7 +62,7 @@ def _median(values: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=100_000)
 def exact_jaccard(a: int, b: int, n: int) -> float:
-    """E[I / (a + b − I)] for two random sets of sizes a and b among n keys; NaN for two empty sets."""
+    """Return E[I / (a + b − I)] for two random sets of a and b among n keys; NaN for two empty sets."""
     if a + b == 0:
         return float("nan")
 
@@ -82,7 +83,7 @@ def _stream(size: int) -> np.ndarray:
 
 
 def _standard_normal(n: int) -> np.ndarray:
-    """Draw two states of n keys, DRAWS times: (2, DRAWS, n), the beginning of one stream for every n."""
+    """Draw two states of n keys, DRAWS times: (2, DRAWS, n). Every n takes the start of the same stream."""
     size = 2 * DRAWS * n
     return _stream(1 << (size - 1).bit_length())[:size].reshape(2, DRAWS, n)
 
@@ -114,7 +115,11 @@ class _Simulated:
 
 
 class Chance:
-    """For one set of keys: `visible` (n,) and, to judge the noise of a row, `received` (states, n)."""
+    """Chance levels for one set of keys.
+
+    `visible` (n,) counts the queries that see each key; `received` (states, n) is the measured attention,
+    from which the noise of rows is estimated.
+    """
 
     def __init__(self, visible: np.ndarray, received: np.ndarray) -> None:
         there = visible > 0  # NaN: a key that is not there
@@ -136,7 +141,7 @@ class Chance:
 
     @property
     def first(self) -> float:
-        """How often the strongest key is the first one."""
+        """Probability that the strongest key is the first one."""
         return 1 / self.n if self._tops is None else float((self._tops == 0).mean())
 
     @property
@@ -145,14 +150,14 @@ class Chance:
         return 0.5 if self._tops is None else float(self._tops.mean() / max(self.n - 1, 1))
 
     def histogram(self, bins: int) -> np.ndarray:
-        """Where the strongest key falls, as shares of `bins` equal parts of the length."""
+        """Return the share of strongest keys in each of `bins` equal parts of the length."""
         if self._tops is None:
             return np.full(bins, 1 / bins)
         place = np.minimum(self._tops.ravel() / max(self.n - 1, 1) * bins, bins - 1).astype(int)
         return np.asarray(np.bincount(place, minlength=bins) / place.size)
 
     def pair(self, a: int, b: int) -> tuple[float, float]:
-        """Expected Jaccard and expected overlap of the a and b strongest keys of two states."""
+        """Return expected Jaccard index and expected overlap of the a and b strongest keys of two states."""
         if (a, b) not in self._known:
             if self._simulated is None:
                 self._known[a, b] = exact_jaccard(a, b, self.n), a * b / self.n

@@ -1,6 +1,6 @@
-"""Does a mean cross a threshold between two groups of examples? p-values, many means at once.
+"""Test whether a mean crosses a threshold between two groups of examples: p-values for many means at once.
 
-No list and no count is made of them: `discoveries` does.
+`discoveries` lists and counts the results.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,11 @@ _NIL = 1e-6  # a spread below is rounding
 
 
 class Crossing(NamedTuple):
-    """p-values of two null hypotheses, which between them say all: that the means do not cross the
-    threshold (small: they do), and that they do (small: both are on one side)."""
+    """p-values of two null hypotheses, one for each direction of the question.
+
+    `crosses` is small if the means lie on different sides of the threshold, `stays` if they lie on the
+    same side.
+    """
 
     crosses: Float[np.ndarray, "*rest"]
     stays: Float[np.ndarray, "*rest"]
@@ -22,11 +25,11 @@ class Crossing(NamedTuple):
 def crossing(
     a: Float[np.ndarray, "n *rest"], b: Float[np.ndarray, "m *rest"], threshold: float
 ) -> Crossing:
-    """Of shares between 0 and 1 in two independent groups.
+    """Test shares between 0 and 1 in two independent groups against a threshold.
 
-    "Crosses" is two statements at once (one mean above, the other below), so its p-value is the larger
-    of theirs (intersection–union: Berger 1982), and the smaller over both directions. No factor of two
-    is due: where both means lie on one side, one direction takes an error in each group.
+    "Crosses" combines two statements (one mean above, the other below), so its p-value is the larger of
+    their two p-values (intersection–union: Berger 1982), and the smaller over both directions. No factor
+    of two is needed: if both means lie on one side, either direction requires an error in one group.
     """
     (above_a, below_a), (above_b, below_b) = (sides(x, threshold) for x in (a, b))
     return Crossing(
@@ -38,11 +41,12 @@ def crossing(
 def sides(
     values: Float[np.ndarray, "n *rest"], threshold: float
 ) -> tuple[Float[np.ndarray, "*rest"], Float[np.ndarray, "*rest"]]:
-    """p-values that the mean is above the threshold, and that it is below: one-sided t tests.
+    """Return the p-values that the mean is above the threshold and that it is below: one-sided t tests.
 
-    Where all values are one, a t test would be certain. There the p-value is the chance not to have met
-    the example that would matter most: for the mean to lie beyond the threshold, a share of examples
-    must have a value of 0, or of 1, that none of the n had. The same is asked of two values or fewer.
+    If all values are equal, a t test would be certain. The p-value is then the probability of having
+    missed the examples that would matter: for the mean to lie beyond the threshold, some share of
+    examples must have the value 0, or 1, and none of the n examples had it. Two values or fewer are
+    treated in the same way.
     """
     from scipy.stats import t
 

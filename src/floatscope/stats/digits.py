@@ -1,4 +1,4 @@
-"""A number as text: three significant digits, everywhere the same."""
+"""Format numbers with three significant digits, everywhere in the same way."""
 
 import math
 from typing import SupportsFloat
@@ -8,7 +8,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def digits(x: SupportsFloat | None) -> str:
-    """Three significant digits: 0.0731, 7.31, 731, 73,100; "–" where there is no number."""
+    """Format a number with three significant digits: 0.0731, 7.31, 731, 73,100; "–" for None or NaN."""
     number = math.nan if x is None else float(x)
     if math.isnan(number):
         return ABSENT
@@ -29,6 +29,6 @@ def digits(x: SupportsFloat | None) -> str:
 def estimate(
     value: SupportsFloat | None, low: SupportsFloat | None, high: SupportsFloat | None
 ) -> str:
-    """A value and its interval: "7.31 [5.02, 9.38]"; without one, the value alone."""
+    """Format a value with its interval: "7.31 [5.02, 9.38]"; without an interval, the value alone."""
     ends = [digits(low), digits(high)]
     return digits(value) if ABSENT in ends else f"{digits(value)} [{ends[0]}, {ends[1]}]"

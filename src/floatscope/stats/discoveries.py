@@ -1,8 +1,7 @@
-"""Many tests at once: which hypotheses to list, and how many are surely false. p-values in, counts out.
+"""Multiple testing: which hypotheses to list, and how many are false. p-values in, counts out.
 
-A list is one thing, a count another. Benjamini and Hochberg's list holds 5 % errors on average; a
-claim about how many needs a bound that is right at its level, whatever is then picked. No p-value is
-computed here.
+A list and a count need different methods. Benjamini and Hochberg's list has 5 % errors on average; a
+statement about the number of effects needs a bound that holds at its level, whatever is selected later.
 """
 
 import numpy as np
@@ -12,10 +11,10 @@ from jaxtyping import Bool, Float
 def benjamini_hochberg(
     p: Float[np.ndarray, "*shape"], level: float = 0.05
 ) -> Bool[np.ndarray, "*shape"]:
-    """Which hypotheses are rejected so that, on average, a share of at most `level` is in error.
+    """Return the hypotheses to reject so that, on average, at most a share `level` is rejected in error.
 
-    Benjamini & Hochberg 1995: all up to the largest i with p_(i) ≤ i·level/m. For independent
-    p-values, and for positively dependent ones (Benjamini & Yekutieli 2001).
+    Benjamini & Hochberg 1995: all up to the largest i with p_(i) ≤ i·level/m. Valid for independent
+    p-values and for positively dependent ones (Benjamini & Yekutieli 2001).
     """
     flat = np.sort(p, axis=None)
     passed = np.flatnonzero(flat <= level * np.arange(1, flat.size + 1) / max(flat.size, 1))
@@ -23,7 +22,7 @@ def benjamini_hochberg(
 
 
 def q_values(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """For each hypothesis the smallest level at which `benjamini_hochberg` rejects it."""
+    """Return, for each hypothesis, the smallest level at which `benjamini_hochberg` rejects it."""
     flat = p.ravel()
     order = np.argsort(flat, kind="stable")
     scaled = flat[order] * flat.size / np.arange(1, flat.size + 1)
@@ -33,11 +32,11 @@ def q_values(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
 
 
 def at_least(p: Float[np.ndarray, "*shape"], level: float) -> int:
-    """At least so many of the hypotheses are false, at confidence 1 − level.
+    """Return a lower bound on the number of false hypotheses, at confidence 1 − level.
 
-    Closed testing with Simes' test (Goeman & Solari 2011): at most h can all be true, the largest
-    number k for which the k largest p-values pass Simes' test together (Hommel 1988). Right wherever
-    Simes' inequality is: independence and positive dependence.
+    Closed testing with Simes' test (Goeman & Solari 2011): at most h hypotheses can all be true, where h
+    is the largest k for which the k largest p-values together pass Simes' test (Hommel 1988). Valid
+    whenever Simes' inequality holds: under independence and positive dependence.
     """
     flat = np.sort(p, axis=None)
     m = flat.size

@@ -1,10 +1,10 @@
-"""Whether an anchor is there: stronger than the strongest key of untrained networks that are as sharp.
+"""Test whether a layer has a real anchor: one stronger than those of equally sharp untrained networks.
 
 Noise has a strongest key too, and it moves from state to state more than that of a trained network. What
 noise lacks is strength: rows of a random network do not agree on one key, however sharp each row is. So a
-layer has a real anchor where its strongest key receives more attention than those of networks with permuted
-weights and the same entropy per head. One trained network is compared with several untrained ones: the
-variance that counts is the one between networks.
+layer has a real anchor if its strongest key receives more attention than those of networks with permuted
+weights and the same entropy per head. One trained network is compared with several untrained ones, so the
+relevant variance is the one between networks.
 """
 
 import numpy as np
@@ -20,15 +20,17 @@ def real_layers(
     *,
     error: float = 0.05,
 ) -> Bool[np.ndarray, "*cells"]:
-    """Say where the mean share is beyond those of the controls, with all cells right at 1 − `error`.
+    """Return the cells whose mean share exceeds that of the controls, all right at 1 − `error`.
 
-    On logarithms, because shares are positive and skewed: the trained network's mean against a
-    prediction interval for one more control (Student's t with k − 1 degrees of freedom, Bonferroni over the
-    cells). An untrained network is found to have a real anchor anywhere with probability `error`.
+    The test is on logarithms, because shares are positive and skewed. It compares the trained network's
+    mean with a prediction interval for one more control (Student's t with k − 1 degrees of freedom,
+    Bonferroni over the cells). The probability that an untrained network gets a real anchor in any cell
+    is `error`.
 
     Args:
-        share: of attention on the strongest key, by example and cell (layer, or layer and head).
-        controls: the same of k untrained networks.
+        share: share of attention on the strongest key, by example and cell (layer, or layer and head).
+        controls: the same for k untrained networks.
+        error: probability of any false positive, default 0.05.
     """
     k = len(controls)
     if k < LEAST:

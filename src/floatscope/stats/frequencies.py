@@ -1,6 +1,7 @@
-"""Token frequencies of a corpus, as a .npy file with one share per token: counting and reading.
+"""Count and read the token frequencies of a corpus: a .npy file with one share per token.
 
-"pair" stands for the embedded pair's own, which ship with the package and are held to their checksum.
+The name "pair" means those of the embedded pair, which ship with the package and are verified by
+checksum.
 """
 
 import gzip
@@ -29,7 +30,7 @@ _BATCH = 512  # texts tokenised together
 
 @lru_cache(maxsize=4)
 def read_frequencies(path: str) -> Float[np.ndarray, " v"]:
-    """Read once, not at every step."""
+    """Read a frequencies file; cached, because samplers need it at every step."""
     try:
         if path == "pair":
             return np.asarray(np.load(_of_the_pair(), allow_pickle=False), dtype=np.float64)
@@ -58,7 +59,7 @@ def count(
     vocab_size: int,
     progress: Progress | None = None,
 ) -> Float[np.ndarray, " v"]:
-    """Each token's share of a corpus; `progress` is called with (texts, tokens) so far."""
+    """Return each token's share of a corpus. `progress` is called with (texts, tokens) so far."""
     total = np.zeros(vocab_size, dtype=np.int64)
     n_texts = 0
     for batch in _batches(texts):
@@ -75,7 +76,7 @@ def count(
 
 
 def corpus_texts(paths: Iterable[str | Path]) -> Iterator[str]:
-    """Texts of plain text files (a paragraph each) and JSONL files (field `text`), .gz or .xz too."""
+    """Yield texts from plain text (one per paragraph) and JSONL files (field `text`), also .gz or .xz."""
     for path in map(Path, paths):
         kind = path.with_suffix("").suffix if path.suffix in _OPEN else path.suffix
         opener = _OPEN.get(path.suffix, open)

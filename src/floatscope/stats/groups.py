@@ -1,7 +1,7 @@
-"""Groups of examples: what is chosen on one group is measured on the others.
+"""Divide examples into groups, so that what is chosen on one group is measured on the others.
 
-Which group an example falls into follows from its id alone and the others', never from their order. A
-key that was picked because it is strong there looks strong there; on other examples it need not.
+A key that was chosen because it is strong in some examples looks strong there, but need not be on others.
+The group of an example follows from the set of ids alone, never from their order.
 """
 
 import hashlib
@@ -14,10 +14,10 @@ Places = Int[np.ndarray, " _"]
 
 
 def groups(ids: Sequence[str], size: int, seed: int = 0) -> list[Places]:
-    """Divide ids into groups of `size`; return each group's indices into `ids`, in their order.
+    """Divide ids into groups of `size` and return each group's indices into `ids`.
 
-    Ids are ranked by a hash of id and seed; those left behind the last whole group are in none. An id
-    that stands there several times falls into one group.
+    Ids are ranked by a hash of id and seed; those that remain after the last full group belong to none.
+    An id that occurs several times falls into one group.
     """
     ranked = sorted(set(ids), key=lambda name: (_hash(name, seed), name))
     place = {name: rank // size for rank, name in enumerate(ranked)}

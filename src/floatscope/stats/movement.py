@@ -1,12 +1,12 @@
-"""Whether the key that attention rests on changes between states of a canvas.
+"""Determine whether the key that attention rests on changes between states of a canvas.
 
-A reference key is kept, and replaced only when another key receives at least FACTOR times its share:
-near-ties then change nothing, and a slow handover counts as much as a jump. Two states are compared on the
-same rows, so that a change of the row set is not taken for a change of the key.
+A reference key is kept, and replaced only if another key receives at least FACTOR times its share. So
+near-ties change nothing, and a slow handover counts as much as a jump. Two states are compared on the
+same rows, so that a change of the row set is not mistaken for a change of the key.
 
 From examples to layers: an example moves in a layer if its reference key changes at least once; a layer
-moves if more than half of the examples move in it. The number of moving layers has bounds from simultaneous
-intervals of the layers' shares.
+moves if more than half of the examples move in it. The number of moving layers has bounds from
+simultaneous intervals of the layers' shares.
 """
 
 from typing import NamedTuple
@@ -30,6 +30,7 @@ class Path(NamedTuple):
 
     @property
     def moved(self) -> Bool[np.ndarray, "*cells"]:
+        """Whether the reference key changed at least once, by cell."""
         return np.asarray(self.changed.any(0))
 
 
@@ -42,8 +43,8 @@ def follow(
 
     Args:
         before, after: shares of attention by key at a state and at the next, each pair of states on the
-            rows that are masked in both; cells are layers, or layers and heads.
-        factor: how many times the reference's share another key must have to replace it.
+            rows that are masked in both. Cells are layers, or layers and heads.
+        factor: how many times the reference key's share another key must have to replace it.
     """
     reference = before[0].argmax(-1)
     keys, shares, changed = [reference], [_at(before[0], reference)], []
@@ -60,7 +61,7 @@ def follow(
 def _replace(
     shares: Float[np.ndarray, "*cells keys"], reference: Int[np.ndarray, "*cells"], factor: float
 ) -> tuple[Int[np.ndarray, "*cells"], Bool[np.ndarray, "*cells"]]:
-    """Return the new reference, and where it is another one."""
+    """Return the new reference key, and where it has changed."""
     strongest = shares.argmax(-1)
     other = (strongest != reference) & (_at(shares, strongest) >= factor * _at(shares, reference))
     return np.where(other, strongest, reference), other
@@ -73,7 +74,7 @@ def _at(
 
 
 class MovingLayers(NamedTuple):
-    """How many layers move with the bounds of that number, and the share of examples that move in each."""
+    """The number of layers that move, with bounds, and the share of examples that move in each layer."""
 
     number: Int[np.ndarray, "*draws"]
     low: Int[np.ndarray, "*draws"]
@@ -93,13 +94,13 @@ def moving_layers(
     """Count the layers in which more than half of the examples move.
 
     The layers' intervals are Clopper and Pearson's at a level corrected over the layers (Bonferroni), so
-    that all of them hold together at `level`. `low` counts layers that surely move, `high` those that may.
+    that all hold together at `level`. `low` counts layers that certainly move, `high` those that may.
 
     Args:
         moved: 1 where an example's reference key changed in a layer, else 0.
-        real: layers whose anchor is known to exist; others count in `high` alone.
-        level: at which both bounds of the number are right.
-        half: the share of examples that makes a layer a moving one.
+        real: layers whose anchor is known to exist; others count in `high` only. None is all.
+        level: confidence of both bounds of the number.
+        half: the share of examples above which a layer moves.
     """
     layers = moved.shape[-1]
     each = 1 - (1 - level) / layers

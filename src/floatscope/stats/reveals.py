@@ -1,6 +1,6 @@
-"""Numbers about the order in which positions are revealed: ranks, a bias to the ends, what comes first.
+"""Numbers about the order in which positions are revealed: ranks, bias towards the ends, what comes first.
 
-Plain arrays in, numbers out; what is measured, and on which positions, is for the measure to say.
+Plain arrays in, numbers out. Measures choose the positions.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ NAN = float("nan")
 
 
 def last_reveal(change: Int8[np.ndarray, "t n"]) -> Float[np.ndarray, " n"]:
-    """The step of each position's last reveal; NaN if never, or if it was masked again for good."""
+    """Return the step of each position's last reveal; NaN if never revealed, or masked at the end."""
     when = np.full(change.shape[1], np.nan)
     for t, done in enumerate(change):
         when[done == 1] = t
@@ -19,19 +19,19 @@ def last_reveal(change: Int8[np.ndarray, "t n"]) -> Float[np.ndarray, " n"]:
 
 
 def ranks(values: np.ndarray) -> Float[np.ndarray, " n"]:
-    """From 1; equal values share their mean rank."""
+    """Rank from 1; equal values share their mean rank."""
     _, which, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[which]
 
 
 def shuffled(rank: Float[np.ndarray, " n"], block: np.ndarray) -> Float[np.ndarray, " n"]:
-    """A random order within blocks: every position has the mean rank of its block."""
+    """Return the expected ranks of a random order within blocks: every position has its block's mean rank."""
     _, which, count = np.unique(block, return_inverse=True, return_counts=True)
     return (np.bincount(which, rank) / count)[which] if len(rank) else rank
 
 
 def boundary(rank: Float[np.ndarray, " n"]) -> float:
-    """Mean rank of the outer fifths minus that of the rest, over the number of positions."""
+    """Return the mean rank of the outer fifths minus that of the rest, divided by the number of positions."""
     n = len(rank)
     fifth = n // 5
     if not fifth:
@@ -42,7 +42,10 @@ def boundary(rank: Float[np.ndarray, " n"]) -> float:
 
 
 def left_to_right(rank: Float[np.ndarray, " n"], spread: Float[np.ndarray, " n"]) -> float:
-    """Correlation of place and rank, over the spread of `spread`; NaN if all at once or fewer than three."""
+    """Correlate position and rank, with the spread of `spread`.
+
+    NaN if everything is revealed at once, or for fewer than three positions.
+    """
     if len(rank) < 3 or np.ptp(spread) == 0:
         return NAN
     place = np.arange(len(rank))
@@ -53,9 +56,10 @@ def left_to_right(rank: Float[np.ndarray, " n"], spread: Float[np.ndarray, " n"]
 def first_quarter(
     step: Int[np.ndarray, " n"], marked: Bool[np.ndarray, " n"]
 ) -> tuple[float, float]:
-    """Share of marked ones among the first quarter of reveals, and among all; NaN below four reveals.
+    """Return the share of marked positions among the first quarter of reveals, and among all.
 
-    Of those revealed together at its end, each counts by the share of them that it takes.
+    Positions that are revealed together at the end of the quarter count by the fraction of them that
+    fits. NaN below four reveals.
     """
     n = len(step)
     if n < 4:

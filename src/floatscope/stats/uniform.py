@@ -1,4 +1,4 @@
-"""The null of every mass: what attention spread evenly over the visible keys would give."""
+"""The null of attention mass: its value under attention spread evenly over the visible keys."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,9 +15,13 @@ def last_visible(
     current: int | None = None,
     reach: int | None = None,
 ) -> Int[np.ndarray, " s"]:
-    """The last key that each row sees. `offset`: by how much the first block is shorter; `current`: the
-    first position of the block being decided, of a model whose finished context is causal; `reach`: how far
-    a row of a local layer sees to either side."""
+    """Return the last key that each row sees.
+
+    Args:
+        offset: by how many positions the first block is shorter.
+        current: first position of the block being decided, for a model whose finished context is causal.
+        reach: how far a row of a local layer sees to either side; None is everything.
+    """
     rows = np.arange(size)
     if direction is Direction.CAUSAL:
         return rows
@@ -31,7 +35,7 @@ def last_visible(
 
 
 def first_visible(size: int, reach: int | None) -> Int[np.ndarray, " s"]:
-    """The first key that each row sees, which is 0 but in a local layer."""
+    """Return the first key that each row sees: 0, except in a local layer."""
     return np.zeros(size, int) if reach is None else np.maximum(np.arange(size) - reach, 0)
 
 
@@ -44,7 +48,7 @@ def visible_queries(
     current: int | None = None,
     reach: int | None = None,
 ) -> Int[np.ndarray, " s"]:
-    """|V_j|: how many queries see each key."""
+    """Return |V_j|, the number of queries that see each key."""
     last = last_visible(direction, block, size, offset=offset, current=current, reach=reach)
     return _behind(size, reach) - np.searchsorted(last, np.arange(size))
 
@@ -58,9 +62,9 @@ def mass(
     current: int | None = None,
     reach: int | None = None,
 ) -> Float[np.ndarray, " s"]:
-    """Mass of each key if every query spread its attention evenly; sums to 1.
+    """Return the mass of each key if every query spread its attention evenly; sums to 1.
 
-    Bidirectional: 1/S. Causal: (1/S)·Σ_{i≥j} 1/(i+1), so that position 0 gets H_S/S for nothing.
+    Bidirectional: 1/S. Causal: (1/S)·Σ_{i≥j} 1/(i+1), so position 0 gets H_S/S by construction.
     """
     last = last_visible(direction, block, size, offset=offset, current=current, reach=reach)
     share = 1.0 / (last - first_visible(size, reach) + 1)  # of each query, to each of its keys
@@ -70,5 +74,5 @@ def mass(
 
 
 def _behind(size: int, reach: int | None) -> Int[np.ndarray, " s"]:
-    """The first row after those that see each key."""
+    """Return the first row after those that see each key."""
     return np.searchsorted(first_visible(size, reach), np.arange(size), side="right")

@@ -1,4 +1,4 @@
-"""A Trace, its store on disk, and its summary in a terminal and a notebook. No torch."""
+"""A Trace, its store on disk, and its summary in a terminal or notebook. No torch."""
 
 from .trace import Trace, readable
 

@@ -1,8 +1,8 @@
-"""Activations on disk: rows of the residual stream with where they stood, for probes and autoencoders.
+"""Activations on disk: rows of the residual stream with their positions, for probes and autoencoders.
 
-One zarr 3 store: `activation` (row, layer, channel) and a number per row for its prompt, step, position
-and tokens. A layer is read by itself, a part at a time; nothing here needs torch or a model. Writing is
-append-only (`RowWriter`) and holds a chunk of rows; the store is moved into its place when it is whole.
+A zarr 3 store with the array `activation` (row, layer, channel) and, for each row, its prompt, step,
+position and tokens. Each layer is read separately, in parts; reading needs neither torch nor a model.
+Writing appends whole chunks of rows (`RowWriter`); the store is moved to its path when it is complete.
 """
 
 import os
@@ -31,13 +31,28 @@ _CHUNK_ROWS = 1 << 16  # of a column
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Activations:
-    """What `Model.activations` wrote. `data` is the dataset behind it, on disk until it is used."""
+    """Rows of the residual stream, as written by `Model.activations`.
+
+    Args:
+        data: the xarray dataset behind it, read from disk when used.
+
+    Example:
+        ```python
+        activations = fs.Activations.load("activations")
+        for rows in activations.batches(layer=3, size=1024):
+            rows.values  # (row, channel)
+        ```
+    """
 
     data: xr.Dataset
 
     @classmethod
     def load(cls, path: str | Path) -> "Activations":
-        """Open a store; only what is asked for is read."""
+        """Open a store without reading its arrays.
+
+        Args:
+            path: directory written by `Model.activations`.
+        """
         what = f"{path} holds no activations that Floatscope wrote"
         remedy = "Give a directory written by Model.activations."
         if not Path(path).exists():
@@ -50,14 +65,21 @@ class Activations:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """Model, sampler, interventions: where this came from."""
+        """Model, sampler and interventions that the rows come from."""
         return self.data.attrs
 
     def __len__(self) -> int:
         return int(self.data.sizes["row"])
 
     def of(self, layer: int, rows: slice = slice(None)) -> xr.DataArray:
-        """Return (row, channel) of one layer's input, with each row's prompt, step, position and tokens."""
+        """Return the input of one layer, (row, channel), with each row's prompt, step, position and tokens.
+
+        bfloat16 is returned as float32, which loses nothing.
+
+        Args:
+            layer: a stored layer.
+            rows: slice of rows; all by default.
+        """
         kept = self.data["layer"].values.tolist()
         if layer not in kept:
             raise TraceError(f"no layer {layer} in these activations", f"There are: {kept}.")
@@ -68,7 +90,12 @@ class Activations:
         return part.copy(data=bits.view(np.float32))
 
     def batches(self, layer: int, size: int = 4096) -> Iterator[xr.DataArray]:
-        """All rows of a layer, in order, `size` at a time."""
+        """Yield all rows of a layer in order, `size` at a time.
+
+        Args:
+            layer: a stored layer.
+            size: rows per batch, default 4096; the last batch may be smaller.
+        """
         for start in range(0, len(self), size):
             yield self.of(layer, slice(start, start + size))
 
@@ -82,7 +109,7 @@ class Activations:
 
 
 class RowWriter:
-    """Append rows to a new store, whole chunks at a time."""
+    """A writer that appends rows to a new store, in whole chunks."""
 
     def __init__(self, folder: Path, layers: Sequence[int], width: int, stored: str) -> None:
         kind = np.dtype(STORED[stored])
@@ -112,7 +139,7 @@ class RowWriter:
         return sum(part.nbytes for part in self._waiting)
 
     def add(self, rows: np.ndarray) -> None:
-        """Add (n, layer, channel); rows that do not fill a chunk wait for more."""
+        """Add rows (n, layer, channel); those that do not fill a chunk wait for more."""
         self._waiting.append(rows)
         count = sum(map(len, self._waiting))
         if count >= self._chunk:
@@ -122,11 +149,12 @@ class RowWriter:
             self._waiting = [every[whole:].copy()]
 
     def describe(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Say what a number of rows are, in the order in which they were added."""
+        """Append the prompt, step, position and tokens of rows, in the order in which they were added."""
         for name, array in self._columns.items():
             array.append(np.asarray(columns[name], np.int32))
 
     def finish(self, attributes: Mapping[str, Any]) -> None:
+        """Write the remaining rows and the attributes."""
         if self.held:
             self._rows.append(np.concatenate(self._waiting))
         self._waiting = []
@@ -137,7 +165,7 @@ class RowWriter:
 def writing(
     path: Path, layers: Sequence[int], width: int, stored: str, attributes: Mapping[str, Any]
 ) -> Iterator[RowWriter]:
-    """Yield the writer of a new store, which is in its place once all of it is written."""
+    """Yield the writer of a new store, which appears at `path` when it is complete."""
 
     def require_new() -> None:
         if os.path.lexists(path):

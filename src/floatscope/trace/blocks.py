@@ -1,4 +1,4 @@
-"""Steps as blocks: which block a step decided, and which step of that block it was."""
+"""Rearrange steps as blocks: the block that a step decided, and the step within that block."""
 
 import numpy as np
 import xarray as xr
@@ -7,7 +7,7 @@ from ..errors import TraceError
 
 
 def by_block(data: xr.Dataset, array: xr.DataArray) -> xr.DataArray:
-    """Put an array over steps into blocks and their steps; NaN where a block took fewer."""
+    """Replace the dimension `step` by `block` and `block_step`; NaN where a block took fewer steps."""
     if "step" not in array.dims:
         raise TraceError("this array has no steps to put into blocks", "Give one with a `step`.")
     edges, steps = data["block"].values, array["step"].values

@@ -1,9 +1,9 @@
-"""Zarr stores of regular files alone, and one that checks each against its recorded checksum, at every read.
+"""Zarr stores of regular files, including one that verifies each file's checksum at every read.
 
-A trace that was opened lazily is read long after it was opened. Zarr itself would take a missing file
-for zeros, and numbers that were flipped for numbers. A store of a few kilobytes could so declare more steps
-than a machine can look at, or a compressed part unpack to more than its memory: what the arrays declare is
-held against the files that are there, before any array is read.
+A lazily opened trace is read long after it was opened. Zarr would read a missing file as zeros and accept
+altered numbers. A store of a few kilobytes could also declare more data than the machine's memory, or
+contain a chunk that unpacks to more. So what the arrays declare is compared with the files before any
+array is read.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def damaged(path: Path, what: str) -> TraceError:
 
 
 class RegularStore(LocalStore):
-    """Regular files of a directory, none of which unpacks to more than its arrays declare; read only."""
+    """A read-only store of regular files, none of which unpacks to more than its arrays declare."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, read_only=True)
@@ -57,7 +57,8 @@ class RegularStore(LocalStore):
     ) -> None:
         """Refuse a store whose arrays declare more than files of these sizes can hold.
 
-        `steps`: of an unfinished trace, whose arrays have room for more, how many are there.
+        `steps` is the number of steps written so far, for an unfinished trace whose arrays have room for
+        more.
         """
         stored = sum(sizes)
         total = parts = 0
@@ -120,7 +121,7 @@ class RegularStore(LocalStore):
 
     @contextmanager
     def _naming(self, what: str) -> Iterator[None]:
-        """Say what it is that cannot be read."""
+        """Name the file in an error about reading it."""
         try:
             yield
         except (FileNotFoundError, Unreadable) as error:
@@ -128,14 +129,14 @@ class RegularStore(LocalStore):
 
 
 class CheckedStore(RegularStore):
-    """Files of a directory, each of the size and checksum that `files` says."""
+    """A store whose files must have the sizes and checksums listed in `files`."""
 
     def __init__(self, root: Path, files: Mapping[str, tuple[int, int]]) -> None:
         super().__init__(root)
         self.files = files
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """List what was written there: a file that someone added, such as .DS_Store, is not of the trace."""
+        """List the files that were written; files added later, such as .DS_Store, are ignored."""
         inside = f"{prefix.rstrip('/')}/" if prefix else ""
         names = (name[len(inside) :] for name in (ROOT, *self.files) if name.startswith(inside))
         for name in dict.fromkeys(name.split("/")[0] for name in names):
@@ -155,7 +156,7 @@ class CheckedStore(RegularStore):
 
 
 def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[int], int]:
-    """Return an array's shape, the shape of a part, and the bytes of a value."""
+    """Return an array's shape, the shape of a chunk, and the bytes per value."""
     grid = "chunk_grid.configuration.chunk_shape"
     require_fields(metadata, {"shape": list, grid: list, "data_type": str, "codecs": list})
     shape, chunks = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
@@ -176,7 +177,7 @@ def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[
 
 
 def _require_unpacked(data: bytes, most: int) -> None:
-    """Refuse a zstd frame that unpacks to more than `most` bytes, or does not say to how many."""
+    """Refuse a zstd frame that unpacks to more than `most` bytes, or does not state its unpacked size."""
     if not data.startswith(_ZSTD):
         return
     flags = data[4] if len(data) > 4 else 0

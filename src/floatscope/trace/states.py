@@ -1,4 +1,4 @@
-"""The states of a decoding that are compared with each other: which of its steps they are."""
+"""Choose the steps of a decoding that are compared with each other as states."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ ROWS = 8  # that must still be masked in a state
 def choose_states(trace: "Trace", rows: int = ROWS) -> list[int]:
     """Choose kept steps: the start, ¼, ½ and ¾ of the content, and the last with `rows` rows masked.
 
-    Fewer where the answer is too short: all but the start have at least `rows` masked rows.
+    All but the start have at least `rows` masked rows, so a short answer has fewer states.
     """
     masked = trace.data["masked"].values.sum(1)  # (step,)
     late = np.flatnonzero(masked >= rows)[-1:].tolist()
@@ -24,7 +24,7 @@ def choose_states(trace: "Trace", rows: int = ROWS) -> list[int]:
 
 
 def _quarters(trace: "Trace") -> list[int]:
-    """Find the kept step at which each share of the answer's content is revealed; −1: none."""
+    """Find the kept steps at which each share of the answer's content is first revealed."""
     start, final = int(trace.info["prompt_length"]), trace.canvas.values[-1]
     masked = trace.data["masked"].values  # (step, key)
     known: dict[int, str] = {}

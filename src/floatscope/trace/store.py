@@ -1,7 +1,7 @@
-"""Labelled arrays on disk: a zarr 3 store that is whole or absent, and says so when it is damaged.
+"""Labelled arrays on disk: a zarr 3 store that is complete or absent, and detects damage.
 
-A list of every file's size and checksum stands in the root's attributes, written last, with a checksum
-of the root itself. `checked` compares what is read with it. No pickle is written or read.
+The root's attributes list the size and checksum of every file; they are written last, with a checksum of
+the root itself. `checked` verifies them on reading. No pickle is written or read.
 """
 
 import json
@@ -32,7 +32,7 @@ _CHUNKS_AT_ONCE = 1  # each is in memory three times while it is compressed
 
 
 def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
-    """Write to a neighbour, then rename: a reader never meets half a store."""
+    """Write a dataset to a temporary neighbour and rename it, so that a reader never sees half a store."""
     require_free(path, overwrite)
     size = f"It needs about {data.nbytes / 1e6:.0f} MB before compression"
     with (
@@ -47,7 +47,7 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
 
 @contextmanager
 def writing(path: Path, remedy: str) -> Iterator[None]:
-    """Around what writes a store: an error of the file system is a TraceError."""
+    """Turn file system errors while writing a store into a TraceError."""
     try:
         yield
     except OSError as error:
@@ -55,7 +55,7 @@ def writing(path: Path, remedy: str) -> Iterator[None]:
 
 
 def write_zarr(data: xr.Dataset, path: Path, **options: Any) -> None:
-    """Write a dataset; fixed-width text has no zarr 3 specification and becomes text of any width."""
+    """Write a dataset; text of fixed width, which zarr 3 does not specify, becomes text of variable width."""
     text = {
         name: array.astype(StringDType())
         for name, array in data.variables.items()
@@ -65,7 +65,7 @@ def write_zarr(data: xr.Dataset, path: Path, **options: Any) -> None:
 
 
 def rehearse(path: Path) -> None:
-    """Make and remove what `save` will write beside the path, before the work whose result it saves."""
+    """Check that `save` can write to the path, before the work whose result it will save."""
     new = [folder for folder in path.parents if not folder.exists()]  # the innermost first
     try:
         with writing(path, "Choose another place."), folder_beside(path):
@@ -77,7 +77,7 @@ def rehearse(path: Path) -> None:
 
 
 def require_free(path: Path, overwrite: bool) -> None:
-    """Refuse a path where something is, unless it is a trace that may be replaced."""
+    """Refuse a path that exists, unless it is a trace that may be overwritten."""
     if os.path.lexists(path) and not overwrite:
         raise TraceError(f"{path} exists", "Choose another path, or pass overwrite=True.")
     for _ in range(3):  # another writer may be replacing it at the same time
@@ -91,19 +91,19 @@ def require_free(path: Path, overwrite: bool) -> None:
 
 
 def is_trace(path: Path) -> bool:
-    """Tell whether a directory carries the mark of a saved trace."""
+    """Tell whether a directory is marked as a saved trace."""
     return _SCHEMA in _attributes(path)
 
 
 def progress(path: Path) -> dict[str, Any] | None:
-    """Return what an unfinished store says of itself; None where there is none."""
+    """Return the progress attributes of an unfinished store; None if it is finished or no store."""
     attributes = _attributes(path)
     said = None if _SEAL in attributes else attributes.get(PROGRESS)
     return said if isinstance(said, dict) else None
 
 
 def _attributes(path: Path) -> dict[str, Any]:
-    """Return the root's attributes; none where they cannot be read, which `load` then says."""
+    """Return the root's attributes; empty if they cannot be read, which `load` then reports."""
     try:
         attributes = read_object(path / ROOT)["attributes"]
     except (OSError, ValueError, KeyError):
@@ -112,16 +112,16 @@ def _attributes(path: Path) -> dict[str, Any]:
 
 
 def write_root(store: Path, metadata: Mapping[str, Any]) -> None:
-    """Replace the root's metadata in one step."""
+    """Replace the root's metadata atomically."""
     new = store / f"{ROOT}.new"
     new.write_text(json.dumps(metadata), encoding="utf-8")
     os.replace(new, store / ROOT)
 
 
 def seal(store: Path, schema: int, *, without: str = "") -> None:
-    """Put the schema and every file's size and checksum into the root's attributes.
+    """Write the schema and every file's size and checksum into the root's attributes.
 
-    `without`: a folder that is about to go.
+    `without` is a folder to leave out because it is about to be removed.
     """
     root = store / ROOT
     metadata = json.loads(root.read_text(encoding="utf-8"))
@@ -137,13 +137,13 @@ def seal(store: Path, schema: int, *, without: str = "") -> None:
 
 
 def _checksum(metadata: dict[str, Any]) -> int:
-    """Compute the checksum of all that the root says, but for the checksum itself."""
+    """Compute the checksum of the root's metadata, without the checksum itself."""
     attributes = {k: v for k, v in metadata["attributes"].items() if k != _SEAL}
     return zlib.crc32(json.dumps({**metadata, "attributes": attributes}, sort_keys=True).encode())
 
 
 def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Choose chunks along the first dimension (steps, mostly), so that a viewer reads a step at a time."""
+    """Choose chunks along the first dimension (usually steps), so that a viewer reads one step at a time."""
     encoding = {}
     for name, array in data.data_vars.items():
         if array.size and array.ndim:
@@ -155,8 +155,8 @@ def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
 def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -> xr.Dataset:
     """Open a store after checking that it is a complete trace of this schema.
 
-    `required` are attributes and their types. Arrays are checked when they are read: now, or where
-    `lazy`, when they are needed.
+    `required` maps required attributes to their types. Arrays are verified when they are read: now, or
+    with `lazy` when they are used.
     """
     if not path.exists():
         raise _missing(path)
@@ -195,10 +195,10 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
 
 @contextmanager
 def unzipped(path: Path) -> Iterator[Path]:
-    """Extract a zip file that holds one saved trace, as the live page saves it, into a temporary folder.
+    """Extract a zip file with one saved trace, as the live page saves it, into a temporary folder.
 
-    Archives of other origin may be hostile: compressed members, and members that claim more bytes than the
-    file has, are refused before anything is written.
+    A zip file may be hostile: compressed members, and members that claim more bytes than the file has,
+    are refused before anything is written.
     """
     remedy = "Give the zip file that the live page saves, or a directory written by Trace.save."
     with tempfile.TemporaryDirectory(prefix="floatscope-") as folder:
@@ -224,7 +224,7 @@ def unzipped(path: Path) -> Iterator[Path]:
 
 
 def _read(store: CheckedStore) -> xr.Dataset:
-    """Open the arrays; text comes back as zarr's string type, and becomes numpy's own."""
+    """Open the arrays; zarr's string type becomes numpy's."""
     data: xr.Dataset = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
     for name in (_SCHEMA, _FILES, _SEAL):
         data.attrs.pop(name, None)

@@ -1,8 +1,7 @@
-"""What stood at each position when a step looked, as text: the coordinate `token` of a trace.
+"""The text at each position and step: the coordinate `token` of a trace.
 
-Text over steps and positions repeats itself, so that every text is held once and each cell points to
-it: an array as wide as its longest text would be many times larger. Nothing is spelled here; the
-recorder asks a tokenizer.
+Texts repeat over steps and positions, so each text is stored once and every cell points to it; an array
+as wide as the longest text would be many times larger. The recorder decodes the tokens.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,7 +11,7 @@ import xarray as xr
 
 
 def shared(texts: Iterable[str], dims: tuple[Hashable, ...], shape: tuple[int, ...]) -> xr.Variable:
-    """An array of texts in which equal ones are one object."""
+    """Make an array of texts in which equal texts are the same object."""
     once: dict[str, str] = {}
     array = np.fromiter((once.setdefault(t, t) for t in texts), dtype=object).reshape(shape)
     # Without `fastpath` xarray looks whether the objects are dates, and copies each of them.
@@ -20,7 +19,7 @@ def shared(texts: Iterable[str], dims: tuple[Hashable, ...], shape: tuple[int, .
 
 
 def spelled(texts: Sequence[str], which: np.ndarray, dims: tuple[Hashable, ...]) -> xr.Variable:
-    """The same of few texts, where the number of each cell's is known: nothing is asked cell by cell."""
+    """Make an array of texts from a list of distinct texts and the index of each cell's text."""
     once = {text: text for text in texts}
     known = np.fromiter((once[text] for text in texts), dtype=object, count=len(texts))
     return xr.Variable(dims, known[which], fastpath=True)

@@ -1,8 +1,7 @@
-"""A Trace: labelled arrays of one decoding, every kept step, layer and head.
+"""A Trace: labelled arrays of one decoding, by step, layer and head.
 
-It is data alone: it needs no model to be read, saved or loaded. Means and shares are computed here
-from the sums that were recorded, so that a float16 trace keeps its digits (sums are of order 1,
-shares of order 1/S).
+It is data only and needs no model to be read, saved or loaded. Means and shares are computed here from
+the recorded sums, so that a float16 trace keeps its digits (sums are of order 1, shares of order 1/S).
 """
 
 import warnings
@@ -35,7 +34,7 @@ _BLOCK = 64e6  # bytes of a trace that are measured at a time where every head i
 
 
 class _Kept:
-    """An array of `floatscope.statistics` that a trace holds under this attribute's name, if it was kept."""
+    """A property that returns the array of `floatscope.statistics` of this name, if the trace kept it."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -48,7 +47,7 @@ class _Kept:
 
 
 class FigureSize(TypedDict, total=False):
-    """Whose axes a figure is drawn into, its inches, and the points of its letters."""
+    """Axes to draw into, size in inches, and font size in points."""
 
     ax: "Axes | None"
     width: float | None
@@ -58,7 +57,7 @@ class FigureSize(TypedDict, total=False):
 
 @runtime_checkable
 class Patterns(Protocol):
-    """A model that computes patterns again."""
+    """A model that can recompute attention patterns."""
 
     def pattern(
         self, trace: Any, *, step: int, layer: int | None = ..., head: int | None = ...
@@ -67,7 +66,21 @@ class Patterns(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """What one prompt's decoding attended to. `trace.data` is the xarray Dataset behind it all."""
+    """The recorded attention of one prompt's decoding.
+
+    Made by `model.trace`, or read by `Trace.load`. The properties return labelled xarray arrays; one
+    whose statistic was not kept raises an error that names it.
+
+    Args:
+        data: the xarray dataset behind all properties.
+
+    Example:
+        ```python
+        trace = model.trace("Where was Ada Lovelace born?")
+        trace.mass.sel(layer=2).mean("head")  # step, key
+        trace.save("born.zarr")
+        ```
+    """
 
     data: xr.Dataset
 
@@ -83,22 +96,22 @@ class Trace:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """Model, sampler, versions: where this came from."""
+        """Model, sampler, versions and other attributes of the recording."""
         return self.data.attrs
 
     @property
     def text(self) -> str:
-        """The answer as `generate` gives it: up to its end token, without special tokens."""
+        """The answer as `generate` returns it: up to its end token, without special tokens."""
         return str(self.data.attrs["text"])
 
     @property
     def raw_text(self) -> str:
-        """The answer with all that stands in it: special tokens, what follows an end, masks left over."""
+        """The complete answer, with special tokens, the text after an end token, and remaining masks."""
         return str(self.data.attrs["raw_text"])
 
     @property
     def prompt(self) -> str:
-        """What was asked, without the template around it: the same for every model asked the same."""
+        """The prompt without its template, so that it is the same for every model that was given it."""
         size = int(self.data.attrs["prompt_length"])
         parts = zip(
             self.data["final_token"].values[:size], self.data["region"].values[:size], strict=True
@@ -106,29 +119,43 @@ class Trace:
         return " ".join("".join(str(t) for t, region in parts if region != "template").split())
 
     canvas = _Kept(
-        "Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 = not there yet."
+        "Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 is a missing position."
     )
-    change = _Kept("What each step did to each position: 0 nothing, 1 reveal, 2 remask, 3 edit.")
-    confidence = _Kept("The probability of what each step proposed; NaN where nothing was.")
+    change = _Kept("Change of each position at each step: 0 none, 1 reveal, 2 remask, 3 edit.")
+    confidence = _Kept(
+        "Probability of the token proposed at each step and position; NaN without a proposal."
+    )
 
     @property
     def n_steps(self) -> int:
+        """Number of steps of the decoding, kept or not."""
         return int(self.data.sizes["tick"])
 
     def by_block(self, array: xr.DataArray) -> xr.DataArray:
-        """An array of this trace with `block` and `block_step` in place of `step`.
+        """Replace the dimension `step` of an array by `block` and `block_step`.
 
-        `trace.by_block(trace.mass)`: NaN where a block took fewer steps than others; `first` and `stop`
-        are the positions that each block decided.
+        Blocks that took fewer steps are filled with NaN. The coordinates `first` and `stop` are the
+        positions that each block decided.
+
+        Args:
+            array: an array of this trace with a `step` dimension, such as `trace.mass`.
         """
         return by_block(self.data, array)
 
     def at_step(self, place: int) -> "Trace":
-        """Return this trace with one of its kept steps, the first 0 and the last −1, without copying."""
+        """Return this trace with only one of its kept steps, without copying.
+
+        Args:
+            place: index among the kept steps, from 0; −1 is the last.
+        """
         return Trace(self.data.isel(step=slice(place, place + 1 or None)))
 
     def layer_blocks(self, limit: float = _BLOCK) -> Iterator["Trace"]:
-        """Yield this trace in blocks of layers of about `limit` bytes; a small one is yielded whole."""
+        """Yield this trace in blocks of layers, to bound the memory of a measure.
+
+        Args:
+            limit: size of a block in bytes, default 64 MB; a smaller trace is yielded as it is.
+        """
         layers = self.data.sizes["layer"]
         size = max(1, int(limit * layers / max(self.nbytes, 1)))
         if size >= layers:
@@ -150,16 +177,25 @@ class Trace:
         return _read_only(self._mass(self._column_means))
 
     def mass_from(self, *groups: str) -> xr.DataArray:
-        """The same as `mass` from some queries alone, such as mass_from("masked", "revealed")."""
+        """Return `mass` over the queries of some groups only, such as mass_from("masked", "revealed").
+
+        Args:
+            *groups: names of query groups: "prompt", "masked" and "revealed", or regions for a trace with
+                groups="regions".
+        """
         return self._mass(self._columns, self._groups(groups))
 
     def mean_mass_from(self, *groups: str) -> xr.DataArray:
-        """`mass_from` averaged over heads: (step, layer, key)."""
+        """Return `mass_from` averaged over heads: (step, layer, key).
+
+        Args:
+            *groups: names of query groups, as for `mass_from`.
+        """
         return self._mass(self._column_means, self._groups(groups))
 
     @property
     def received(self) -> xr.DataArray:
-        """c_j: mean attention from the queries that can see key j."""
+        """c_j: mean attention from the queries that see key j."""
         return _over(_total(self._columns), self._need("visible").variable, "received")
 
     @cached_property
@@ -169,57 +205,69 @@ class Trace:
         return _read_only(_over(_total(self._column_means), visible, "received"))
 
     null = _Kept(
-        "What uniform attention over the visible keys would give as `mass`: (step, key), or where some "
-        "layers see a window (step, layer, key)."
+        "`mass` under uniform attention over the visible keys: (step, key), or (step, layer, key) if "
+        "some layers see a window."
     )
 
     @property
     def lift(self) -> xr.DataArray:
-        """mass / null: 1 is chance, causal or not."""
+        """Mass over its null, `mass / null`: 1 is chance, in causal and bidirectional models."""
         return _over(self.mass, self.null.variable, "lift")
 
-    entropy = _Kept("Of each query's attention, over its maximum: 0 = one key, 1 = uniform.")
+    entropy = _Kept(
+        "Entropy of each query's attention, over its maximum: 0 is one key, 1 is uniform."
+    )
     entropy_sum = _Kept(
         "`entropy` summed over the queries of each group: (step, group, layer, head)."
     )
     entropy_rows = _Kept(
-        "How many queries that sum is of; one that sees a single key is not counted."
+        "Number of queries in `entropy_sum`; a query that sees a single key is not counted."
     )
     flow = _Kept("Mean attention from `source`'s queries to `target`'s keys; rows sum to 1.")
-    rollout = _Kept("The same through all layers so far.")
+    rollout = _Kept(
+        "Flow from `source` to `target` through all layers up to this one (attention rollout)."
+    )
     score = _Kept("Mean of q_i · k_j over the queries that see key j, without the 1/√d scale.")
     cosine = _Kept("Mean cosine of q_i and k_j over the queries that see key j.")
     key_norm = _Kept("‖k_j‖.")
     query_norm = _Kept("Mean of ‖q_i‖ over the queries that see key j.")
-    value_norm = _Kept("‖W_O v_j‖: the norm of what each key's value writes.")
-    residual_norm = _Kept("The norm of each residual at the layer's input.")
-    massive = _Kept("max |x| over median |x| of a residual's channels at the layer's input.")
-    massive_channel = _Kept("Which channel is the largest; −1: not there yet.")
-    key_drift = _Kept("1 − cos of k_j and k_j at the kept step before; NaN with a KV cache.")
-    value_drift = _Kept("The same of v_j; both are means over heads.")
+    value_norm = _Kept(
+        "‖W_O v_j‖: the norm of what each key's value writes to the residual stream."
+    )
+    residual_norm = _Kept("Norm of each position's residual stream at the layer's input.")
+    massive = _Kept(
+        "max |x| / median |x| over the channels of the residual stream at the layer's input."
+    )
+    massive_channel = _Kept("Index of the largest channel; −1 at a missing position.")
+    key_drift = _Kept(
+        "1 − cos between k_j and k_j at the previous kept step, mean over heads; NaN with a KV cache."
+    )
+    value_drift = _Kept(
+        "1 − cos between v_j and v_j at the previous kept step, mean over heads; NaN with a KV cache."
+    )
 
     @property
     def lens(self) -> xr.Dataset:
-        """What each layer's output predicts at masked positions: `token` id, `probability`, `entropy`.
+        """Predictions from each layer's output at masked positions: `token` id, `probability`, `entropy`.
 
-        By the position that is predicted, whichever row predicts it; −1 and NaN where it is not masked.
-        A causal model's next position is predicted at each step. The mask itself is never predicted.
+        Indexed by the predicted position, whichever row predicts it; −1 and NaN where it is not masked.
+        For a causal model each step predicts the next position. The mask token is never predicted.
         """
         names = ("token", "probability", "entropy")
         return xr.Dataset({n: self._need(f"lens_{n}").drop_vars("token") for n in names})
 
     @property
     def experts(self) -> xr.Dataset:
-        """Where each position's router sent it: `expert` and its `weight`, the strongest choice first.
+        """The experts that each position's router chose, `expert`, and their `weight`, strongest first.
 
-        −1 and NaN in layers without experts and at positions not there yet.
+        −1 and NaN in layers without experts and at positions that do not exist yet.
         """
         expert, weight = (self._need(name) for name in ("expert", "expert_weight"))
         return xr.Dataset({"expert": expert, "weight": weight})
 
     @property
     def rows(self) -> xr.Dataset:
-        """One event per reveal: the strongest keys of the row that predicted it, and its region sums."""
+        """One event per reveal: the strongest keys of the row that predicted it, and its sums by region."""
         self._need("row_key", "rows")
         rows = self.data[["row_key", "row_weight", "row_flow"]]
         for name in ("row_weight", "row_flow"):
@@ -232,7 +280,7 @@ class Trace:
 
     @cached_property
     def _column_means(self) -> xr.DataArray:
-        """`column_sum` averaged over heads: as it was recorded, or else computed here, once."""
+        """`column_sum` averaged over heads: as recorded, or else computed once."""
         if "column_mean" in self.data or "column_sum" not in self.data:
             return self._need("column_mean", wide=False)
         columns = self.data["column_sum"]
@@ -289,21 +337,28 @@ class Trace:
         tokens: bool | None = None,
         **size: Unpack[FigureSize],
     ) -> "Axes":
-        """Where attention went, over any two of step, layer, head, position and region.
+        """Draw attention over any two of step, layer, head, position and region.
 
-        `heatmap()` is layer × position, `heatmap("step", layer=3)` step × position of a layer,
-        `heatmap("step", "layer", region="gold")` what one region receives. Means are taken over what is
-        neither shown nor chosen; a region is the sum over its positions. Returns matplotlib's Axes.
+        `heatmap()` is layer × position, `heatmap("step", layer=3)` step × position of one layer,
+        `heatmap("step", "layer", region="gold")` what one region receives. Dimensions that are neither
+        shown nor chosen are averaged; a region is the sum over its positions.
 
         Args:
-            layer, head, step: one, or several to take the mean of; all by default.
-            region: these positions alone, by the region's name; "gold" is the gold passage.
-            lift: share over uniform attention, on a logarithmic scale; white is chance.
-            tokens: name every position's token, or none. By default all where there is room, else the
-                strongest.
-            ax: draw into these axes of yours.
-            width, height: of the figure, in inches.
-            font_size: points; by default rcParams["font.size"] if you set it, else 8.
+            rows, columns: dimensions of the axes: "step", "layer", "head", "position" or "region". By
+                default "layer" and "position".
+            layer, head, step: index, or several to average over; all by default.
+            region: use only the positions of this region, or of several; "gold" is the gold passage.
+            lift: show attention over uniform attention, on a logarithmic scale where white is chance.
+                Default False.
+            tokens: label every position with its token, or none. By default all if there is room, else
+                the strongest.
+            ax: matplotlib axes to draw into; a new figure by default.
+            width, height: size of the figure in inches.
+            font_size: in points; by default rcParams["font.size"] if you set it, else 8.
+            **size: `ax`, `width`, `height` and `font_size`.
+
+        Returns:
+            The matplotlib Axes.
         """
         chosen = {"layer": layer, "head": head, "step": step, "region": region}
         # Figures stand to the right of traces: looked up by name when one is drawn.
@@ -320,10 +375,19 @@ class Trace:
         tokens: bool | None = None,
         **size: Unpack[FigureSize],
     ) -> "Axes":
-        """The whole pattern of a head at a step, queries by keys, computed again by `model`.
+        """Draw the attention pattern of a head at one step, queries by keys, recomputed by `model`.
 
-        The trace holds none of it: `model` is the one that was traced. Without a layer or a head, the
-        mean over them. The other options are `heatmap`'s.
+        Args:
+            step: step of the decoding, from 0.
+            layer: layer from 0; None (default) averages over layers.
+            head: head from 0; None (default) averages over heads.
+            model (Model): the model that was traced; a trace holds no patterns.
+            tokens: label every position with its token, or none. By default all if there is room, else
+                the strongest.
+            **size: `ax`, `width`, `height` and `font_size`, as for `heatmap`.
+
+        Returns:
+            The matplotlib Axes.
         """
         pattern = model.pattern(self, step=step, layer=layer, head=head)
         draw = import_module("floatscope.plots.pattern").draw_pattern
@@ -332,17 +396,26 @@ class Trace:
     # Keeping it
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write as a zarr 3 store, whole or not at all."""
+        """Write the trace as a zarr 3 store, completely or not at all, and return its path.
+
+        Args:
+            path: directory to create.
+            overwrite: replace an existing trace; other files are never replaced. False by default.
+        """
         from . import store  # imports zarr, which a measure of a trace in memory does not need
 
         return store.save(self.data, Path(path), SCHEMA, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, lazy: bool = False) -> "Trace":
-        """Read a saved trace, without its model; `lazy` leaves the arrays on disk until needed.
+        """Read a saved trace; its model is not needed.
 
-        Of one whose recording was ended (`trace(..., to=path)`), the steps that are there, with a warning.
-        A zip file, as the live page saves it, is read whole.
+        If the recording was interrupted (`trace(..., to=path)`), the steps that were written are read,
+        with a warning. A zip file saved by the live page is read too.
+
+        Args:
+            path: directory written by `save` or `trace(..., to=path)`, or a zip file of the live page.
+            lazy: leave arrays on disk until they are used, False by default.
         """
         from . import store, unfinished
 
@@ -360,11 +433,12 @@ class Trace:
 
     @property
     def interventions(self) -> tuple[str, ...]:
-        """What was in force while it was traced, as one would type it; the first acted first."""
+        """Interventions that were in force, as Python calls, in the order in which they acted."""
         return tuple(map(str, self.info.get("interventions", ())))
 
     @property
     def nbytes(self) -> int:
+        """Size of the arrays in bytes."""
         return int(self.data.nbytes)
 
     def __repr__(self) -> str:
@@ -387,8 +461,10 @@ class Trace:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str | None:
-        """Show the interactive view in a notebook; None, which shows the repr, where a trace has no attention
-        of single heads or has layers that see a window."""
+        """Return the interactive view for a notebook.
+
+        None, which shows the repr, if the trace has no attention of single heads or has local layers.
+        """
         if "column_sum" not in self.data or is_local(self.data):
             return None
         embed = import_module("floatscope.report.embed")
@@ -400,14 +476,14 @@ def _total(columns: xr.DataArray) -> xr.DataArray:
 
 
 def _over(total: xr.DataArray, count: xr.Variable, name: str) -> xr.DataArray:
-    """Divide in place. Both come from one trace: their labels need no aligning."""
+    """Divide in place. Both arrays come from one trace, so their labels match."""
     share = total.variable
     share /= count
     return total.rename(name)
 
 
 def _wide(dtype: np.dtype) -> np.dtype:
-    """float32 for what is stored narrower."""
+    """Return float32 for narrower dtypes, else the dtype."""
     return np.result_type(dtype, np.float32)
 
 

@@ -1,9 +1,9 @@
-"""A trace that is written while it is recorded: a zarr 3 store that says how far it is, and opens.
+"""A trace that is written while it is recorded: a zarr 3 store that can be opened at any time.
 
-Each statistic is an array with room for every step; a step is a chunk of it, written once. The root's
-attributes are replaced when a step is there whole, so that whoever ends the writer leaves the steps before.
-`finish` adds what is known at the end only (tokens, text) and seals the store as `store.save` does; until it
-is sealed, it opens as unfinished.
+Each statistic is an array with room for every step; a step is one chunk, written once. The root's
+attributes are replaced after each complete step, so if the writer is killed, the earlier steps remain.
+`finish` adds what is known only at the end (tokens, text) and seals the store as `store.save` does. Until
+then it opens as unfinished.
 """
 
 import os
@@ -32,10 +32,10 @@ _KEYS = ("key", "query")  # dimensions that may be shorter in the end
 
 
 class Unfinished:
-    """The store of one prompt, as it is written."""
+    """The store of one prompt's trace while it is being written."""
 
     def __init__(self, path: Path, room: int, about: Mapping[str, Any]) -> None:
-        """Begin a store; `about` has the attributes and coordinates that are known before the first step."""
+        """Create a store; `about` holds attributes and coordinates known before the first step."""
         store.require_free(path, False)
         self.path, self.room, self.written = path, room, 0
         self._about = dict(about)
@@ -65,7 +65,7 @@ class Unfinished:
             self._write_progress()
 
     def finish(self, data: xr.Dataset, schema: int) -> Path:
-        """Add what is not in the store yet; the sizes of `data` say which part of the room was needed."""
+        """Add what the store lacks, cut its arrays to the sizes of `data`, and seal it."""
         with self._writing():
             data = data.assign_attrs({PROGRESS: self._progress()})  # until it is sealed
             store.write_zarr(data, self.path, mode="a")
@@ -90,7 +90,7 @@ class Unfinished:
 
 
 def load(path: Path, about: Mapping[str, Any], *, lazy: bool = False) -> xr.Dataset:
-    """Open the steps that are there, with the ids of tokens; what came of the last step is not known."""
+    """Open the steps written so far, with token ids as text; the outcome of the last step is unknown."""
     with foreign(TraceError, f"{path} is damaged: its steps cannot be opened", COPY_AGAIN):
         data = _steps(path, about)
         return data if lazy else data.load()
@@ -132,7 +132,7 @@ def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
 
 
 def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:
-    """Open the arrays, as far as steps are there; some may have been cut to their final size already."""
+    """Open the arrays for the steps written so far; some may already be cut to their final size."""
     n = len(about["steps"])
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     source = RegularStore(path)

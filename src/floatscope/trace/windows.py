@@ -1,7 +1,7 @@
-"""Local layers of a trace: which they are, and how far they see.
+"""The local layers of a trace: which they are, and how far they see.
 
-A model may have layers whose rows see a window around them (ModernBERT). `null` and `visible` of its traces
-are then by layer, and so is every level of chance; who cannot follow that refuses the trace here.
+A model may have layers whose rows see only a window around them (ModernBERT). `null` and `visible` of its
+traces, and all chance levels, are then by layer. Measures that do not support this refuse the trace here.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from ..errors import UsageError
 
 
 def reaches(info: Mapping[str, Any], layers: int) -> list[int | None]:
-    """Of the model's first layers, how far a row sees to either side; None: everything."""
+    """Return how far a row sees to either side in each of the first `layers` layers; None is everything."""
     known = [int(x) for x in info.get("reaches", [-1] * layers)]
     return [None if reach < 0 else reach for reach in known[:layers]]
 
 
 def is_local(data: xr.Dataset) -> bool:
-    """Some kept layer sees less than everything."""
+    """Tell whether some kept layer is local."""
     return "null" in data and "layer" in data["null"].dims
 
 
 def require_global(data: xr.Dataset, who: str) -> None:
-    """For those whose levels of chance are the same in all layers."""
+    """Refuse a trace with local layers, for measures whose chance levels are the same in all layers."""
     if not is_local(data):
         return
     whole = [int(x) for x in data["layer"].values if int(data.attrs["reaches"][int(x)]) < 0]

@@ -1,1 +1,1 @@
-"""The statistics in blocks of queries, on any device."""
+"""The statistics computed in blocks of queries, on any device."""

@@ -1,6 +1,6 @@
-"""Score, cosine and norms of each key, from q and k alone: sums in closed form, never a weight.
+"""Score, cosine and norms of each key from q and k alone: sums in closed form, without weights.
 
-Σ_i q_i·k_j = (Σ_i q_i)·k_j, the sum over the queries that see key j.
+Σ_i q_i·k_j = (Σ_i q_i)·k_j, where i runs over the queries that see key j.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,10 @@ _TINY = 1e-30
 
 
 def columns(view: View) -> Arrays:
-    """Closed form: Σ_i q_i·k_j = (Σ_i q_i)·k_j, the sum over the queries that see j.
+    """Compute score, cosine, query norm, key norm and number of viewers of each key.
 
-    Whoever sees key j, every later query does too, so those sums are suffix sums; where rows see a
-    window, the difference of two.
+    A query that sees key j is followed by queries that see it too, so the sums over queries are suffix
+    sums; with a window they are differences of two suffix sums.
     """
     query, key, labels = view.query.float(), view.key.float(), view.labels
     norm = torch.linalg.vector_norm(query, dim=-1, keepdim=True)  # (b, h, q, 1)
@@ -53,7 +53,7 @@ def _of_all(
     norm: Float[Tensor, "b h q 1"],
     key_norm: Float[Tensor, "b h k"],
 ) -> Arrays:
-    """Every key has the same queries: the sums of q and of q/‖q‖ in one product, and so their scores."""
+    """Compute the sums if every query sees every key: one product gives the sums of q and of q/‖q‖."""
     labels, (b, h, n, d) = view.labels, query.shape
     mean = (norm.mT @ labels.counted).squeeze(-1)  # (b, h, 1)
     weight = query.new_empty(b, h, 2, n)
@@ -73,8 +73,11 @@ def _of_all(
 
 
 def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """A function of weights (b, h, q, 1) and values (b, h, q, v): the sum for each key, over those
-    who see it, of weight · value (or of the weights alone), as (b, h, k, v)."""
+    """Return a function that sums weight · value over the queries that see each key.
+
+    It takes weights (b, h, q, 1) and values (b, h, q, v), or None for the weights alone, and returns (b,
+    h, k, v).
+    """
     visible = view.visible
     last = visible.last_visible.contiguous()  # (b, q), never falling
     keys = torch.arange(visible.keys, device=last.device).expand(len(last), -1).contiguous()

@@ -1,4 +1,4 @@
-"""‖W_O^h v_j‖: how much a key's value can write into the residual, head by head."""
+"""‖W_O^h v_j‖: how much a key's value can write to the residual stream, by head."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +15,11 @@ _trusted: "WeakSet[nn.Module]" = WeakSet()
 
 @contextmanager
 def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Inside, these modules' weights do not change: what is known of weights that count no changes is
-    kept until the end. (Made in inference mode, they count none.)"""
+    """Promise that these modules' weights do not change within a `with` block.
+
+    Factors of weights without a version counter (made in inference mode) are then kept until the end of
+    the block.
+    """
     for module in modules:
         if _version(module) < 0:
             _factors.pop(module, None)
@@ -29,7 +32,7 @@ def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def versions(modules: Sequence[nn.Module]) -> tuple[int, ...] | None:
-    """Changes when the weights do; None where they do not count that."""
+    """Return the version counters of the weights, which change with them; None if a weight has none."""
     counts = tuple(_version(module) for module in modules)
     return None if min(counts, default=0) < 0 else counts
 
@@ -40,7 +43,7 @@ def _version(module: nn.Module) -> int:
 
 
 def _factor(module: nn.Module, head_dim: int) -> Float[Tensor, "h r d"]:
-    """R of W_O^h = QR: ‖W_O^h v‖ = ‖R v‖ with d×d instead of d_model×d."""
+    """Return R of W_O^h = QR: ‖W_O^h v‖ = ‖R v‖, with d×d instead of d_model×d numbers."""
     weight: Tensor = module.o_proj.weight  # type: ignore[union-attr,assignment]
     version = _version(module)
     known = _factors.get(module) if version >= 0 or module in _trusted else None
@@ -56,7 +59,7 @@ _halves: "WeakKeyDictionary[nn.Module, tuple[Tensor, Tensor, Tensor]]" = WeakKey
 
 
 def halves(module: nn.Module, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The factor as a sum of two tensors of a 16-bit type, for matrix units that take no other."""
+    """Return the factor as a sum of two 16-bit tensors, for matrix units that take no other type."""
     factor = _factor(module, head_dim)
     known = _halves.get(module)
     if known is None or known[0] is not factor or known[1].dtype != dtype:
@@ -67,7 +70,7 @@ def halves(module: nn.Module, head_dim: int, dtype: torch.dtype) -> tuple[Tensor
 
 
 def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:
-    """One number per head and key; grouped heads share values but not W_O."""
+    """Compute one norm per head and key; grouped heads share values but not W_O."""
     factor = _factor(module, value.shape[-1])  # (h, r, d)
     b, kv, k = value.shape[:3]
     grouped = factor.reshape(kv, -1, factor.shape[-1])  # (kv, h/kv · r, d)

@@ -1,9 +1,8 @@
-"""Which query rows are computed together, and how far they see: found once per forward, for all layers.
+"""Divide query rows into strips that see nearly the same keys, once per forward for all layers.
 
-A strip is a run of rows that see nearly the same keys. Keys before `seen` are seen by all of its rows,
-keys from `last` on by none; only what lies between may be hidden. So a model in blocks, or one that looks
-back, costs the keys that it sees, and little or nothing of a mask is ever looked at. A strip is cut into
-tiles of rows and heads that fit a core's cache. Nothing is computed here.
+All rows of a strip see the keys before `seen`, and none sees keys from `last` on; only keys in between
+may be hidden. So a block or causal model costs only the keys that it sees, and little of a mask is read.
+A strip is cut into tiles of rows and heads that fit a core's cache. Nothing is computed here.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -38,7 +37,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Tile:
-    """Some heads of some prompts. Where not all heads, then of one prompt."""
+    """Some heads of some prompts. If not all heads, then of one prompt."""
 
     prompts: slice
     heads: slice  # of keys: grouped heads stay together
@@ -46,7 +45,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Band:
-    """Some rows of a strip, and the tiles that all heads of all prompts are cut into for them."""
+    """Some rows of a strip, and the tiles into which all heads of all prompts are divided for them."""
 
     rows: slice
     tiles: list[Tile]
@@ -58,7 +57,7 @@ Plan = list[tuple[Strip, list[Band]]]
 
 
 def plan(view: View, numbers: int) -> Plan:
-    """All rows of a view, in tiles of about so many weights. Layers of a forward are mostly alike."""
+    """Divide all rows of a view into tiles of about `numbers` weights. Layers usually share the plan."""
     shape = (*view.query.shape[:3], *view.key.shape[1:3])
     known = _known.get(view.visible)
     if known is None:
@@ -72,7 +71,7 @@ def plan(view: View, numbers: int) -> Plan:
 
 
 def strips(view: View, ruled: bool) -> list[Strip]:
-    """One, where the mask is not known by rule, or where every row sees all keys."""
+    """Return the strips; a single one if the mask follows no rule or every row sees all keys."""
     n_query, n_key = view.query.shape[2], view.key.shape[2]
     if view.causal or ruled:
         return _by_rule(view)
@@ -99,7 +98,7 @@ def _by_rule(view: View) -> list[Strip]:
 
 
 def _same_for_all(visible: Visibility) -> list[int] | None:
-    """The last key that each row sees, if padding hides none and all prompts have it alike."""
+    """Return the last key that each row sees, if there is no padding and all prompts agree; else None."""
     last = visible.last_visible
     if visible.padded or not bool((last == last[:1]).all()):
         return None
@@ -116,7 +115,10 @@ def _strip(start: int, stop: int, last: Sequence[int], device: torch.device) -> 
 
 
 def bands(strip: Strip, shape: tuple[int, ...], numbers: int) -> Iterator[Band]:
-    """A strip in parts of about so many weights, rows first: few heads of many rows make larger products."""
+    """Divide a strip into bands of about `numbers` weights.
+
+    Heads are divided before rows, because products of few heads and many rows are faster.
+    """
     prompts, all_heads, n_query, heads, _ = shape
     width = all_heads // heads * strip.last
     n_rows = strip.stop - strip.start

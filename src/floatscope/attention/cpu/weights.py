@@ -1,7 +1,7 @@
 """Attention weights of a tile of rows and heads, in memory that the next tile overwrites.
 
-A weight is exp(score − lse). Log-sum-exps of ordinary size are left to whoever sums: exp(score) needs no
-pass before the exponential. Nothing is summed here, but the log-sum-exp itself where nobody knows it.
+A weight is exp(score − lse). For ordinary values of lse, the subtraction is left to the caller, which
+saves a pass before the exponential. Nothing is summed here, except the log-sum-exp where it is unknown.
 """
 
 import threading
@@ -23,7 +23,7 @@ Tiles = Iterator[tuple[Float[Tensor, "m r k"], Float[Tensor, "m r k"] | None]]
 
 
 class Weights:
-    """`factor` · query · key is the logarithm of weights, to which each row's −`later` is still missing."""
+    """Weights of a view: exp(`factor` · query · key), to be multiplied by exp(−`later`) of each row."""
 
     def __init__(self, view: View, logarithms: bool) -> None:
         self._view, self._logarithms = view, logarithms
@@ -44,9 +44,10 @@ class Weights:
         self._key = key.reshape(b * kv, n_key, d).mT  # (n, d, k)
 
     def of(self, strip: Strip, band: Band) -> Tiles:
-        """Weights of a band's tiles (but for `later`) over keys 0 … last, and their logarithm if wanted.
+        """Yield the weights of a band's tiles (without `later`) over keys 0 … last, and their logarithms.
 
-        Both have all heads of all prompts in one axis; the logarithm of a hidden key is 0, not −inf.
+        Both have all heads of all prompts in one axis. The logarithms are None unless requested; that of
+        a hidden key is 0, not −inf.
         """
         last, per, rows = strip.last, self._per, band.rows.stop - band.rows.start
         hidden = _hidden(self._view, strip, band.rows)
@@ -73,7 +74,7 @@ class Weights:
     def _edit(
         self, strip: Strip, tile: Tile, log_weight: Float[Tensor, "m r k"], hidden: Tensor | None
     ) -> None:
-        """In place: with a bias, and less a log-sum-exp that was not known."""
+        """Add a bias, and subtract an unknown log-sum-exp, in place."""
         if (bias := self._view.bias) is not None:
             bias = bias.unflatten(1, (-1, self._per))[tile.prompts, tile.heads, ..., : strip.last]
             self._by_head(tile, log_weight).add_(bias)
@@ -86,7 +87,7 @@ class Weights:
     def _hide(
         self, strip: Strip, tile: Tile, of: Float[Tensor, "m r k"], hidden: Tensor, value: float
     ) -> None:
-        """In place. Weights are hidden behind the exponential: of −inf it takes eight times as long."""
+        """Fill hidden entries in place, after the exponential, which takes eight times as long for −inf."""
         hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
         hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
         self._by_head(tile, of)[..., strip.seen :].masked_fill_(hidden, value)
@@ -106,7 +107,7 @@ _kept = threading.local()
 
 
 def _rooms(like: Tensor, shape: tuple[int, int, int], both: bool) -> list[Tensor]:
-    """Memory to work in. On a CPU a thread keeps it from layer to layer: fresh memory is slow at first."""
+    """Return working memory. On a CPU a thread keeps it from layer to layer, since fresh memory is slow."""
     size, n = shape[0] * shape[1] * shape[2], 2 if both else 1
     if not like.is_cpu or n * size > _KEPT:  # one row of many keys may take more
         return [like.new_empty(shape) for _ in range(n)]
@@ -118,7 +119,7 @@ def _rooms(like: Tensor, shape: tuple[int, int, int], both: bool) -> list[Tensor
 
 
 def _hidden(view: View, strip: Strip, rows: slice) -> Tensor | None:
-    """True where a row may not look, for keys seen … last, as (#b, #kv, #per, rows, keys)."""
+    """Return True where a row may not look, for keys seen … last, as (#b, #kv, #per, rows, keys)."""
     if strip.hidden is not None:
         return strip.hidden[rows.start - strip.start : rows.stop - strip.start][None, None, None]
     if strip.seen == strip.last or view.mask is None:

@@ -1,1 +1,1 @@
-"""The same statistics by kernels on a GPU. Imported without Triton; launched only with it."""
+"""The statistics computed by kernels on a GPU. Imported without Triton; launched only with it."""

@@ -1,8 +1,8 @@
-"""The sums of few rows on a GPU, as a step with a KV cache has them: launches `few_kernels`.
+"""Sums of few rows on a GPU, as in a step with a KV cache; launches `few_kernels`.
 
-Attention's forward keeps no log-sum-exp for few rows, and kernels made for many would each compute the same
-product. Here the logarithms of the weights are written once, (b, h, q, k) numbers, and everything is taken
-from them: five launches in a layer.
+Attention's forward returns no log-sum-exp for few rows, and the kernels for many rows would each compute
+the same product. Here the logarithms of the weights are written once, as (b, h, q, k) numbers, and
+everything is computed from them, in five launches per layer.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ def _kernels() -> ModuleType:
 def strongest(
     few: Few, start: int, stop: int, top: int
 ) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
-    """As `strongest.strongest`, once."""
+    """Return the strongest keys, as `strongest.strongest` does. Can be called once."""
     b, _, h, _ = few.arrays["column_sum"].shape
     power, peak = few.power[:, start:stop], few.peak[:, start:stop]
     key, weight = peaks.find(power.contiguous(), peak.contiguous(), top)
@@ -40,13 +40,13 @@ def strongest(
 
 
 def fits(view: View) -> bool:
-    """All its rows' logarithms may be in memory at once."""
+    """Tell whether the logarithms of all rows fit into memory at once."""
     b, h, n_query, _ = view.query.shape
     return b * h * n_query * view.key.shape[2] * 4 <= _MOST
 
 
 def measured(view: View, columns: bool = False) -> View:
-    """The view with its log-sum-exp and all that can be summed of it; on request what needs q and k alone."""
+    """Return the view with its log-sum-exp and all sums; on request with the statistics of q and k alone."""
     b, h, n_query, dim = view.query.shape
     n_key, labels, device = view.key.shape[2], view.labels, view.query.device
     plan = plan_of(labels, view.visible, view.ruled)

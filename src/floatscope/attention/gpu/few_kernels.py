@@ -1,10 +1,9 @@
-"""Triton kernels for few rows, as a step with a KV cache has them: each sum from logarithms written once.
+"""Triton kernels for few rows, as in a step with a KV cache: every sum from logarithms written once.
 
-`few_scores` writes log2 of every weight, but for the rows' log-sum-exp, and what needs q and k alone
-(`one_scores` where there is one row);
-`few_rows` finds the log-sum-exp, subtracts it and takes what belongs to a row; `few_columns` takes what
-belongs to a key. `few` launches these. For many rows the logarithms would be the matrix that is never
-written.
+`few_scores` (`one_scores` for a single row) writes log2 of every weight without the rows' log-sum-exp,
+and the statistics of q and k alone. `few_rows` computes the log-sum-exp, subtracts it and computes the
+sums of a row. `few_columns` computes the sums of a key. `few` launches them. For many rows, the
+logarithms would be the S×S matrix that is never written.
 """
 
 import triton
@@ -20,9 +19,11 @@ def few_scores(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, BLOCK: tl.constexpr,
     MASKED: tl.constexpr, EXACT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """power[·, i, j] = log2 e · s_ij, −∞ where row i may not look, and the highest of each block of keys;
-    of a key Σ q·k, Σ q·k/‖q‖‖k‖ and Σ ‖q‖ over the rows that count and see it, and its norm. A program takes
-    a block of keys and a head."""
+    """power[·, i, j] = log2 e · s_ij, −∞ if row i may not look, and the maximum of each block of keys.
+
+    For each key also Σ q·k, Σ q·k/‖q‖‖k‖ and Σ ‖q‖ over the rows that count and see it, and its norm. One
+    program per block of keys and head.
+    """
     block = tl.program_id(0)
     head = tl.program_id(1).to(tl.int64)  # of (b, h)
     b = head // n_heads
@@ -84,8 +85,10 @@ def one_scores(
     HEADS: tl.constexpr, TILE_H: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
     BLOCK: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """`few_scores` of a single row: the heads that share keys stand where rows do, and keys are read once.
-    A program takes a block of keys and HEADS heads."""
+    """`few_scores` for a single row: the heads that share keys take the place of rows, so keys are read once.
+
+    One program per block of keys and HEADS heads.
+    """
     block = tl.program_id(0)
     shared = tl.program_id(1).to(tl.int64)  # of (b, h / HEADS)
     b = shared * HEADS // n_heads
@@ -136,7 +139,7 @@ def few_rows(
 ):  # fmt: skip
     """lse, entropy and out[b, h, i, v] = Σ_j A_ij V_jv of a row; its powers become log2 of its weights.
 
-    A row that counts nowhere gets 0, and one that sees nothing weighs nothing.
+    Rows that do not count give 0; a row that sees nothing has weights 0.
     """
     at = tl.program_id(0).to(tl.int64)  # of (b, h, q)
     b = at // n_query // n_heads

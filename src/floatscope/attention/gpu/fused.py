@@ -1,8 +1,8 @@
-"""The same statistics on a GPU, in one pass over columns and one over rows: launches `kernels`.
+"""Statistics on a GPU in one pass over columns and one over rows; launches `kernels`.
 
-Exact like `blocked`, with the same inputs and outputs; what it is not is general. It needs Triton, a
-log-sum-exp from attention's forward, and heads of at most 256 numbers; `unfit` says what it cannot
-take, and `attention/backend.py` goes to `blocked` then.
+Exact like `blocked`, with the same inputs and outputs, but not general: it needs Triton, a log-sum-exp
+from attention's forward, and heads of at most 256 numbers. `unfit` says why a view is not supported, and
+`attention/backend.py` then uses `blocked`.
 """
 
 import math
@@ -27,7 +27,7 @@ _SHIFT = 10  # 16-bit weights as 2^10 · A: a uniform row of 32,768 keys is no s
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a kernel cuts its work; the fastest of those tried on an H200."""
+    """Tile sizes of a kernel: the fastest of those tried on an H200."""
 
     queries: int
     keys: int
@@ -36,7 +36,7 @@ class Tiles:
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
-    """`blocked.sums` by the kernels, of a view that is not `unfit`."""
+    """Compute what `blocked.sums` computes, by kernels, for a view that is not `unfit`."""
     launch = Launch(view)
     beside = [view.labels.in_region] if regions else []
     beside += [] if view.state is None else [view.state.float()]
@@ -54,7 +54,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
 
 
 def head_means(values: Float[Tensor, "b h q v"], first: int, n: int) -> Float[Tensor, "b q n"]:
-    """The mean over heads of n values, from the first on: torch reads such a part several times slower."""
+    """Average n values over heads, from `first` on; torch reads such a slice several times slower."""
     b, h, n_query, wide = values.shape
     out = torch.empty((b, n_query, n), dtype=torch.float32, device=values.device)
     kernel = getattr(_kernels(), "head_means")  # noqa: B009
@@ -68,11 +68,12 @@ def head_means(values: Float[Tensor, "b h q v"], first: int, n: int) -> Float[Te
 
 
 def installed() -> bool:
+    """Tell whether Triton is installed."""
     return _kernels() is not None
 
 
 def unfit(view: View, without_lse: bool = False) -> str | None:
-    """Why the kernels cannot take this view, or None."""
+    """Return why the kernels do not support this view, or None."""
     if _kernels() is None:
         return "Triton is not installed"
     if view.lse is None and not without_lse:
@@ -100,7 +101,7 @@ def _kernels() -> ModuleType | None:
 
 
 class Launch:
-    """One layer's view, ready for the kernels."""
+    """One layer's view, prepared for the kernels."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -130,7 +131,7 @@ class Launch:
 
     @property
     def _ahead(self) -> bool:
-        """The kernels that compute a product ahead take this."""
+        """Whether the kernels that compute products ahead support this view."""
         return self.ruled and not self._directed and overlapped.takes(self.view)
 
     def columns(self) -> Tensor:
@@ -160,7 +161,7 @@ class Launch:
         return out
 
     def _offsets(self, tile: int) -> Tensor:
-        """What is subtracted in each row of each group; two tiles of +∞ may follow the last row."""
+        """Return what is subtracted in each row of each group, padded with +∞ by up to two tiles."""
         groups, wide = self.plan.n_groups, (-(-self.n_query // tile) + 2) * tile
         out = torch.empty(
             (self.b, groups, self.h, wide), dtype=torch.float32, device=self.lse.device
@@ -171,7 +172,7 @@ class Launch:
         return out
 
     def rows(self, entropy: bool, beside: list[Tensor]) -> tuple[Tensor | None, Tensor | None]:
-        """Row entropies (b, h, q), and the sums of the given (b, k, _) values by attention."""
+        """Return row entropies (b, h, q), and the attention-weighted sums of the given (b, k, _) values."""
         plan, device = self.plan, self.lse.device
         wide = _power_of_two(sum(v.shape[-1] for v in beside)) if beside else 0
         ahead = self._ahead and bool(beside) and wide <= overlapped.MOST_VALUES
@@ -250,5 +251,5 @@ def row_tiles(view: View) -> Tiles:
 
 
 def _power_of_two(n: int) -> int:
-    """At least 16: the smallest side a matrix unit takes."""
+    """Return the next power of two, at least 16, the smallest side of a matrix unit."""
     return max(16, 1 << (n - 1).bit_length())

@@ -1,9 +1,9 @@
-"""The column sums for Hopper GPUs: the next tile's product runs while this one's exponentials do.
+"""Column sums for Hopper GPUs: the next tile's product runs during this tile's exponentials.
 
-The plain kernel waits for each product before it takes the exponentials, so the matrix units stand
-still meanwhile; Triton has no way to say otherwise, its lower level Gluon has. Same sums, for
-attention in both directions without an edited mask; everything else goes to `kernels`.
-Imported only on such a GPU; `overlapped` launches it.
+The plain kernel waits for each product before it computes the exponentials, so the matrix units are idle
+meanwhile. Triton cannot express the overlap; its lower level Gluon can. The sums are the same, for
+bidirectional attention without an edited mask; everything else uses `kernels`. Imported only on such a
+GPU; `overlapped` launches it.
 """
 
 from triton.experimental import gluon
@@ -21,7 +21,7 @@ _copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 
 @gluon.jit
 def _fetch(q_desc, row, column, memory, ready, count, wanted, STAGES: gl.constexpr):
-    """Starts the copy of two tiles of queries, the `count`-th pair of this program."""
+    """Start the copy of two tiles of queries, the `count`-th pair of this program."""
     stage = count % STAGES
     mbarrier.expect(ready.index(stage), q_desc.block_type.nbytes, pred=wanted)
     _copy_in(q_desc, [row, column], ready.index(stage), memory.index(stage), pred=wanted)
@@ -34,7 +34,7 @@ def _arrived(ready, count, STAGES: gl.constexpr):
 
 @gluon.jit
 def _product(a, b, nothing):
-    """Starts a · bᵀ of two tiles in shared memory."""
+    """Start the product a · bᵀ of two tiles in shared memory."""
     return warpgroup_mma(a, b.permute((1, 0)), nothing, use_acc=False, is_async=True)
 
 
@@ -48,7 +48,7 @@ def column_sums(
 ):  # fmt: skip
     """out[b, g, h, j] = Σ A_ij over the queries i of group g; one program per head and tile of keys.
 
-    The descriptors see q and k as matrices: batches and heads begin at some row and column of them.
+    The descriptors treat q and k as matrices in which each batch and head begins at some row and column.
     """
     product: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, TILE_K, 16])
     tile = gl.program_id(0)

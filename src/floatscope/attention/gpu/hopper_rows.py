@@ -1,8 +1,8 @@
-"""The row sums for Hopper GPUs: as `hopper`, with queries that stay put while keys pass by.
+"""Row sums for Hopper GPUs: as `hopper`, with queries fixed while keys pass by.
 
-Same sums as `kernels.row_sums`, for attention in both directions without an edited mask. The weights
-go from registers straight into the product with the values; no exchange between threads.
-Imported only on such a GPU; `overlapped` launches it.
+The sums are those of `kernels.row_sums`, for bidirectional attention without an edited mask. The weights
+go from registers directly into the product with the values, without an exchange between threads. Imported
+only on such a GPU; `overlapped` launches it.
 """
 
 from triton.experimental import gluon
@@ -21,7 +21,7 @@ def _fetch(
     k_desc, v_desc, k_row, k_column, v_row, k_memory, v_memory, ready, count, wanted,
     STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Starts the copy of two tiles of keys and their values, the `count`-th pair of this program."""
+    """Start the copy of two tiles of keys and their values, the `count`-th pair of this program."""
     stage = count % STAGES
     here = ready.index(stage)
     nbytes: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes
@@ -32,7 +32,7 @@ def _fetch(
 
 @gluon.jit
 def _weigh(power, entropy):
-    """2^SHIFT · A of one tile from its logarithms, and its share of the entropy."""
+    """Return 2^SHIFT · A of one tile from its logarithms, and the entropy with its contribution added."""
     weight = gl.exp2(power)
     return weight.to(gl.float16), entropy + gl.sum(weight * power, axis=1)
 
@@ -45,8 +45,11 @@ def row_sums(
     DIM: gl.constexpr, TILE_Q: gl.constexpr, TILE_K: gl.constexpr, VALUES: gl.constexpr,
     SHIFT: gl.constexpr, STAGES: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """entropy[b, h, i] = −Σ_j A ln A and out[b, h, i, v] = Σ_j A_ij V_jv; one program per head and
-    tile of queries. `n_values` rows of values a batch, filled up with zeros to whole pairs of tiles."""
+    """entropy[b, h, i] = −Σ_j A ln A and out[b, h, i, v] = Σ_j A_ij V_jv; one program per head and tile.
+
+    The tiles are of queries. `n_values` is the number of value rows per batch, padded with zeros to whole
+    pairs of tiles.
+    """
     product: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, TILE_K, 16])
     gathered: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, VALUES, 16])
     operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=gathered, k_width=2)

@@ -1,9 +1,9 @@
-"""Triton kernels: sums over columns and over rows of attention that is never written down.
+"""Triton kernels: column and row sums of attention that is never written to memory.
 
-Both take the log-sum-exp of every row, so a weight is one product and one exp2 away. Tiles of keys
-stay put while queries pass by (columns), or the other way round (rows). What a tile may skip, and
-where it must look at single positions, was worked out beforehand by `plan`.
-Imported only where Triton is; `fused` launches these.
+Both take the log-sum-exp of every row, so a weight costs one product and one exp2. Tiles of keys are
+fixed while queries pass by (columns), or the other way round (rows). `plan` determines beforehand which
+tiles to skip and where single positions must be checked. Imported only with Triton; `fused` launches
+them.
 """
 
 import triton
@@ -15,7 +15,7 @@ def _tile(
     ptr, rows, n_rows, stride_row, stride_dim,
     DIM: tl.constexpr, WIDE: tl.constexpr, INSIDE: tl.constexpr,
 ):  # fmt: skip
-    """Rows of a (n, DIM) matrix, filled up with zeros to a power of two."""
+    """Load rows of an (n, DIM) matrix, padded with zeros to a power of two."""
     dim = tl.arange(0, WIDE)
     at = ptr + rows[:, None] * stride_row + dim[None, :] * stride_dim
     if INSIDE and WIDE == DIM:
@@ -29,9 +29,9 @@ def _tile(
 def offsets(
     lse_ptr, group_ptr, out_ptr, n_heads, n_groups, n_query, n_wide, TILE: tl.constexpr
 ):  # fmt: skip
-    """out[b, g, h, i] = log2-sum-exp of row i if it is in group g, else +∞: its weights become 0.
+    """out[b, g, h, i] = log2-sum-exp of row i if it is in group g, else +∞, which makes its weights 0.
 
-    The choice of a group so costs nothing where the weights are; rows past the last are +∞ too.
+    Choosing a group thus costs nothing in the inner loop. Rows past the last are +∞ too.
     """
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     b = tl.program_id(1) // n_heads
@@ -52,7 +52,7 @@ def _column_step(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr,
     DIRECTED: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """One tile of queries: adds its weights."""
+    """Add the weights of one tile of queries."""
     row = i * TILE_Q + tl.arange(0, TILE_Q)
     offset = tl.load(offset_ptr + row)
     # Rows past the last are read as the last and weigh nothing: cheaper than a mask.
@@ -124,7 +124,7 @@ def _row_step(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_K: tl.constexpr, VALUES: tl.constexpr,
     ENTROPY: tl.constexpr, PARTLY: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys: adds its share to each query's entropy and gathered values."""
+    """Add one tile of keys to each query's entropy and weighted values."""
     key = i * TILE_K + tl.arange(0, TILE_K)
     k = _tile(k_ptr, key, n_key, k_row, k_dim, DIM, WIDE, not PARTLY)
     score = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
@@ -162,7 +162,7 @@ def row_sums(
 ):  # fmt: skip
     """entropy[b, h, i] = −Σ_j A ln A and out[b, h, i, v] = Σ_j A_ij V_jv; rows that do not count get 0.
 
-    Weights are held as 2^SHIFT · A, so that small ones are no subnormal 16-bit numbers.
+    Weights are stored as 2^SHIFT · A, so that small ones are not subnormal in 16 bits.
     """
     tile = tl.program_id(0)
     b = tl.program_id(1) // n_heads
@@ -221,7 +221,7 @@ def head_means(
     values_ptr, out_ptr, n_heads, n_query, first, n_out,
     VALUES: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """out[b, i, v] = mean over heads of values[b, h, i, first + v]; a program takes a row."""
+    """out[b, i, v] = mean over heads of values[b, h, i, first + v]; one program per row."""
     b = (tl.program_id(0) // n_query).to(tl.int64)
     i = tl.program_id(0) % n_query
     head = tl.arange(0, HEADS)

@@ -1,7 +1,7 @@
-"""When the Hopper kernels apply, and how they are launched.
+"""Decide when the Hopper kernels apply, and launch them.
 
-They read q and k by the copy engine, which wants each to be one matrix: rows at a fixed distance, a
-head either a range of columns or a range of rows. Both layouts that networks produce are.
+The copy engine reads q and k only as one matrix each, with rows at a fixed distance and each head a range
+of columns or of rows. Both layouts that networks produce qualify.
 """
 
 import math
@@ -26,7 +26,7 @@ MOST_VALUES = 32
 
 
 def takes(view: View) -> bool:
-    """A Hopper GPU, 16-bit heads of 64 or 128 numbers, in a layout the copy engine reads."""
+    """Tell whether the kernels apply: a Hopper GPU, 16-bit heads of 64 or 128 numbers, a readable layout."""
     query, key = view.query, view.key
     if (
         _refused
@@ -47,7 +47,7 @@ def _is_hopper(device: torch.device) -> bool:
 
 @cache
 def _kernels() -> tuple[ModuleType, ModuleType] | None:
-    """Gluon is experimental: where its interface has moved on, the plain kernels serve."""
+    """Import the kernels; None if Gluon's interface, which is experimental, has changed."""
     try:
         from . import hopper, hopper_rows
     except (ImportError, AttributeError) as error:
@@ -57,7 +57,7 @@ def _kernels() -> tuple[ModuleType, ModuleType] | None:
 
 
 def _matrix(x: Tensor) -> tuple[list[int], int, int, int] | None:
-    """x (b, h, n, d) as one matrix: its shape, rows per batch, rows per head, columns per head."""
+    """Describe x (b, h, n, d) as one matrix: its shape, rows per batch, rows per head, columns per head."""
     b, h, n, d = x.shape
     of_batch, of_head, of_row, of_dim = x.stride()
     if of_dim != 1 or x.data_ptr() % 16 or of_row % 8:
@@ -71,7 +71,7 @@ def _matrix(x: Tensor) -> tuple[list[int], int, int, int] | None:
 
 @cache
 def _block(tile: int, width: int, dtype: torch.dtype) -> Any:
-    """How a tile lies in shared memory: worked out once, it takes a while."""
+    """Return the layout of a tile in shared memory; cached, because it is slow to compute."""
     from triton.experimental.gluon import language as gl
 
     kind = gl.bfloat16 if dtype == torch.bfloat16 else gl.float16
@@ -93,16 +93,20 @@ _refused: list[str] = []
 
 
 def column_sums(view: View, offsets: Tensor, padding: Tensor, spans: Tensor, out: Tensor) -> bool:
-    """Fills `out` (b, g, h, k), or says that it could not; `offsets` and `spans` are for tiles of
-    TILE_Q queries."""
+    """Fill `out` (b, g, h, k), and return whether that succeeded.
+
+    `offsets` and `spans` are for tiles of TILE_Q queries.
+    """
     return _tried(lambda: _columns(view, offsets, padding, spans, out))
 
 
 def row_sums(
     view: View, values: Tensor, lse: Tensor, plan: Plan, entropy: Tensor, out: Tensor, shift: int
 ) -> bool:
-    """Fills `entropy` (b, h, q) and `out` (b, h, q, v), or says that it could not; `values`
-    (b, n, v) are filled up with zeros to whole pairs of tiles, PAIR rows each."""
+    """Fill `entropy` (b, h, q) and `out` (b, h, q, v), and return whether that succeeded.
+
+    `values` (b, n, v) are padded with zeros to whole pairs of tiles, PAIR rows each.
+    """
     return _tried(lambda: _rows(view, values, lse, plan, entropy, out, shift))
 
 

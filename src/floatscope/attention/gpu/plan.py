@@ -1,7 +1,7 @@
-"""Which tiles of a forward's attention hold anything, worked out once for all its layers.
+"""Determine once per forward, for all layers, which tiles of the attention contain anything.
 
-Small integer tensors that stay on the device: the kernels read their loop bounds from them, so that
-nobody waits for a number to reach the host.
+The results are small integer tensors on the device: kernels read their loop bounds from them, so nothing
+waits for a number to reach the host.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ..shapes import Labels
 
 @dataclass(eq=False)
 class Plan:
-    """Bounds for one forward. Tile sizes come with each question: kernels differ in theirs."""
+    """Loop bounds for one forward. Tile sizes are arguments, because kernels differ in them."""
 
     group: Int32[Tensor, "b q"]
     last: Int32[Tensor, "b q"]  # the last key each query sees
@@ -39,20 +39,20 @@ class Plan:
 
     @cached_property
     def first_viewer(self) -> Int32[Tensor, "b k"]:
-        """The first query that sees each key; all later ones do too."""
+        """The first query that sees each key; all later queries see it too."""
         keys = torch.arange(self.n_key, device=self.last.device, dtype=torch.int32)
         keys = keys.expand(len(self.last), -1).contiguous()
         return torch.searchsorted(self.last, keys).int()
 
     @cached_property
     def viewers(self) -> Int[Tensor, "b k"]:
-        """How many queries that count see each key."""
+        """Number of counted queries that see each key."""
         counts = (self.group >= 0).long().flip(1).cumsum(1).flip(1)
         counts = torch.nn.functional.pad(counts, (0, 1))
         return counts.gather(1, self.first_viewer.long()) * self.real.long()
 
     def spans(self, tile: int) -> Int32[Tensor, "b g 2"]:
-        """First and past-the-end tile of queries in which a group has members."""
+        """Return the first and past-the-end tile of queries in which each group has members."""
         return self._once("spans", tile, 0, lambda: self._spans(tile))
 
     def _spans(self, tile: int) -> Tensor:
@@ -67,7 +67,7 @@ class Plan:
         return torch.stack([first * some, past * some], dim=-1).int().contiguous()
 
     def first_queries(self, tile_q: int, tile_k: int) -> Int32[Tensor, "b tiles 2"]:
-        """For each tile of keys, in tiles of queries: the first that sees any, that sees all of it."""
+        """Return, for each tile of keys, the first tile of queries that sees any of it, and all of it."""
         return self._once("first", tile_q, tile_k, lambda: self._first_queries(tile_q, tile_k))
 
     def _first_queries(self, tile_q: int, tile_k: int) -> Tensor:
@@ -80,8 +80,11 @@ class Plan:
         return torch.stack([any_of, all_of], dim=-1).int().contiguous()
 
     def seen_keys(self, tile_q: int, tile_k: int) -> Int32[Tensor, "b tiles 4"]:
-        """For each tile of queries, in tiles of keys: the first seen, the first and past-the-last
-        seen whole by every query, past the last seen by any."""
+        """Return, for each tile of queries, the range of key tiles seen by any and by every query.
+
+        As four numbers: the first seen by any, the first and past-the-last seen by every query, past the
+        last seen by any.
+        """
         return self._once("seen", tile_q, tile_k, lambda: self._seen_keys(tile_q, tile_k))
 
     def _seen_keys(self, tile_q: int, tile_k: int) -> Tensor:
@@ -97,8 +100,11 @@ class Plan:
     def side_by_side(
         self, parts: list[Tensor], n_rows: int, width: int, dtype: torch.dtype
     ) -> Float[Tensor, "b n w"]:
-        """The (b, k, _) parts in one tensor, filled up with zeros. All layers share it, since their
-        launches follow one another; a part that has not changed is not written again."""
+        """Join the (b, k, _) parts in one tensor, padded with zeros.
+
+        All layers share the tensor, since their launches are sequential; a part that has not changed is
+        not written again.
+        """
         widths = tuple(part.shape[-1] for part in parts)
         kind = (widths, n_rows, width, dtype)
         if kind not in self._rooms:
@@ -115,7 +121,7 @@ class Plan:
         return room
 
     def nothing(self, shape: tuple[int, ...]) -> Tensor:
-        """Zeros that nobody writes to."""
+        """Return zeros that must not be written to."""
         if shape not in self._zeros:
             self._zeros[shape] = torch.zeros(shape, device=self.group.device)
         return self._zeros[shape]
@@ -130,8 +136,11 @@ _plans: "WeakKeyDictionary[Labels, dict[bool, Plan]]" = WeakKeyDictionary()
 
 
 def plan_of(labels: Labels, visible: Visibility, ruled: bool) -> Plan:
-    """Labels belong to one forward, and so does its plan; `ruled` by direction and padding alone,
-    else any query may see any key and a mask decides."""
+    """Return the plan of a forward, which belongs to its labels.
+
+    `ruled`: visibility follows from direction and padding; otherwise any query may see any key and a mask
+    decides.
+    """
     plans = _plans.setdefault(labels, {})
     if ruled not in plans:
         last, padding = visible.last_visible.int(), visible.padding.int()

@@ -1,8 +1,8 @@
-"""A few whole rows on a GPU, their strongest keys or their log-sum-exp: launches `strongest_kernels`.
+"""Strongest keys or log-sum-exp of a few complete rows on a GPU; launches `strongest_kernels`.
 
-Which rows a step reveals is known only after the forward. Holding every layer's keys until then
-costs memory as a KV cache does; the few strongest keys of every candidate cost some dozen numbers
-a row and head.
+Which rows a step reveals is known only after the forward. Holding every layer's keys until then would
+take as much memory as a KV cache; the few strongest keys of every candidate take some dozen numbers per
+row and head.
 """
 
 import math
@@ -30,7 +30,7 @@ def _kernels() -> ModuleType:
 def strongest(
     launch: Launch, start: int, stop: int, top: int
 ) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
-    """Keys and weights of rows start … stop − 1, the strongest first; −1 and 0 where there are none."""
+    """Return keys and weights of rows start … stop − 1, the strongest first; −1 and 0 for missing ones."""
     b, h = launch.b, launch.h
     n_rows, device = stop - start, launch.lse.device
     key = torch.empty((b, h, n_rows, top), dtype=torch.int32, device=device)
@@ -43,7 +43,7 @@ def strongest(
 def find(
     power: Float[Tensor, "n w blocks size"], peak: Float[Tensor, "n w blocks"], top: int
 ) -> tuple[Int32[Tensor, "n w t"], Float[Tensor, "n w t"]]:
-    """The same from log2 of the weights, which are used up."""
+    """Return the strongest keys from log2 of the weights, which are overwritten."""
     shape = (*power.shape[:2], top)
     key = torch.empty(shape, dtype=torch.int32, device=power.device)
     weight = torch.empty(shape, dtype=torch.float32, device=power.device)
@@ -63,7 +63,7 @@ def _find(power: Tensor, peak: Tensor, key: Tensor, weight: Tensor) -> None:
 
 
 def log_sum_exp(view: View) -> Float[Tensor, "b h q"]:
-    """Of every row, where attention's forward kept none; made for few rows."""
+    """Compute the log-sum-exp of every row, for few rows whose forward kept none."""
     b, h, n_query, _ = view.query.shape
     nothing = torch.zeros((b, h, n_query), dtype=torch.float32, device=view.query.device)
     result = torch.empty_like(nothing).flatten(0, 1)
@@ -79,8 +79,11 @@ def log_sum_exp(view: View) -> Float[Tensor, "b h q"]:
 def _powers(
     launch: Launch, start: int, stop: int
 ) -> Iterator[tuple[int, Float[Tensor, "n w blocks size"], Float[Tensor, "n w blocks"]]]:
-    """log2 of the weights of rows start … stop − 1, and the highest of each block of keys: for some
-    heads of all batches at a time, counted from the first number on. The next turn overwrites them."""
+    """Yield log2 of the weights of rows start … stop − 1, and the maximum of each block of keys.
+
+    Each iteration covers some heads (of all batches, numbered consecutively) and yields the first of
+    their numbers too. It overwrites the results of the iteration before.
+    """
     view, plan = launch.view, launch.plan
     b, h, n_query, dim = view.query.shape
     n_key, n_rows, device = view.key.shape[2], stop - start, view.query.device

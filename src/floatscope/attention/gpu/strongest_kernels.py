@@ -1,8 +1,8 @@
-"""Triton kernels: the strongest keys of some rows, found without sorting the rows.
+"""Triton kernels: the strongest keys of some rows, without sorting the rows.
 
-`row_powers` writes the logarithms of the weights of those rows, and the highest of every block of
-keys; `strongest` then takes the highest block, its highest key, and again, as often as keys are
-wanted: it reads a row's blocks, not the row, again. `strongest` (the module) launches these.
+`row_powers` writes the logarithms of the rows' weights and the maximum of every block of keys.
+`strongest` then takes the best block and its best key, as often as keys are requested, so it rereads
+blocks instead of complete rows. The module `strongest` launches them.
 """
 
 import triton
@@ -17,8 +17,10 @@ def row_powers(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, BLOCK: tl.constexpr,
     MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """power[·, n, j] = log2 A of row first_row + n at key j, −∞ where it may not look; a program
-    takes a block of keys, a tile of rows and a head."""
+    """power[·, n, j] = log2 A of row first_row + n at key j, −∞ if it may not look.
+
+    One program per block of keys, tile of rows and head.
+    """
     block = tl.program_id(0)
     here = tl.program_id(2).to(tl.int64)
     b = (begin + here) // n_heads
@@ -55,8 +57,10 @@ def strongest(
     power_ptr, peak_ptr, key_ptr, weight_ptr, n_all, n_blocks,
     TOP: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """key[n, t] and weight[n, t]: the TOP highest of each row of `power`, which is used up; where
-    a row has fewer keys that weigh anything, −1 and 0."""
+    """key[n, t] and weight[n, t]: the TOP largest of each row of `power`, which is overwritten.
+
+    Rows with fewer keys of positive weight are filled with −1 and 0.
+    """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < n_all
     block = tl.arange(0, BLOCKS)

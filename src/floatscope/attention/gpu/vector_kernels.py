@@ -1,6 +1,6 @@
-"""Triton kernels for what needs q, k and v row by row: norms, means, products with a mean.
+"""Triton kernels for statistics that need q, k and v row by row: norms, means, products with a mean.
 
-Each tensor is read once, in its own precision, and only vectors are written. `vectors` launches these.
+Each tensor is read once, in its own precision, and only vectors are written. `vectors` launches them.
 """
 
 import triton
@@ -43,8 +43,8 @@ def key_columns(
 ):  # fmt: skip
     """Each key's norm, and its products with the sums over the queries from its first viewer on.
 
-    Whole tiles of those come from `after`, their sums; the tile of the first viewer is read itself.
-    In both directions that is the first query of all, and there is nothing to read.
+    Sums over complete tiles come from `after`; the tile with the first viewer is read. For bidirectional
+    attention the first viewer is the first query, and nothing is read.
     """
     b = tl.program_id(1) // n_heads
     h = tl.program_id(1) % n_heads

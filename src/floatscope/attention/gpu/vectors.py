@@ -1,4 +1,4 @@
-"""`closed_form.columns` and `norms.value_norms` on a GPU: launches `vector_kernels`.
+"""`closed_form.columns` and `norms.value_norms` on a GPU; launches `vector_kernels`.
 
 Each tensor is read about once and never widened in memory.
 """
@@ -27,7 +27,7 @@ def _kernels() -> ModuleType:
 
 
 def columns(view: View) -> Arrays:
-    """As in `closed_form`: who sees a key is some query and all after it."""
+    """Compute what `closed_form.columns` computes."""
     kernels = _kernels()
     b, h, n_query, dim = view.query.shape
     n_key, wide = view.key.shape[2], max(16, 1 << (dim - 1).bit_length())
@@ -70,7 +70,7 @@ def columns(view: View) -> Arrays:
 
 
 def value_norms(module: nn.Module, value: Tensor) -> Tensor:
-    """`norms.value_norms`; the factor is split in two 16-bit halves, so nothing is rounded away."""
+    """Compute `norms.value_norms`; the factor is split into two 16-bit halves, so no precision is lost."""
     b, kv, n_key, dim = value.shape
     if value.dtype == torch.float32 or dim not in (16, 32, 64, 128):
         return norms.value_norms(module, value)
@@ -90,8 +90,7 @@ def value_norms(module: nn.Module, value: Tensor) -> Tensor:
 def region_totals(
     from_region: Float[Tensor, "b q f"], by_row: Float[Tensor, "b h q r"]
 ) -> Float[Tensor, "b h f r"]:
-    """Summed over the rows of each region. As a product of matrices it is narrow, and torch's takes several
-    times as long."""
+    """Sum over the rows of each region; torch's matrix product takes several times as long for this shape."""
     b, h, n_query, n = by_row.shape
     n_from = from_region.shape[-1]
     parts = -(-n_query // (_ROW_TILE * _ROW_TILES))
@@ -109,7 +108,7 @@ def region_totals(
 
 
 def norms_of(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
-    """The norm of each vector."""
+    """Compute the norm of each vector."""
     b, n, dim = x.shape
     x = x.contiguous()
     out = torch.empty((b, n), dtype=torch.float32, device=x.device)

@@ -1,4 +1,4 @@
-"""AttentionGuided: a sampler that reveals together what hardly looks at each other."""
+"""AttentionGuided: a sampler that reveals positions together if they hardly attend to each other."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,20 @@ _LATE, _SURE = 0.5, 0.9  # of "staged": from which share of the answer on, and h
 
 @dataclass(frozen=True)
 class AttentionGuided(Sampler):
-    """Reveal masks without an edge between them: hubs first, weighed by p; then all that are sure.
+    """Reveal masks that hardly attend to each other; strongly attended, confident positions come first.
 
-    DAPD (2603.12996), as its authors' code decodes. Two masks depend on each other by s, the mean of the
-    attention in both directions, over the heads of the last 30 % of the layers (or of `layers`). Masks are
-    taken by falling (Σ s)·p; one is left out if its s with one taken before is more than τ times its
-    largest. τ grows from `tau_min` to `tau_max` with the share of the answer that stands. "staged" also
-    reveals all with p ≥ 0.9 once half of it stands; "direct" all with p = 1 beforehand. Takes as many steps
-    as it needs.
+    DAPD (2603.12996), as its authors' code decodes. The dependence s between two masks is the mean of the
+    attention in both directions, over the heads of the last 30 % of the layers (or of `layers`). Masks
+    are taken in falling order of (Σ s)·p. A mask is left out if its s with a mask taken before it exceeds
+    τ times its largest s. τ grows from `tau_min` to `tau_max` with the share of the answer that is
+    revealed. Takes as many steps as it needs.
+
+    Args:
+        tau_min: τ at the first step, 0 to 1, default 0.01.
+        tau_max: τ when the answer is complete, from `tau_min` to 1, default 0.15.
+        variant: "staged" (default) also reveals all masks with p ≥ 0.9 once half of the answer is
+            revealed; "direct" first reveals all masks with p = 1.
+        layers: layers whose attention gives s, as a number, a slice or a sequence; None is the last 30 %.
     """
 
     tau_min: float = 0.01
@@ -78,7 +84,7 @@ class AttentionGuided(Sampler):
 
 
 def _independent(score: Tensor, edges: Tensor, free: Tensor) -> Bool[Tensor, "b w"]:
-    """By falling score, whoever has no edge to one taken before, seen from its own side."""
+    """Take positions in order of falling score, skipping those with an edge to a position taken before."""
     order = ranked(score, free).argsort(-1)  # (b, w): positions, the highest score first
     prompt = torch.arange(len(order), device=order.device)
     taken = torch.zeros_like(free)

@@ -1,4 +1,4 @@
-"""Autoregressive: how a causal model continues a text. Its loop is `decode/autoregressive.py`."""
+"""Autoregressive: the sampler of causal models. Its loop is `decode/autoregressive.py`."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,15 @@ from ..draw import check_seed
 
 @dataclass(frozen=True)
 class Autoregressive(Configured):
-    """Greedy, or sampled at a temperature; ends at an end token or after `length` tokens."""
+    """Continue a text token by token, until an end token or `length` tokens.
+
+    Args:
+        length: largest number of tokens to generate, default 32.
+        temperature: 0 (default) takes the arg-max; above 0 tokens are drawn from softmax(logits /
+            temperature).
+        seed: seed of the draws, a whole number from 0 to 2^63 − 1. Each prompt has its own stream.
+        stop_at_eos: stop at the model's end tokens, True by default.
+    """
 
     length: int = 32
     temperature: float = 0.0
@@ -23,12 +31,19 @@ class Autoregressive(Configured):
 
     @property
     def n_steps(self) -> int:
+        """Largest number of steps: one per generated token."""
         return self.length
 
     def describe(self) -> str:
+        """Return the settings as a Python call."""
         return described(self, always=("length",))
 
     def check(self, model: ModelFacts) -> None:
+        """Refuse a diffusion model and impossible settings, before anything runs.
+
+        Args:
+            model (Model): the model to decode with.
+        """
         if model.direction is not Direction.CAUSAL:
             raise UsageError(
                 f"Autoregressive continues a text, and {model.name} fills masks",
@@ -37,7 +52,7 @@ class Autoregressive(Configured):
         self.check_fields()
 
     def check_fields(self) -> None:
-        """The part of it that no model is needed for."""
+        """Refuse impossible settings, whatever the model."""
         if self.length < 1:
             raise UsageError(
                 f"Autoregressive: length = {self.length}", "Generate at least one token."

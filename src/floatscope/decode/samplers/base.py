@@ -1,9 +1,8 @@
-"""A sampler: a dataclass whose fields are its configuration and whose rule picks what to reveal.
+"""The base of samplers: a dataclass whose fields are its settings and whose rule picks what to reveal.
 
-Subclasses give `score` (reveal the k best), or override `select` (reveal by another rule), `revise`
-(take tokens back) or `offered` (propose from fewer tokens). All of them honour blocks, temperature,
-guidance, seeds, end tokens and early stop, which are handled here and in the loop. Samplers never touch
-a network.
+Subclasses define `score` (reveal the k highest), or override `select` (reveal by another rule), `revise`
+(remask tokens) or `offered` (restrict the proposals). Blocks, temperature, guidance, seeds, end tokens
+and early stop are handled here and in the loop, for all samplers. Samplers never run a network.
 """
 
 import math
@@ -23,7 +22,7 @@ from ..draw import check_seed
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """What the model proposes for a window of positions; each prompt decides within its own block."""
+    """The model's proposals for a window of positions. Each prompt decides within its own block."""
 
     token: Int[Tensor, "b w"]
     confidence: Float[Tensor, "b w"]  # p of that token, whatever was offered
@@ -41,7 +40,7 @@ class Guess:
     done: Float[Tensor, " b"] | None = None
 
     def of(self, prompts: list[int], step: int, steps: int) -> "Guess":
-        """The same for some prompts of the batch."""
+        """Select some prompts of the batch."""
         tensors: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         part: dict[str, Any] = {
             name: t[prompts] for name, t in tensors.items() if isinstance(t, Tensor)
@@ -55,13 +54,36 @@ class Guess:
 
 @dataclass(frozen=True)
 class Sampler(Configured):
-    """Denoise `length` masks in `steps` steps (one per step by default), block by block.
+    """Denoise `length` masks in `steps` steps, block by block.
 
-    `no_eos` and `end_last` are LLaDA's options against answers of end tokens alone (2502.09992, B.4):
-    `logits_eos_inf`, the end-of-sequence token is never proposed (other end tokens are, such as
-    `<|eot_id|>`); and `confidence_eos_eot_inf`, any end token may be proposed but is revealed last. In
-    the published code the latter lowers `<|endoftext|>` at temperature 0 only and leaves random order
-    alone; here it does the same at every temperature and in every order.
+    `no_eos` and `end_last` are LLaDA's options against answers that consist of end tokens (2502.09992,
+    B.4), called `logits_eos_inf` and `confidence_eos_eot_inf` there. The published
+    `confidence_eos_eot_inf` lowers `<|endoftext|>` at temperature 0 only and does not affect random
+    order; `end_last` does the same at every temperature and in every order.
+
+    Args:
+        length: number of tokens to generate, default 32.
+        steps: number of denoising steps. None (default) is one per token. At most `length`, unless the
+            sampler remasks tokens. Adaptive samplers take as many steps as they need and refuse a number.
+        block_length: decode in blocks of this many positions, from left to right. It must divide
+            `length`. None (default) is one block, or the model's own blocks if it was trained with
+            blocks.
+        temperature: 0 proposes the arg-max; above 0 tokens are drawn from softmax(logits / temperature)
+            in float64. Default 0.
+        cfg: scale of classifier-free guidance. Logits become u + (cfg + 1)·(c − u), where c is the
+            prediction with the prompt and u the prediction with the prompt masked. 0 (default) is off;
+            any other value doubles the forwards.
+        seed: seed of all random draws, a whole number from 0 to 2^63 − 1. Each prompt has its own stream.
+        stop_at_eos: end as soon as an end token stands with no mask before it, True by default.
+        no_eos: never propose the end-of-sequence token; other end tokens, such as `<|eot_id|>`, still
+            are. False by default.
+        end_last: reveal end tokens after all other positions. False by default.
+
+    Example:
+        ```python
+        sampler = fs.samplers.Confidence(length=64, steps=32, block_length=16)
+        decoding = model.generate("Where was Ada Lovelace born?", sampler)
+        ```
     """
 
     length: int = 32
@@ -78,14 +100,20 @@ class Sampler(Configured):
 
     @property
     def n_blocks(self) -> int:
+        """Number of blocks that `block_length` divides the answer into."""
         return self.length // (self.block_length or self.length)
 
     @property
     def n_steps(self) -> int:
+        """Number of denoising steps."""
         return self.length if self.steps is None else self.steps
 
     def check(self, model: ModelFacts) -> None:
-        """Refuse what cannot work, before anything runs."""
+        """Refuse a model that does not suit the sampler, and impossible settings, before anything runs.
+
+        Args:
+            model (Model): the model to decode with.
+        """
         if not model.is_diffusion:
             raise UsageError(
                 f"{type(self).__name__} fills masks, and {model.name} is autoregressive",
@@ -113,7 +141,7 @@ class Sampler(Configured):
         self.check_fields()
 
     def check_fields(self) -> None:
-        """The part of it that no model is needed for."""
+        """Refuse impossible settings, whatever the model."""
         name = type(self).__name__
         if self.length < 1:
             raise UsageError(f"{name}: length = {self.length}", "Generate at least one token.")
@@ -143,43 +171,76 @@ class Sampler(Configured):
 
     @property
     def takes_back(self) -> bool:
-        """Committed tokens may return to mask; only then can steps outnumber tokens."""
+        """Whether revealed tokens may become masks again; only then may there be more steps than tokens."""
         return False
 
     @property
     def adaptive(self) -> bool:
-        """Takes as many steps as its rule needs; `steps` is not used."""
+        """Whether the rule decides the number of steps; `steps` is then not used."""
         return False
 
     def listens_to(self, n_layers: int) -> frozenset[int] | None:
-        """Layers whose attention between the masks it decides by (`Guess.coupling`); None: it does not."""
+        """Return the layers whose attention between masks the rule reads (`Guess.coupling`), or None.
+
+        Args:
+            n_layers: number of layers of the model.
+        """
         return None
 
     @property
     def causal_first(self) -> bool:
-        """The first step of a block reveals its first position alone, as the row before it predicts it."""
+        """Whether a block's first step reveals only its first position, predicted by the row before it."""
         return False
 
     def most_steps(self, n_blocks: int) -> int:
-        """The steps that a decoding of so many blocks can take."""
+        """Return the largest number of steps that a decoding can take.
+
+        Args:
+            n_blocks: number of blocks of the decoding.
+        """
         return self.n_steps
 
     def quota(
         self, masked: Int[Tensor, " b"], width: int, step: int, steps: int
     ) -> Int[Tensor, " b"]:
-        """How many of a block to reveal at `step` of `steps`: even over the rest, the remainder first."""
+        """Return how many positions of a block each prompt reveals at a step, shape (prompts,).
+
+        The default divides the remaining masks evenly over the remaining steps, the larger shares first.
+
+        Args:
+            masked: masks left in the block, by prompt, shape (prompts,).
+            width: number of positions that are decided in the block.
+            step: step within the block, from 0.
+            steps: number of steps of the block.
+        """
         return -(-masked // (steps - step))
 
     def offered(self, logits: Float[Tensor, "b w v"]) -> Float[Tensor, "b w v"]:
-        """Logits with −inf where a token may not be proposed; here every token may."""
+        """Return the logits with −∞ for tokens that may not be proposed. The default allows every token.
+
+        Args:
+            logits: logits of the window, shape (prompts, positions, vocabulary).
+        """
         return logits
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:
-        """Higher is revealed earlier."""
+        """Score each position, shape (prompts, positions); higher scores are revealed earlier.
+
+        Args:
+            guess: the model's proposals for the window.
+        """
         raise TypeError(f"{type(self).__name__} must define score, or override select")
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
-        """Which masked positions to reveal now; at least one if `adaptive`."""
+        """Choose the masked positions to reveal now; at least one if `adaptive`.
+
+        Args:
+            guess: the model's proposals for the window.
+            quota: number of positions to reveal, by prompt, shape (prompts,).
+
+        Returns:
+            A boolean tensor of shape (prompts, positions).
+        """
         score = self.score(guess)
         shape = tuple(guess.masked.shape)
         if not isinstance(score, Tensor) or not score.is_floating_point():
@@ -200,25 +261,44 @@ class Sampler(Configured):
     def revise(
         self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
     ) -> Bool[Tensor, "b w"]:
-        """Which committed positions return to mask now (`revealed_as`: their p when revealed)."""
+        """Choose the revealed positions that become masks again now. The default chooses none.
+
+        Args:
+            guess: the model's proposals for the window.
+            revealed_as: probability of each token when it was revealed, shape (prompts, positions).
+            step: step within the block, from 0.
+            steps: number of steps of the block.
+
+        Returns:
+            A boolean tensor of shape (prompts, positions).
+        """
         return torch.zeros_like(guess.masked)
 
     def overwrite(self, guess: Guess) -> Bool[Tensor, "b w"]:
-        """Which committed positions take another token now: the one proposed there."""
+        """Choose the revealed positions that take the proposed token now. The default chooses none.
+
+        Args:
+            guess: the model's proposals for the window.
+        """
         return torch.zeros_like(guess.masked)
 
     def over(self, left: bool, full: int, changed: bool) -> bool:
-        """If `adaptive`: a block is done, with masks `left` or none; of its steps, so many began without
-        any, and the last has changed a token or not."""
+        """Tell whether a block is finished, for an adaptive sampler. By default, once it has no mask left.
+
+        Args:
+            left: whether the block still has masks.
+            full: number of steps of this block that began without a mask.
+            changed: whether the latest step changed a token.
+        """
         return not left
 
     def describe(self) -> str:
-        """The configuration as it was run."""
+        """Return a Python call with `length`, `steps`, and every setting that is not the default."""
         return described(self, always=("length", "steps"))
 
 
 def ranked(score: Float[Tensor, "b w"], among: Bool[Tensor, "b w"]) -> Int[Tensor, "b w"]:
-    """Rank by falling score among the allowed; the first of equals wins, the others come last."""
+    """Rank the allowed positions by falling score; the first of equals wins, other positions come last."""
     order = score.masked_fill(~among, -math.inf).argsort(dim=-1, descending=True, stable=True)
     # A score of −inf ties with the forbidden: move the forbidden behind it.
     order = order.gather(-1, (~among).gather(-1, order).to(torch.int8).argsort(dim=-1, stable=True))
@@ -229,15 +309,17 @@ def ranked(score: Float[Tensor, "b w"], among: Bool[Tensor, "b w"]) -> Int[Tenso
 def best(
     score: Float[Tensor, "b w"], among: Bool[Tensor, "b w"], count: Int[Tensor, " b"]
 ) -> Bool[Tensor, "b w"]:
-    """The `count` best of the allowed, prompt by prompt, without a loop or a sync."""
+    """Choose the `count` highest-scoring allowed positions of each prompt, without waiting for the device."""
     return (ranked(score, among) < count[:, None]) & among
 
 
 def sure_or_best(
     guess: Guess, p: Float[Tensor, "b w"], threshold: float, block_steps: int | None
 ) -> Bool[Tensor, "b w"]:
-    """All masks with p above the threshold if they are as many as the schedule asks for; else that many,
-    the surest. The schedule divides a whole block evenly over `block_steps`, one place each by default."""
+    """Choose all masks with p above the threshold; if the schedule requires more, choose the surest instead.
+
+    The schedule divides a whole block evenly over `block_steps` steps, by default one position per step.
+    """
     steps = block_steps or guess.block
     count = max(1, guess.block // steps + (guess.step < guess.block % steps))
     sure = guess.masked & (p > threshold)
@@ -246,7 +328,7 @@ def sure_or_best(
 
 
 def check_blocks(sampler: "Sampler", **shares: float) -> None:
-    """Of a sampler that takes as many steps as a block needs: thresholds, and no number of steps."""
+    """Refuse thresholds that are no probabilities, and a number of steps, for an adaptive sampler."""
     name = type(sampler).__name__
     for field, value in shares.items():
         if not 0 <= value <= 1:
@@ -259,7 +341,7 @@ def check_blocks(sampler: "Sampler", **shares: float) -> None:
 
 
 def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:
-    """Each mask with probability `chance`, all that is left at the last step, which held ones wait for."""
+    """Choose each mask with probability `chance`, except held ones; at the last step, choose all masks."""
     if guess.step == guess.steps - 1:
         return guess.masked
     return guess.masked & ~guess.held & (guess.noise < chance)

@@ -1,4 +1,4 @@
-"""Dream: the sampler of Dream's own generation code."""
+"""Dream: the sampler of Dream's generation code."""
 
 import math
 from dataclasses import dataclass
@@ -16,16 +16,24 @@ ALGORITHMS = ("origin", "maskgit_plus", "topk_margin", "entropy")
 
 @dataclass(frozen=True)
 class Dream(Sampler):
-    """As Dream generates: top-p before order and draw, and the schedule k = int(n·(1 − s/t)).
+    """Decode as Dream does: cut to top-p, draw, order by `alg`, reveal int(n·(1 − s/t)) of n masks.
 
-    Dream 7B (2508.15487), with its generation code's names and its README's settings. The logits are
-    divided by the temperature, then cut to `top_p` and `top_k`; from that distribution a token is drawn,
-    and `alg` orders the positions: "maskgit_plus" by p of the token, "topk_margin" by p₁ − p₂, "entropy"
-    by Σ p ln(p + 1e-10). Of n masks, k are revealed between neighbours t and s of linspace(1, eps,
-    steps + 1), all that is left at the last step; `alg_temp` > 0 draws them by softmax(order / alg_temp).
-    "origin" reveals each mask with probability 1 − s/t instead. A step may reveal nothing.
-    Published for one block and with n the mean over a batch: here every block runs through the schedule,
-    and n is each prompt's own.
+    Dream 7B (2508.15487), with the names of its generation code and the settings of its README. The
+    logits are divided by the temperature, then cut to `top_p` and `top_k`; a token is drawn from that
+    distribution. t and s are neighbours of linspace(1, eps, steps + 1); the last step reveals all masks.
+    A step may reveal nothing. The method was published for one block, with n averaged over a batch; here
+    every block runs through the schedule, and n is each prompt's own.
+
+    Args:
+        temperature: divides the logits, default 0.2; 0 takes the arg-max.
+        alg: order in which positions are revealed: "entropy" (default) by Σ p ln(p + 1e-10),
+            "maskgit_plus" by p of the token, "topk_margin" by p₁ − p₂. "origin" reveals each mask with
+            probability 1 − s/t instead.
+        alg_temp: above 0, positions are drawn by softmax(order / alg_temp) instead of taken by rank.
+            Default 0.
+        top_p: total probability of the tokens that may be proposed, above 0 to 1, default 0.95; 1 is off.
+        top_k: number of likeliest tokens that may be proposed; None (default) is off.
+        eps: last time of the schedule, between 0 and 1, default 0.001.
     """
 
     temperature: float = 0.2
@@ -57,7 +65,7 @@ class Dream(Sampler):
         return logits.masked_fill(warm == -math.inf, -math.inf)
 
     def _chance(self, step: int, steps: int) -> float:
-        """1 − s/t in float32, as published: k is cut to a whole number."""
+        """Return 1 − s/t in float32, as published: k is truncated to a whole number."""
         if step == steps - 1:
             return 1.0
         times = torch.linspace(1, self.eps, steps + 1)

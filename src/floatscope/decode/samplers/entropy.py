@@ -1,4 +1,4 @@
-"""Entropy: a sampler."""
+"""Entropy: a sampler that reveals the positions with the sharpest distributions."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,17 @@ from .base import Guess, Sampler
 
 
 def entropy(guess: Guess) -> Float[Tensor, "b w"]:
-    """−Σ p ln p of each position's distribution."""
+    """Return −Σ p ln p of each position's distribution, in nats."""
     p = guess.log_p.exp()
     return -(p * guess.log_p.clamp_min(-1e30)).sum(-1)  # 0 · ln 0 = 0
 
 
 @dataclass(frozen=True)
 class Entropy(Sampler):
-    """Reveal where the distribution is sharpest: the lowest entropy.
+    """Reveal the positions whose token distribution has the lowest entropy.
 
     The order of Dream's `entropy` (2508.15487) with LLaDA's even schedule, as in the comparisons of
-    2508.13021; `Dream` has Dream's own schedule and top-p.
+    2508.13021. `Dream` has Dream's own schedule and top-p.
     """
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:

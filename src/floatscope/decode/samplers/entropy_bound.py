@@ -1,4 +1,4 @@
-"""EntropyBound: a sampler that reveals together what depends little on each other."""
+"""EntropyBound: a sampler that reveals positions together while their joint uncertainty is small."""
 
 import math
 from dataclasses import dataclass
@@ -13,10 +13,13 @@ from .entropy import entropy
 
 @dataclass(frozen=True)
 class EntropyBound(Sampler):
-    """Sorted by entropy, reveal while the sum minus the largest stays ≤ gamma; at least one.
+    """Reveal positions in order of entropy while the sum of their entropies minus the largest is ≤ gamma.
 
     EB-Sampler (Ben-Hamu et al. 2025, arXiv 2505.24857), sorted by entropy; the paper also sorts by
-    confidence and margin. Takes as many steps as it needs.
+    confidence and by margin. Reveals at least one position per step and takes as many steps as it needs.
+
+    Args:
+        gamma: bound in nats, 0 or more, default 0.01. Larger values reveal more positions per step.
     """
 
     gamma: float = 0.01

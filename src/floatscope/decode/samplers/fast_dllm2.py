@@ -13,13 +13,17 @@ from .base import Guess, Sampler, check_blocks, ranked
 
 @dataclass(frozen=True)
 class FastDLLM2(Sampler):
-    """A block's first token by the row before it; then sub-block by sub-block, all with p > threshold.
+    """Reveal a block's first token from the row before it; then, by sub-block, all with p > threshold.
 
-    Fast-dLLM v2 (2509.26328), as fragments of its decoding code have it, with its examples' settings. A block
-    that begins with a mask begins with the token that the last row of the finished context predicts,
-    revealed alone. Then, in the first sub-block of `sub_block` places that has masks, all with
-    p > `threshold` are revealed, and the surest in any case. Its cache of sub-blocks, which approximates,
-    is not used.
+    Fast-dLLM v2 (2509.26328), after the published fragments of its decoding code, with the settings of
+    its examples. The last row of the finished context predicts the first token of a block that begins
+    with a mask; that token is revealed alone. Later steps reveal, in the first sub-block that has masks,
+    the surest token and all with p > `threshold`. The approximate sub-block cache of the publication is
+    not used. For block models.
+
+    Args:
+        threshold: probability above which a token is revealed, default 0.9.
+        sub_block: positions per sub-block, default 8.
     """
 
     threshold: float = 0.9

@@ -10,11 +10,16 @@ from .base import Guess, Sampler, check_blocks, sure_or_best
 
 @dataclass(frozen=True)
 class LLaDA2(Sampler):
-    """Reveal all with p > threshold; where they are fewer than the schedule asks for, that many.
+    """Reveal all masks with p > threshold, or as many as the schedule requires if these are fewer.
 
-    LLaDA 2.0 (2512.15745), as its generation code has it: the schedule divides a whole block evenly over
-    `block_steps`, one place a step by default. Published for blocks of 32 on the model's grid, where the
-    last block is filled up to 32; here it ends where the answer does.
+    LLaDA 2.0 (2512.15745), as in its generation code. The method was published for blocks of 32 on the
+    model's grid, where the last block is filled up to 32; here the last block ends with the answer. Takes
+    as many steps as it needs.
+
+    Args:
+        threshold: probability above which a token is revealed, default 0.95.
+        block_steps: steps over which the schedule divides a whole block; None (default) is one position
+            per step.
     """
 
     threshold: float = 0.95

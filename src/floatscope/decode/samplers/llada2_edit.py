@@ -1,4 +1,4 @@
-"""LLaDA2Edit: the sampler of LLaDA 2.1, which overwrites tokens of the block it is at."""
+"""LLaDA2Edit: the sampler of LLaDA 2.1, which overwrites tokens of the current block."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,17 @@ from .llada2 import LLaDA2
 
 @dataclass(frozen=True)
 class LLaDA2Edit(LLaDA2):
-    """As LLaDA2, and overwrite tokens of the block where another has p > edit_threshold.
+    """Reveal as LLaDA2 does, and overwrite tokens of the block if another token has p > edit_threshold.
 
-    LLaDA 2.1 (2602.08676), as its generation code has it: a step reveals masks with p > `threshold`, one at
-    least, and overwrites those of the answer's tokens in the block for which it proposes another with
-    p > `edit_threshold`. When the block is full it goes on overwriting until a step changes nothing, for
-    `more_steps` at most. Its card recommends .7 and .5 ("quality") or .5 and 0 ("speed"). At a temperature
-    above 0 only masks are drawn for; what overwrites is the arg-max.
+    LLaDA 2.1 (2602.08676), as in its generation code. A step reveals masks with p > `threshold`, at least
+    one, and overwrites the answer's tokens in the block for which another token has p > `edit_threshold`.
+    A full block is overwritten further until a step changes nothing. The model card recommends thresholds
+    of 0.7 and 0.5 ("quality") or 0.5 and 0 ("speed"). Above temperature 0, tokens are drawn for masks
+    only; overwriting uses the arg-max.
+
+    Args:
+        edit_threshold: probability above which a token is overwritten, default 0.9.
+        more_steps: largest number of overwriting steps after a block is full, default 16.
     """
 
     edit_threshold: float = 0.9

@@ -1,4 +1,4 @@
-"""Margin: a sampler."""
+"""Margin: a sampler that reveals the positions with the clearest best token."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,10 @@ from .base import Guess, Sampler
 
 @dataclass(frozen=True)
 class Margin(Sampler):
-    """Reveal where the best token leads the second best by most (p₁ − p₂).
+    """Reveal the positions with the largest margin between the two most likely tokens, p₁ − p₂.
 
-    The order of Kim et al. 2025, arXiv 2502.06768, with LLaDA's even schedule."""
+    The order of Kim et al. 2025, arXiv 2502.06768, with LLaDA's even schedule.
+    """
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:
         first, second = guess.log_p.topk(2, dim=-1).values.exp().unbind(-1)

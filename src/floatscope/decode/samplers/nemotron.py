@@ -11,10 +11,14 @@ from .base import Guess, Sampler, check_blocks, ranked
 
 @dataclass(frozen=True)
 class Nemotron(Sampler):
-    """A block's first token by the causal row before it; then all with p ≥ threshold, at least one.
+    """Reveal a block's first token from the causal row before it; then all with p ≥ threshold, at least one.
 
-    Nemotron-Labs-Diffusion, as its generation code has it. The finished context is causal, and its last row
-    predicts the block's first token as a causal model does: it is revealed alone, before the others.
+    Nemotron-Labs-Diffusion, as in its generation code. The finished context is causal, and its last row
+    predicts the block's first token as a causal model does. That token is revealed alone, before the
+    others. For block models.
+
+    Args:
+        threshold: probability from which a token is revealed, default 0.9.
     """
 
     threshold: float = 0.9

@@ -17,12 +17,18 @@ _FLOOR = 1e-30
 
 @dataclass(frozen=True)
 class PositionCalibrated(Sampler):
-    """Confidence weighed by how unexpected the token is, and by how early it stands in its block.
+    """Reveal confident, unexpected tokens first, and early positions of the block before late ones.
 
-    PC-Sampler (2508.13021): ln C_i − decay·i, C_i = min(−p_i · ln(f(x̂_i) + 1e-9), clip). The
-    published float32 product exp(−decay·i)·C_i underflows past i = 413 at decay = 0.25: hence the
-    logarithm. `frequencies` is a .npy file with each token's share of a corpus; without one every
-    token counts as equally frequent, and only the position is calibrated.
+    PC-Sampler (2508.13021). The score is ln C_i − decay·i, with C_i = min(−p_i · ln(f(x̂_i) + 1e-9),
+    clip), i the index in the block and f the token's frequency. The published float32 product
+    exp(−decay·i)·C_i underflows past i = 413 at decay = 0.25; the logarithm does not.
+
+    Args:
+        decay: weight of the position, 0 or more, default 0.25; 0 ignores the position.
+        clip: upper limit of C_i, above 0, default 10.
+        frequencies: .npy file with each token's share of a corpus, one value per vocabulary entry
+            (`floatscope frequencies` writes it). None (default) counts all tokens as equally frequent, so
+            only the position is calibrated.
     """
 
     decay: float = 0.25
@@ -47,6 +53,11 @@ class PositionCalibrated(Sampler):
             )
 
     def table(self, vocab_size: int) -> Float[Tensor, " v"]:
+        """Return each token's share of the corpus, shape (vocabulary,), float64.
+
+        Args:
+            vocab_size: number of vocabulary entries.
+        """
         if self.frequencies is None:
             return torch.full((vocab_size,), 1 / vocab_size, dtype=torch.float64)
         return torch.from_numpy(read_frequencies(str(self.frequencies)))

@@ -1,4 +1,4 @@
-"""Random: a sampler."""
+"""Random: a sampler that reveals positions in random order."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,10 @@ from .base import Guess, Sampler
 
 @dataclass(frozen=True)
 class Random(Sampler):
-    """Reveal at random, as the training objective assumes.
+    """Reveal positions in random order, as the training objective assumes.
 
-    LLaDA's `random` remasking (2502.09992): as many at each step as with `Confidence`."""
+    LLaDA's `random` remasking (2502.09992). Each step reveals as many positions as with `Confidence`.
+    """
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:
         return guess.noise

@@ -1,4 +1,4 @@
-"""Remask: a sampler that takes tokens back."""
+"""Remask: a sampler that turns revealed tokens into masks again."""
 
 import math
 from dataclasses import dataclass
@@ -13,13 +13,19 @@ from .base import Guess, Sampler, best
 
 @dataclass(frozen=True)
 class Remask(Sampler):
-    """Reveal by confidence up to `hold`, then loop (take some back, reveal as many), then finish.
+    """Reveal by confidence up to a share `hold`, then alternately remask and reveal, then finish.
 
-    Ours, in the manner of ReMDM's loop (2503.00307; as published it is `ReMDM`): fixed numbers in
-    place of probabilities, and reveals in the order of confidence. Three phases of the steps of each
-    block, the middle one `loop` of them, in which a share `share` of the committed tokens returns to
-    mask at every step: at random, or with by="confidence" those that were least sure when revealed.
-    May use more steps than tokens: that is its point.
+    A deterministic variant of ReMDM's loop (2503.00307; the published method is `ReMDM`): fixed numbers
+    replace probabilities, and positions are revealed in order of confidence. The steps of each block have
+    three phases. In the middle phase every step remasks a share of the revealed tokens and reveals as
+    many. There may be more steps than tokens.
+
+    Args:
+        hold: share of the block that is revealed before the middle phase, between 0 and 1, default 0.75.
+        loop: share of the steps in the middle phase, between 0 and 1, default 0.5.
+        share: share of the revealed tokens that each middle step remasks, between 0 and 1, default 0.2.
+        by: tokens to remask: "random" (default), or "confidence" for those with the lowest p when
+            revealed.
     """
 
     hold: float = 0.75
@@ -42,7 +48,7 @@ class Remask(Sampler):
             raise UsageError(f"Remask: by = {self.by!r}", "Use 'random' or 'confidence'.")
 
     def _phases(self, steps: int) -> tuple[int, int]:
-        """First step of the loop, first step after it."""
+        """Return the first step of the middle phase and the first step after it."""
         looping = round(steps * self.loop)
         first = max(1, round((steps - looping) * self.hold))
         return first, min(first + looping, steps - 1)

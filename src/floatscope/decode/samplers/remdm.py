@@ -1,4 +1,4 @@
-"""ReMDM: ancestral sampling that takes tokens back, with the paper's loop."""
+"""ReMDM: ancestral sampling with remasking, with the loop of the paper."""
 
 from dataclasses import dataclass
 
@@ -14,18 +14,30 @@ _END = 1e-5  # the published time runs from 1 to this, not to 0
 
 @dataclass(frozen=True)
 class ReMDM(Sampler):
-    """Reveal by chance until a share `alpha_on` stands, loop there (take back, reveal), then finish.
+    """Reveal at random up to a share `alpha_on`, remask and reveal in a loop, then reveal the rest.
 
-    ReMDM with its loop (2503.00307), as in its code for the linear schedule, with its settings. Time t
+    ReMDM with its loop (2503.00307), as in its code for the linear schedule and with its settings. Time t
     runs from 1 to 0 over the steps of each block. While t > `t_on`, every mask is revealed with
-    probability (α_s − α_t) / (1 − α_t), α growing evenly from 0 to `alpha_on`. While t > `t_off`, every
-    token returns to mask with σ = `eta`, and every mask is revealed with σ·α_on / (1 − α_on): the share
-    that stands is α_on on average. Then every mask is revealed with probability (t − s) / t. Tokens are
-    drawn at temperature 1 from the likeliest with p summing to at most `top_p`.
-    The published code ends at t = 1e-5 and reveals the few that are left by arg-max with one more forward;
-    here the last step reveals all. With fewer than 1 / t_off steps there is no last phase, and the end of
-    the first may ask for a probability above 1: it is 1. May use more steps than tokens: that is its
-    point. `Remask` has a loop of ours, by confidence.
+    probability (α_s − α_t) / (1 − α_t), where α grows evenly from 0 to `alpha_on`. While t > `t_off`,
+    every token is remasked with probability σ = `eta`, and every mask is revealed with probability σ·α_on
+    / (1 − α_on), so that a share α_on is revealed on average. After that, every mask is revealed with
+    probability (t − s) / t.
+
+    The published code ends at t = 1e-5 and reveals the remaining masks by arg-max with one more forward;
+    here the last step reveals all. With fewer than 1 / t_off steps there is no last phase. Probabilities
+    above 1 are clipped to 1. There may be more steps than tokens. `Remask` is a deterministic variant by
+    confidence.
+
+    Args:
+        temperature: temperature of the draws, default 1; 0 takes the arg-max.
+        eta: probability σ of remasking a token in the loop, 0 to min(1, (1 − alpha_on) / alpha_on),
+            default 0.02.
+        alpha_on: share of the block that is revealed before and during the loop, between 0 and 1, default
+            0.9.
+        t_on: time at which the loop begins, default 0.55.
+        t_off: time at which the loop ends, above 0 to `t_on`, default 0.05.
+        top_p: largest total probability of the tokens that may be proposed, above 0 to 1, default 0.9; 1
+            is off.
     """
 
     temperature: float = 1.0
@@ -57,7 +69,12 @@ class ReMDM(Sampler):
             raise UsageError(f"ReMDM: top_p = {self.top_p}", "Use a share above 0; 1 is off.")
 
     def chances(self, step: int, steps: int) -> tuple[float, float]:
-        """The probabilities that a mask is revealed, and that a token is taken back."""
+        """Return the probability of revealing a mask and the probability of remasking a token.
+
+        Args:
+            step: step within the block, from 0.
+            steps: number of steps of the block.
+        """
         t, s = (1 - i * (1 - _END) / steps for i in (step, step + 1))
         if t > self.t_on:
             a_t, a_s = ((1 - x) * self.alpha_on / (1 - self.t_on) for x in (t, s))

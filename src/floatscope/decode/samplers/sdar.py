@@ -10,12 +10,18 @@ from .base import Guess, Sampler, check_blocks, sure_or_best
 
 @dataclass(frozen=True)
 class SDAR(Sampler):
-    """Draw a token for every mask; reveal all with p > threshold, or as many as the schedule asks for.
+    """Draw a token for every mask; reveal all with p > threshold, or as many as the schedule requires.
 
-    SDAR (2510.06303), `low_confidence_dynamic` of its generation code with its settings: tokens are drawn at
-    temperature 1, and p is that of the token drawn, at that temperature. The schedule divides a whole block
-    evenly over `block_steps`, one place a step by default. The published code may overwrite tokens where
-    it asks for more than there are masks, and fills up the last block; here neither happens.
+    SDAR (2510.06303), `low_confidence_dynamic` of its generation code with its settings. p is the
+    probability of the drawn token at the same temperature. The published code may overwrite tokens if the
+    schedule asks for more positions than there are masks, and it fills up the last block; here neither
+    happens. Takes as many steps as it needs.
+
+    Args:
+        temperature: temperature of the draws, default 1; 0 takes the arg-max.
+        threshold: probability above which a token is revealed, default 0.85.
+        block_steps: steps over which the schedule divides a whole block; None (default) is one position
+            per step.
     """
 
     temperature: float = 1.0

@@ -1,4 +1,4 @@
-"""Threshold: a sampler that reveals everything it is sure of."""
+"""Threshold: a sampler that reveals all confident positions at once."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,18 @@ from .base import Guess, Sampler, ranked
 
 @dataclass(frozen=True)
 class Threshold(Sampler):
-    """Reveal all with p ≥ threshold; with `factor`, the n best while p_(n) ≥ 1 − f/(n+1).
+    """Reveal all masks with p ≥ threshold; with `factor` f, the n surest while p_(n) ≥ 1 − f/(n+1).
 
-    Fast-dLLM (2505.22618), as its code has it. At least one per step, as many steps as it needs. With
-    `factor`, the last mask is also revealed where it alone fails, so that the last two always go
-    together. The paper's rule, the largest n with (n + 1)(1 − p_(n)) < f, has no such case and leaves
-    out equality. Published in blocks of 32 with a cache that approximates; here nothing is approximated.
+    Fast-dLLM (2505.22618), as in its code. Reveals at least one position per step and takes as many steps
+    as it needs. With `factor`, the last mask is also revealed if it alone misses the bound, so the last
+    two masks are always revealed together. The paper's rule, the largest n with (n + 1)(1 − p_(n)) < f,
+    has no such exception and excludes equality. The method was published with blocks of 32 and an
+    approximate cache; here nothing is approximated.
+
+    Args:
+        threshold: probability from which a token is revealed, 0 to 1, default 0.9. Not used with
+            `factor`.
+        factor: f of the rule above, above 0; None (default) uses `threshold`.
     """
 
     threshold: float = 0.9

@@ -1,6 +1,7 @@
-"""AblateHeads: a head's output gives way to nothing, to its mean, or to what it says elsewhere.
+"""AblateHeads: replace a head's output by zero, by its mean, or by its output elsewhere.
 
-The head still attends as it did, and a trace shows it; what it writes into the residual is another thing.
+The head's attention is unchanged, and a trace shows it; only what it writes to the residual stream is
+replaced.
 """
 
 from collections.abc import Hashable
@@ -24,12 +25,18 @@ KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": He
 
 @dataclass(frozen=True)
 class AblateHeads(Intervention):
-    """Set the output of heads ((layer, head), …) to zero, to its mean, or to another prompt's rows.
+    """Set the output of chosen heads to zero, to its mean, or to rows of another prompt.
 
-    "mean": over all rows of the runs of `reference` (`HeadMeans.of(model, prompts)`), the same in
-    every row. "resample": each row says what the head said in some row of another prompt, of those in
-    `reference` (`HeadRows.of(model, prompts)`); prompt and row are drawn by `seed` and the prompt at
-    hand, alike for all heads, layers and steps, so that heads ablated together stay together.
+    Args:
+        heads: pairs ((layer, head), …), at least one; negative numbers count from the end.
+        to: "zero" (default). "mean" is the mean over all rows of the runs of `reference`, the same in
+            every row. "resample" replaces each row by a row of another prompt of `reference`; prompt and
+            rows are drawn once per prompt, the same for all heads, layers and steps, so that heads
+            ablated together stay consistent.
+        steps: steps at which to ablate, as a number, a slice or a sequence; all by default.
+        reference: `HeadMeans.of(model, prompts)` for "mean", `HeadRows.of(model, prompts)` for
+            "resample", None for "zero".
+        seed: seed of the draws of "resample", default 0.
     """
 
     heads: Heads = ()
@@ -81,7 +88,7 @@ class AblateHeads(Intervention):
 
 
 class Fills:
-    """What takes the place of heads' outputs, for one configuration."""
+    """The replacements of head outputs, for one set of settings."""
 
     def __init__(self, spec: AblateHeads, model: Model) -> None:
         # Zero means zero, whatever else is there.
@@ -92,6 +99,7 @@ class Fills:
     def of(
         self, layer: int, heads: list[int], state: State | None, like: Float[Tensor, "b q h d"]
     ) -> Float[Tensor, "#b #q n d"]:
+        """Return the replacement of these heads' outputs, broadcastable to (batch, row, head, channel)."""
         reference = self.reference
         if isinstance(reference, HeadMeans):
             means = [reference.mean[layer, head] for head in heads]
@@ -115,7 +123,7 @@ class Fills:
         return torch.stack(filled)
 
     def _draw(self, ids: tuple[int, ...], reference: HeadRows) -> tuple[int, Tensor]:
-        """Another prompt of the reference, and a number for each position."""
+        """Draw another prompt of the reference, and a random number for each position."""
         if ids not in self.drawn:
             others = [n for n, known in enumerate(reference.ids) if known != ids]
             if not others:
@@ -138,7 +146,7 @@ class _Acting(Acting):
         self.fills = Fills(spec, model)
 
     def same_forward(self, state: State) -> Hashable | None:
-        """What is drawn depends on the prompts: it is put together on the host."""
+        """Return None for "resample", whose draws depend on the prompts, else whether the step is ablated."""
         resampled = isinstance(self.fills.reference, HeadRows)
         return None if resampled else within(self.steps, state.step, "step")
 

@@ -1,6 +1,6 @@
-"""BoostDynamics: keys whose received attention rises from layer to layer get more of it (PAD).
+"""BoostDynamics: raise the attention of keys whose received attention grows from layer to layer (PAD).
 
-A training-free steering after 2602.15556: scores become z + λ·MAD(z)·P.
+A training-free method after 2602.15556: scores become z + λ·MAD(z)·P.
 """
 
 from dataclasses import dataclass, replace
@@ -22,12 +22,18 @@ _ROWS = 64  # queries whose scores give the median deviation
 
 @dataclass(frozen=True)
 class BoostDynamics(Intervention):
-    """z + λ·MAD(z)·P, where P_j is the mean positive change of key j's received attention so far.
+    """Raise the scores of keys whose received attention grows over the layers: z + λ·MAD(z)·P.
 
-    P is taken on the mean over heads, over the layers below in the same forward, and divided by its
-    largest value, so that λ is in units of one median absolute deviation of the head's scaled
-    scores (over the visible keys of up to 64 evenly spaced queries). The first two layers have no
-    change to go by and are left alone. The paper gives λ = 0.1; its text leaves the scale of P open.
+    PAD (2602.15556). P_j is the mean positive change of key j's received attention over the layers below
+    in the same forward, on the mean over heads, divided by its largest value. λ is therefore in units of
+    one median absolute deviation of the head's scaled scores (over the visible keys of up to 64 evenly
+    spaced queries). The first two layers have no earlier change and stay as they are. The paper gives λ =
+    0.1 and leaves the scale of P open.
+
+    Args:
+        strength: λ, default 0.1; 0 changes nothing.
+        layers: layers to change, as a number, a slice or a sequence; all by default.
+        steps: steps at which to act, as a number, a slice or a sequence; all by default.
     """
 
     strength: float = 0.1
@@ -85,7 +91,7 @@ class _Acting(Acting):
         return proceed(edited)
 
     def _follow(self, call: attention_hook.Call) -> None:
-        """Received attention of this layer, as it is without the boost."""
+        """Record the attention that this layer's keys receive without the boost."""
         assert self.state is not None
         visible = self.state.visible.within(self.model.reaches[call.layer])
         sums = columns.attended(call, visible)
@@ -101,7 +107,7 @@ class _Acting(Acting):
 
 
 def _deviation(call: attention_hook.Call, visible: Visibility) -> Float[Tensor, "b h 1 1"]:
-    """Median absolute deviation of a head's scaled scores, over keys that may be seen."""
+    """Return the median absolute deviation of each head's scaled scores over the visible keys."""
     b, h, q, d = call.query.shape
     # Evenly spaced over each prompt's own rows: padding has no say.
     first = (visible.padding - (visible.keys - visible.queries)).clamp(min=0)[:, None]

@@ -1,6 +1,7 @@
-"""CutEdges: these rows do not look at those keys. Along which edges does the answer come about?
+"""CutEdges: hide some keys from some rows, to find the edges along which the answer arises.
 
-Attention knock-out as in Geva et al. (2304.14767), with both ends of an edge chosen alike.
+Attention knock-out as in Geva et al. (2304.14767); both ends of an edge are chosen by region, class or
+position.
 """
 
 from dataclasses import dataclass, replace
@@ -15,12 +16,20 @@ from ..token_masking import ActingTokens
 
 @dataclass(frozen=True)
 class CutEdges(Masking):
-    """Cut the attention from some rows to some keys, both by region, class or position (2304.14767).
+    """Cut the attention from some rows to some keys, both chosen by region, class or position (2304.14767).
 
-    `queries` and `keys` are regions ("gold", "question", "answer", "masked", "predicting": the rows from
-    which the answer is predicted); `query_classes`, `key_classes`, `query_positions` and `key_positions`
-    narrow either side, or choose by themselves. A row that would see nothing keeps what it saw. A control
-    cuts the same rows off from other keys of the prompt.
+    Each side is the intersection of the settings given for it; both sides need at least one. A row that
+    would lose all keys keeps what it saw. A control cuts the same rows off from other keys of the prompt.
+
+    Args:
+        queries: regions of the rows: names of prompt parts, "gold", "answer", "masked", "revealed", or
+            "predicting" for the rows that predict the answer.
+        keys: regions of the keys, named in the same way.
+        query_classes: token classes of the rows, such as "punctuation"; "structural" is all structural
+            ones.
+        key_classes: token classes of the keys.
+        query_positions: positions of the rows in the prompt, as a number, a slice or a sequence.
+        key_positions: positions of the keys in the prompt.
     """
 
     queries: Names = ()
@@ -49,7 +58,7 @@ class CutEdges(Masking):
         return Selection(model, self.keys, self.key_classes, self.key_positions)
 
     def probe(self) -> "CutEdges":
-        """All rows from half of the keys."""
+        """Return a version that cuts all rows off from half of the keys."""
         every = replace(self, queries=("prompt", "rest", "answer"), keys="prompt", control=None)
         bare = replace(every, query_classes=(), key_classes=(), steps=None)
         return replace(bare, query_positions=None, key_positions=None)

@@ -1,4 +1,4 @@
-"""ForceToken: a position of the answer gets this token at step t, and the decoding goes on. What follows?"""
+"""ForceToken: put a chosen token at a position of the answer at one step, and let the decoding continue."""
 
 from dataclasses import dataclass, replace
 
@@ -13,12 +13,18 @@ from ..overruling import ActingOverrule, Overruling, check_step
 
 @dataclass(frozen=True)
 class ForceToken(Overruling):
-    """After step `step`, `position` of the answer (from 0) holds `token`, whatever the step decided.
+    """Put `token` at `position` of the answer after step `step`, whatever the step decided.
 
-    In a diffusion model (step 0 by default) the position may be masked or revealed, in any block; a sampler
-    that takes tokens back may take this one back too. A causal model generates position p at step p: give
-    no step. `Decoding.info["forced"]` is 1 where the canvas became another one; the confidence at a
-    position that a causal model was forced to is p of the forced token.
+    In a diffusion model the position may be masked or revealed, in any block; a sampler that remasks
+    tokens may remask this one too. A causal model generates position p at step p.
+    `Decoding.info["forced"]` is 1 if the canvas changed. In a causal model the confidence at a forced
+    position is the probability of the forced token.
+
+    Args:
+        position: position in the answer, from 0 (default).
+        token: token id, not the mask. Required.
+        step: step after which the token is set, from 0. None (default) is step 0 in a diffusion model and
+            step `position` in a causal one, which takes no other.
     """
 
     position: int = 0
@@ -49,7 +55,11 @@ class ForceToken(Overruling):
             )
 
     def probes(self, model: Model) -> "list[ForceToken]":
-        """With this token, and with another: the first step may choose one of them by itself."""
+        """Return two versions with different tokens, because the first step may choose one of them anyway.
+
+        Args:
+            model (Model): the model to try it on.
+        """
         others = (i for i in range(model.vocab_size) if i not in (self.token, model.mask_id))
         first = replace(self, position=0, step=None)
         return [first, replace(first, token=next(others))]

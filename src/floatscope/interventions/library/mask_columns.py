@@ -1,4 +1,4 @@
-"""MaskColumns: the anchors themselves are hidden. Does the model need them?"""
+"""MaskColumns: hide the anchors themselves, to see whether the model needs them."""
 
 from dataclasses import dataclass, replace
 
@@ -19,26 +19,32 @@ KEYS = ("prompt", "all")
 
 @dataclass(frozen=True)
 class MaskColumns(Masking):
-    """Hide the k strongest anchors of the prompt, per head and layer.
+    """Hide the k strongest anchors of the prompt, by head and layer.
 
-    `by` ranks keys: "lift", the attention a key gets over what it would get if every row spread its
-    own evenly; "mass", that attention itself; "received", its mean over the rows that see the key. In
-    a bidirectional model the three agree. In a causal one the last keys are seen by a handful of rows,
-    and a mean over these (received, lift) is large by chance: only keys that `viewers` of the rows see
-    are chosen (a share below 1, or a number of rows), by default a quarter. `keys="prompt"` chooses from
-    the prompt, "all" also from the answer. `rule` narrows the choice to keys that pass it, on received
-    attention; `per_head=False` ranks by the mean over heads, and the rule's own `per_head` is not used.
+    With `hold`, the anchors are those of the first forward (prompt and masks of a diffusion model, the
+    prompt of a causal one). They are found by an extra forward without the mask, and stay hidden from all
+    rows of all forwards, including a causal model's prompt; a KV cache changes nothing. Controls are
+    chosen in the same forward. Without `hold`, every step hides the anchors of the step before, found in
+    the attention without this mask; the first forward uses its own. With a KV cache the sums then run
+    over all rows so far, the newest key is never hidden, and cached rows keep their values.
 
-    `hold=True`: anchors are those of the first forward (for a diffusion model, prompt and masks; for a
-    causal one, the prompt), taken by a forward of its own without the mask, and stay hidden from all
-    rows of all forwards, a causal model's prompt included; so a KV cache changes nothing. Controls are
-    chosen there too. `hold=False`: at every step, those of the step before, of the attention as the
-    layer would compute it without this mask; the first forward goes by its own. With a KV cache the
-    sums then run over all rows so far, the newest key is never hidden, and rows in the cache stay as
-    they were computed. `first=False` leaves the first forward alone.
+    Rulli et al. (2510.15731) choose at every step, from all keys, by received attention, with k = 1, 5
+    and 10: `MaskColumns(k, by="received", viewers=0, keys="all", hold=False)`.
 
-    Rulli et al. (2510.15731) choose at every step, from all keys, by received attention, and k = 1, 5,
-    10: MaskColumns(k, by="received", viewers=0, keys="all", hold=False).
+    Args:
+        rule: an anchor rule of `fs.anchors` that a key must also pass, on received attention; None
+            (default) is no rule. The rule's own `per_head` is not used.
+        k: number of keys to hide, 0 or more, default 1.
+        by: how keys are ranked: "lift" (default) is received attention over what the key would get if
+            every row spread its attention evenly; "mass" is the sum of received attention; "received" is
+            its mean over the rows that see the key. In a bidirectional model the three agree.
+        viewers: rows that must see a key for it to be chosen: a share below 1 or a number of rows,
+            default 0.25. In a causal model the last keys are seen by few rows, so their means are large
+            by chance.
+        keys: choose from the "prompt" (default) or from "all" keys, answer included.
+        per_head: rank in each head (default); False ranks by the mean over heads.
+        hold: keep the anchors of the first forward (default); False chooses at every step.
+        first: act in the first forward too (default).
     """
 
     rule: Rule | None = None
@@ -109,7 +115,7 @@ class _Acting(ActingMask):
         return torch.nn.functional.pad(picked, (0, call.key.shape[2] - picked.shape[-1]))
 
     def _of_step(self, call: attention_hook.Call) -> tuple[Tensor | None, ColumnSums | None]:
-        """The columns of this step, by the step before; and what all keys hold now."""
+        """Return the columns to hide in this step, chosen by the step before, and the current column sums."""
         state = self.state
         if state is not None and state.blind:  # the same columns as in the forward it guides
             return self.picked.get(call.layer), None
@@ -144,7 +150,7 @@ class _Acting(ActingMask):
         return self.instead(columns.top(values, there, spec.k), pool, sums.total)
 
     def _before(self, call: attention_hook.Call) -> ColumnSums | None:
-        """Sums of the step before for the prompts still being decoded, over this step's keys."""
+        """Return the sums of the step before for the prompts still being decoded, over this step's keys."""
         state = self.state
         if state is None or call.layer not in self.sums:
             return None

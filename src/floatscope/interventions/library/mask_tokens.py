@@ -1,4 +1,4 @@
-"""MaskTokens: tokens of some region, class or place are hidden. What does the model read them for?"""
+"""MaskTokens: hide tokens of a region, class or position, to see what the model reads there."""
 
 from dataclasses import dataclass, replace
 
@@ -9,14 +9,15 @@ from ..token_masking import ActingTokens, TokenMasking
 
 @dataclass(frozen=True)
 class MaskTokens(TokenMasking):
-    """Hide the tokens of some regions ("passage 2", "gold"), classes ("punctuation") or positions.
+    """Hide the tokens of some regions, classes or positions.
 
-    "gold" is each prompt's gold passage, "answer" the positions being generated, "structural" all
-    structural classes. `positions` are places in the prompt, as Python counts them: MaskTokens(
-    positions=0) hides the first token alone, a causal model's sink. Of several, tokens that are in all.
-    `queries` hides them from the rows of some regions only: `MaskTokens(regions="gold",
-    queries="answer")` cuts the path from the gold passage to the answer and leaves what other positions
-    have read there. All rows of all forwards are meant otherwise, a causal model's prompt included.
+    Tokens that match all given settings are hidden, from all rows of all forwards, including a causal
+    model's prompt. `MaskTokens(positions=0)` hides the first token alone, a causal model's sink.
+
+    Args:
+        queries: regions of the rows from which the tokens are hidden; all rows by default.
+            `MaskTokens(regions="gold", queries="answer")` cuts the path from the gold passage to the
+            answer and leaves what other positions have read there.
     """
 
     queries: Names = ()

@@ -1,7 +1,7 @@
-"""MaskValues: attention stays where it is, and what it finds there is gone. Is a sink a bias or a message?
+"""MaskValues: remove what a key contributes and keep the attention on it: is a sink a bias or a message?
 
-A head may rest on a key because it must rest somewhere, or because of what it reads there. Hiding the key
-changes both; this changes what is read, and no weight.
+A head may attend to a key because attention must go somewhere, or because of what it reads there. Hiding
+the key changes both; MaskValues changes only what is read.
 """
 
 from dataclasses import dataclass, replace
@@ -19,10 +19,13 @@ KINDS = ("zero", "mean")
 
 @dataclass(frozen=True)
 class MaskValues(TokenMasking):
-    """Zero the values of chosen keys, or replace them by a row's mean value; no weight changes.
+    """Zero the values of chosen keys, or replace them by a row's mean value; attention weights do not change.
 
-    Tokens are chosen as in MaskTokens, with the same controls. "mean": a row gets the mean of the values
-    of all keys that it sees in place of those of the chosen ones; in a causal model each row has its own.
+    Tokens are chosen as in MaskTokens, with the same controls.
+
+    Args:
+        to: "zero" (default), or "mean" for the mean of the values of all keys that the row sees; in a
+            causal model each row has its own.
     """
 
     to: str = "zero"
@@ -54,7 +57,7 @@ class _Acting(ActingTokens):
 
 
 def _mean(call: attention_hook.Call) -> Float[Tensor, "b h _ d"]:
-    """The mean value of the keys that each row sees; one for all rows, where all see the same."""
+    """Return the mean value of the keys that each row sees; one row if all rows see the same keys."""
     value = attention_hook.repeat_kv(call.value, call.query.shape[1])
     if call.mask is None and not call.causal:
         return value.mean(2, keepdim=True)

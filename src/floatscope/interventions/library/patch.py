@@ -1,7 +1,7 @@
-"""Patch: what another run computed at a step, layer and position, put into this one. What carries the answer?
+"""Patch: insert what another run computed at a step, layer and position: what carries the answer?
 
-Activation patching. The source is recorded once (`fs.interventions.PatchSource`); the run at hand goes
-on from what it is given, so that a change below shows in all layers, positions and steps after it.
+Activation patching. The source is recorded once (`fs.interventions.PatchSource`). The current run
+continues from the inserted values, so a change shows in all later layers, positions and steps.
 """
 
 from dataclasses import dataclass, replace
@@ -22,13 +22,25 @@ from ..selection import Names, Selection, check_classes
 
 @dataclass(frozen=True)
 class Patch(Intervention):
-    """Put head outputs, attention rows or the residual of another run into this one, step by step.
+    """Put head outputs, attention rows or the residual stream of another run into this one, step by step.
 
-    `what`: "residual", the input of a layer; "head", a head's output; "attention", a row's weights, applied
-    to this run's own values. Step t takes the source's step t; steps and rows that the source does not have
-    stay as they are, and `Decoding.info["patched_rows"]` counts the others. Positions are chosen as in
-    MaskTokens, of this run, all by default. `align`: "positions" (prompts of one length), or "regions", span
-    by span; answers correspond place by place. One source is put into every prompt of a batch.
+    Step t takes the source's step t. Steps and rows that the source does not have stay as they are;
+    `Decoding.info["patched_rows"]` counts the patched rows. One source is used for every prompt of a
+    batch. Positions are those of this run; tokens that match all of `regions`, `classes` and `positions`
+    are patched.
+
+    Args:
+        what: "residual" (default), the input of a layer; "head", the output of a head; "attention", a
+            row's attention weights, applied to this run's values.
+        source: `PatchSource.of(model, prompt, sampler)`. Required.
+        layers: layers to patch, as a number, a slice or a sequence; all by default.
+        heads: heads to patch, in the same way; not with "residual".
+        steps: steps to patch, in the same way; all by default.
+        regions: regions to patch, such as "question", "gold", "answer" or "predicting"; all by default.
+        classes: token classes to patch, such as "punctuation" or "structural"; all by default.
+        positions: positions of the prompt to patch, as a number, a slice or a sequence; all by default.
+        align: how positions of the runs correspond: "positions" (default; prompts of equal length), or
+            "regions", span by span.
     """
 
     what: str = "residual"
@@ -141,7 +153,7 @@ class _Acting(ActingLayers):
         return output
 
     def _attended(self, call: attention_hook.Call) -> Tensor:
-        """This run's values under the source's weights: stock attention on its queries and keys."""
+        """Return stock attention with the source's weights and this run's values."""
         assert self.state is not None
         query, key = call.query.clone(), call.key.clone()
         theirs = self.source.keys(self.state.step, call.layer)

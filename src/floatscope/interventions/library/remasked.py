@@ -1,4 +1,4 @@
-"""Remasked: positions of the answer are put back to mask at step t. What hangs on what was revealed?"""
+"""Remasked: turn positions of the answer back into masks at one step: what depended on them?"""
 
 from dataclasses import dataclass, replace
 
@@ -14,13 +14,17 @@ from ..overruling import ActingOverrule, Overruling, check_step
 
 @dataclass(frozen=True)
 class Remasked(Overruling):
-    """After step `step`, `positions` of the answer (all by default) are masks again, to be revealed later.
+    """Turn positions of the answer back into masks after one step, to be revealed again later.
 
-    The number of steps stays as it is: samplers divide the masks that are left over the steps that are
-    left, so that later steps reveal more at a time (one that takes as many steps as it needs takes more of
-    them, and at most one for each position: the last of those reveals the rest). At the last step of a
-    block, or in a block that is over, nothing could reveal them: that is refused.
-    `Decoding.info["remasked"]` counts the positions that held a token.
+    The number of steps does not change: samplers divide the remaining masks over the remaining steps, so
+    later steps reveal more. Adaptive samplers take more steps, at most one per position; the last of them
+    reveals the rest. Positions in the last step of a block or in a finished block are refused, since
+    nothing could reveal them. `Decoding.info["remasked"]` counts the positions that held a token. For
+    diffusion models.
+
+    Args:
+        positions: positions in the answer, as a number, a slice or a sequence; all by default.
+        step: step after which they are masked, from 0 (default).
     """
 
     positions: Choice = None
@@ -35,6 +39,11 @@ class Remasked(Overruling):
         check_step(self.step, "Remasked")
 
     def probes(self, model: Model) -> "list[Remasked]":
+        """Return a version that masks the whole answer after the first step.
+
+        Args:
+            model (Model): the model to try it on.
+        """
         return [replace(self, positions=None, step=0)]
 
     def acting(self, model: Model) -> "_Acting":

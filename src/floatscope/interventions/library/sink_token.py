@@ -1,7 +1,7 @@
-"""SinkToken: one more token that everyone sees and that sees itself alone (2601.19657).
+"""SinkToken: an added first token that every row sees and that sees only itself (2601.19657).
 
-There it is trained in; here it is put before a model that never saw one: does attention rest there,
-and do other anchors lose what it takes?
+In the paper the model is trained with it. Here it is added to a model that was not: does attention rest
+on it, and which anchors lose attention to it?
 """
 
 from collections.abc import Hashable
@@ -21,10 +21,14 @@ REGION = "sink"
 
 @dataclass(frozen=True)
 class SinkToken(Intervention):
-    """Put `token` (by default the model's beginning or end of text) first; it sees itself alone.
+    """Put a token before the prompt that every row sees and that sees only itself.
 
-    It is part of the sequence: a trace shows it as the first position, region "sink". Positions are
-    relative in all supported families, so that the rest of the prompt stays where it was.
+    The token is part of the sequence: a trace shows it as the first position, with the region "sink".
+    Positions are relative in all supported families, so the rest of the prompt is not shifted.
+
+    Args:
+        token: token id; None (default) is the model's beginning-of-text token, or else its end-of-text
+            token.
     """
 
     token: int | None = None

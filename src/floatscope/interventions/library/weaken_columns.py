@@ -1,7 +1,8 @@
-"""WeakenColumns: anchors lose a given amount of attention. How many answers does each point cost?
+"""WeakenColumns: take a given amount of attention away from anchors, to measure a dose-response curve.
 
-MaskColumns takes all that a column holds, which is 40 % of one model's attention and 4 % of another's.
-Here the dose is the same in both, and any dose below what the anchors hold is reached exactly.
+MaskColumns removes all the attention of a column, which may be 40 % of one model's attention and 4 % of
+another's. Here the dose is the same in both models, and any dose below what the anchors hold is met
+exactly.
 """
 
 from dataclasses import dataclass, replace
@@ -29,20 +30,22 @@ Heads = Float[Tensor, "b h"]
 class WeakenColumns(Masking):
     """Reduce the attention on the prompt's strongest keys by `dose`, a share of each head's attention.
 
-    A negative number, the same for all rows of a head, is added to the scores of these keys before the
+    A negative bias, the same for all rows of a head, is added to the scores of these keys before the
     softmax. It is found by bisection, so that the mean of their attention over the rows falls by `dose`
-    from what it would be in that layer without the bias; what they lose goes to the other keys in
-    proportion. Where they hold less than the dose, they lose all of it. A row that sees nothing else
-    keeps its attention. `Decoding.info["hidden_share"]` is the share that was removed.
+    from its value in that layer without the bias. The other keys gain it in proportion. Keys that hold
+    less than the dose lose all of it. A row that sees no other key keeps its attention.
+    `Decoding.info["hidden_share"]` is the share that was removed.
 
-    Anchors are the fewest keys that together hold `share` of the head's attention (all that the prompt
-    has, if these hold less), by layer and head, in the first forward; then they stay. They are those of
-    the layer as it is then, with what the bias did in the layers below. `control="random"`: other keys
-    of the prompt instead, drawn at random until they hold as much as the anchors do there (all of
-    them, if they hold less). They lose what the anchors would: the dose, and no more than the anchors
-    held. What is drawn depends on the prompt and the seed.
+    The anchors are, by layer and head, the fewest keys of the prompt that together hold `share` of the
+    head's attention (all keys if they hold less). They are chosen in the first forward, with the effect
+    of the bias on the layers below, and then kept. With control="random", other keys of the prompt are
+    drawn until they hold as much as the anchors (all if they hold less); they lose what the anchors would
+    lose. Other controls are refused. Rulli et al. (2510.15731) hide the strongest keys completely:
+    `MaskColumns`.
 
-    Rulli et al. (2510.15731) hide the strongest keys whole: `MaskColumns`.
+    Args:
+        dose: share of each head's attention to remove, 0 to `share`, default 0.1.
+        share: share of each head's attention that the anchors hold together, above 0 to 1, default 0.3.
     """
 
     dose: float = 0.1
@@ -67,13 +70,13 @@ class WeakenColumns(Masking):
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """Of one layer: the columns of every prompt, and how much each head is to lose."""
+    """The chosen columns of one layer for every prompt, and the attention that each head is to lose."""
 
     picked: Bool[Tensor, "b h k"]
     wanted: Heads
 
     def select(self, prompts: list[int], n_key: int) -> "_Choice":
-        """Select some prompts, and pad with keys that were added since: they are not picked."""
+        """Select some prompts, and append newer keys as not picked."""
         new = (0, n_key - self.picked.shape[-1])
         return _Choice(pad(self.picked[prompts], new), self.wanted[prompts])
 
@@ -126,9 +129,10 @@ class _Acting(ActingMask):
 
 
 def log_odds(call: attention_hook.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
-    """Of every row, ln of the attention on the picked keys over that on the others.
+    """Return, for every row, ln of the attention on the picked keys over that on the others.
 
-    The two sums are computed apart: close to one, a share no longer says how little the others hold.
+    The two sums are computed separately, because a share close to 1 loses the digits of what the others
+    hold.
     """
     plain = attention_hook.ungroup_heads(call)
     query, key = plain.query.float(), plain.key.float()
@@ -142,7 +146,7 @@ def log_odds(call: attention_hook.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
 
 
 def solve(odds: Rows, real: Bool[Tensor, "b q"], wanted: Heads) -> tuple[Heads, Heads]:
-    """Find the bias that lowers the rows' mean share by `wanted`, and what it removes."""
+    """Find the bias that lowers the rows' mean share by `wanted`, and the share that it removes."""
     weight = (real / real.sum(-1, keepdim=True)).double()[:, None]  # (b, 1, q)
     odds = odds.masked_fill(~real[:, None], -torch.inf)
 

@@ -1,8 +1,8 @@
-"""Adapters: LoRA in PEFT's format, merged into a base's weights when it is loaded.
+"""Adapters: LoRA in PEFT's format, merged into the base weights when a model is loaded.
 
-An adapter is a directory with adapter_config.json and adapter_model.safetensors; it may hold
-selfcheck.json (logits that the merged model must give again) and floatscope.json (see `stated`).
-PEFT itself is not needed. Nothing here knows where a base comes from.
+An adapter is a directory with adapter_config.json and adapter_model.safetensors. It may also hold
+selfcheck.json (logits that the merged model must reproduce) and floatscope.json (see `stated`). PEFT is
+not needed.
 """
 
 from typing import TYPE_CHECKING

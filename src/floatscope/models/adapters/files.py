@@ -1,7 +1,7 @@
-"""An adapter's directory, read and written: tensors by module, and how they are stored.
+"""Read and write an adapter's directory: its tensors by module, and how they are stored.
 
-Besides PEFT's own floats a file may hold a tensor K as int8 with `K.scale` beside it, which the
-numbers are multiplied with: a quarter of float32's size. (PEFT does not read such a file.)
+Besides PEFT's float tensors, a file may hold a tensor K as int8 with `K.scale`, by which it is
+multiplied: a quarter of the size of float32. (PEFT does not read such a file.)
 """
 
 import json
@@ -44,7 +44,7 @@ _COPY = "The adapter is damaged or incomplete: copy it again."
 
 @dataclass(frozen=True)
 class Adapter:
-    """What a directory holds: module → part → tensor, under the names of the base it was made on."""
+    """The contents of an adapter's directory: module → part → tensor, with the base's module names."""
 
     path: Path
     settings: Settings
@@ -52,6 +52,7 @@ class Adapter:
 
 
 def read(path: str | Path) -> Adapter:
+    """Read and check an adapter's directory."""
     path = Path(path).expanduser()
     if not path.is_dir():
         raise ModelError(
@@ -79,16 +80,17 @@ def read(path: str | Path) -> Adapter:
 def write(
     path: str | Path, tensors: dict[str, Tensor], config: dict[str, Any], *, int8: bool = False
 ) -> Path:
-    """Write an adapter's directory, and read it back.
+    """Write an adapter's directory, and read it back as a check.
 
     Args:
-        tensors: under PEFT's names, `base_model.model.` in front or not:
+        tensors: under PEFT's names, with or without the prefix `base_model.model.`:
             `model.layers.0.self_attn.q_proj.lora_A.weight` (r, in) and `….lora_B.weight` (out, r),
-            `model.norm.weight` whole, and `model.embed_tokens.token_adapter.trainable_tokens_delta`
-            (n, d): the new rows themselves, of the ids in `trainable_token_indices`.
-        config: fields of adapter_config.json: at least r and lora_alpha.
-        int8: store the A and B as int8 with a scale per component of the rank; other tensors are
-            stored as they are.
+            complete tensors such as `model.norm.weight`, and
+            `model.embed_tokens.token_adapter.trainable_tokens_delta` (n, d), the new rows of the ids in
+            `trainable_token_indices`.
+        config: fields of adapter_config.json, at least r and lora_alpha.
+        int8: store A and B as int8 with one scale per rank component; other tensors are stored as they
+            are.
     """
     path = Path(path)
     path.mkdir(parents=True, exist_ok=True)
@@ -129,14 +131,14 @@ def write(
 def quantised(
     tensor: Float[Tensor, "rows columns"], across: int
 ) -> tuple[Int8[Tensor, "rows columns"], Float[Tensor, "rows_or_1 columns_or_1"]]:
-    """Whole numbers from −127 to 127 and their scale, one for each line along the other dimension."""
+    """Quantise to integers from −127 to 127, with one scale per line along the other dimension."""
     largest = tensor.abs().amax(dim=across, keepdim=True)
     scale = torch.where(largest > 0, largest / 127, torch.ones_like(largest))
     return (tensor / scale).round().clamp(-127, 127).to(torch.int8), scale
 
 
 def _unpacked(stored: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """The tensors as numbers: whole ones times their scale, the others as they are."""
+    """Return the tensors as floats: int8 tensors times their scale, the others unchanged."""
     result = {}
     for name, tensor in stored.items():
         base = name.removesuffix(SCALE)
@@ -158,14 +160,14 @@ def _unpacked(stored: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 
 def _fits(scale: Tensor, tensor: Tensor) -> bool:
-    """Whether multiplying leaves the tensor's shape."""
+    """Tell whether multiplying by the scale keeps the tensor's shape."""
     return scale.ndim <= tensor.ndim and all(
         s in (1, t) for s, t in zip(reversed(scale.shape), reversed(tensor.shape), strict=False)
     )
 
 
 def _placed(name: str, path: Path) -> tuple[str, str]:
-    """Module and part that a tensor's name says."""
+    """Split a tensor's name into module and part."""
     for ending, part in _PARTS.items():
         if name.endswith(ending) and ".lora_" not in (module := name.removesuffix(ending)):
             return module.removeprefix(_PREFIX), part
@@ -176,7 +178,7 @@ def _placed(name: str, path: Path) -> tuple[str, str]:
 
 
 def _require_whole(adapter: Adapter) -> None:
-    """Every half has its other half, and what the config names is there."""
+    """Refuse an adapter with half a LoRA pair, or without a tensor that its config names."""
     for module, parts in adapter.modules.items():
         for one, other in _TOGETHER:
             if (one in parts) != (other in parts):

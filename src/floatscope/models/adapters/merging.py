@@ -1,7 +1,7 @@
-"""The merge: an adapter's tensors become part of a network's weights, and then there is no adapter.
+"""Merge an adapter's tensors into a network's weights.
 
-W ← W + s·B·A, with s = alpha / r (or alpha / √r); DoRA also gives each row its length. Whole tensors
-replace the base's. The network is in float32 or float64 here and is cast afterwards.
+W ← W + s·B·A, with s = alpha / r (or alpha / √r); DoRA also rescales each row. Complete tensors replace
+those of the base. The network is in float32 or float64 here and is cast afterwards.
 """
 
 import re
@@ -20,7 +20,10 @@ _OTHER_BASE = "The adapter was made for another base: give that one."
 
 @torch.no_grad()
 def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]) -> None:
-    """Change `net`. Names are the network's own or, by `key_mapping`, the published checkpoint's."""
+    """Merge the adapter into `net`, in place.
+
+    Module names are the network's, or those of the published checkpoint, which `key_mapping` translates.
+    """
     names = {name for name, _ in net.named_modules()}
     places = {module: _place(names, module, key_mapping, adapter) for module in adapter.modules}
     _untie(net, adapter, places)
@@ -29,7 +32,7 @@ def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]
 
 
 def _place(names: set[str], module: str, key_mapping: Mapping[str, str], adapter: Adapter) -> str:
-    """The network's name for a module."""
+    """Return the network's name for a module."""
     if module in names:
         return module
     for pattern, ours in key_mapping.items():
@@ -42,9 +45,9 @@ def _place(names: set[str], module: str, key_mapping: Mapping[str, str], adapter
 
 
 def _untie(net: PreTrainedModel, adapter: Adapter, places: dict[str, str]) -> None:
-    """A head that shares the embedding's weights gets its own where an adapter changes one of the two.
+    """Give a tied output head its own weights if the adapter changes the head or the embedding.
 
-    New rows for tokens are for both: PEFT ties them as well.
+    New rows for tokens apply to both: PEFT ties them as well.
     """
     head, embedding = net.get_output_embeddings(), net.get_input_embeddings()
     if adapter.settings.tied or head is None or head.weight is not embedding.weight:
@@ -57,7 +60,7 @@ def _untie(net: PreTrainedModel, adapter: Adapter, places: dict[str, str]) -> No
 
 
 class _Merge:
-    """Into one module."""
+    """The merge into one module."""
 
     def __init__(
         self, target: nn.Module, name: str, adapter: Adapter, parts: dict[str, Tensor]
@@ -99,7 +102,7 @@ class _Merge:
         return parameter.data
 
     def _delta(self, a: str, b: str) -> Float[Tensor, "out in"]:
-        """s·B·A; of the weight's shape, or of its transpose for an embedding."""
+        """Return s·B·A, with the shape of the weight, or of its transpose for an embedding."""
         weight, rank = self._own("weight"), self.adapter.settings.rank(self.name)
         n_out, n_in = weight.shape if a == "A" else weight.shape[::-1]
         right, left = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))

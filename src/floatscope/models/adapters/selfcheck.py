@@ -1,7 +1,7 @@
-"""selfcheck.json: a few logits that the merged model must give again, written where it was trained.
+"""selfcheck.json: a few logits that the merged model must reproduce, written after training.
 
-It notices another base, another tokenizer's ids and a wrong merge. It is run in float32, before a
-cast to fewer digits; what the network does at all is for `attention/selfcheck.py` to say.
+The check detects another base, another tokenizer's ids and a wrong merge. It runs in float32, before any
+cast. `attention/selfcheck.py` checks everything else about the network.
 """
 
 import json
@@ -32,7 +32,7 @@ def write_selfcheck(
     rows: Sequence[int],
     tolerance: float = 0.02,
 ) -> Path:
-    """Write what `model` says now, in float32, into an adapter's directory."""
+    """Write the model's current logits, in float32, to an adapter's directory."""
     logits = _logits(model, list(tokens), list(rows)).tolist()
     content = {
         "tokens": list(tokens),
@@ -46,7 +46,7 @@ def write_selfcheck(
 
 
 def reproduce(model: Model, path: Path) -> None:
-    """ModelError where the directory says other logits than the model gives."""
+    """Raise ModelError if the model does not reproduce the logits stored in the directory."""
     file = path / FILE
     if not file.exists():
         return

@@ -1,7 +1,7 @@
-"""adapter_config.json: the few fields of PEFT's LoRA that say how its tensors change a network.
+"""adapter_config.json: the fields of PEFT's LoRA that determine how its tensors change a network.
 
-A field that says how the adapter was trained is passed over by name; any other that is set is
-refused, so that no adapter is merged in another way than it was meant.
+Known fields about training are ignored. Any other field that is set is refused, so that no adapter is
+merged in a way it was not meant for.
 """
 
 import math
@@ -32,7 +32,7 @@ _BASE_KEPT = (True, False, None, "gaussian", "eva", "orthogonal")
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one adapter. `fan_in_fan_out` does nothing to an nn.Linear, in PEFT as here."""
+    """The settings of one adapter. `fan_in_fan_out` has no effect on nn.Linear, in PEFT and here."""
 
     r: int
     alpha: float
@@ -52,7 +52,7 @@ class Settings:
         return alpha / (math.sqrt(rank) if self.rslora else rank)
 
     def rows(self, module: str) -> list[int]:
-        """Which rows of an embedding the file's rows are."""
+        """Return the indices of the embedding rows that the file replaces."""
         for name, ids in self.tokens.items():
             if ends(module, name):
                 return ids
@@ -63,7 +63,7 @@ class Settings:
 
 
 def ends(module: str, name: str) -> bool:
-    """Whether a module is called so, from some dot on."""
+    """Tell whether a module's dotted name ends with `name`."""
     return module == name or module.endswith(f".{name}")
 
 
@@ -75,7 +75,7 @@ def _pattern(patterns: dict[str, Any], module: str) -> str:
 
 
 def settings(raw: dict[str, Any], file: Path) -> Settings:
-    """From the JSON object; ModelError names the field that cannot be followed."""
+    """Read the settings from the JSON object; ModelError names a field that is not supported."""
 
     def wrong(name: str, expected: str) -> ModelError:
         return ModelError(f"{file}: {name} = {raw.get(name)!r:.80}, expected {expected}", _REMEDY)
@@ -132,7 +132,7 @@ def _positive(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    """A finite number that a float can hold."""
+    """Tell whether a value is a finite number."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
@@ -145,7 +145,7 @@ def _names_or_text(value: Any) -> bool:
 
 
 def _by_module(fits: Any) -> Any:
-    """A test of {pattern: value}, whose patterns are regular expressions that cannot hang."""
+    """Return a test for {pattern: value} whose patterns are regular expressions that cannot run for long."""
 
     def test(value: Any) -> bool:
         if not isinstance(value, dict) or not all(map(fits, value.values())):

@@ -1,5 +1,7 @@
-"""The families: one file each, one line here, in the order in which lists show them and in which an
-architecture is looked for: those after the one that is found are not imported."""
+"""The families: one file each, and one line here, in the order in which lists show them.
+
+Architectures are looked up in this order; families after the match are not imported.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,10 @@
-"""Tiny-A2D: Llama, Qwen2 and Qwen3 made into diffusion models that see in both directions.
+"""Tiny-A2D: Llama, Qwen2 and Qwen3 converted to bidirectional diffusion models.
 
-The networks are their ancestors' without the causal mask; row i predicts position i. The block-diffusion
-checkpoints say so nowhere: load those with `direction="block-causal", block=32`; their blocks begin with
-the answer, as if the prompt were padded.
-Read beside ZHZisZZ/dllm (dllm/pipelines/a2d/models/*/modeling_*.py).
+The networks are those of the original models without the causal mask; row i predicts position i. The
+block-diffusion checkpoints do not say that they are: load those with `direction="block-causal",
+block=32`. Their blocks begin at the answer, as if the prompt were padded.
+
+Implemented after ZHZisZZ/dllm (dllm/pipelines/a2d/models/*/modeling_*.py).
 Zhou et al. 2026, arXiv 2602.22661.
 """
 

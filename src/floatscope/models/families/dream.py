@@ -1,6 +1,6 @@
-"""Dream: a Qwen2 that sees in both directions; row i − 1 predicts position i, as in its ancestor.
+"""Dream: a bidirectional Qwen2; row i − 1 predicts position i, as in Qwen2.
 
-Its own code fails on transformers 5; the keys are Qwen2's, so nothing is renamed.
+Its published code fails on transformers 5. The keys are Qwen2's, so nothing is renamed.
 Ye et al. 2025, arXiv 2508.15487.
 """
 

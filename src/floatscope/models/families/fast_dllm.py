@@ -1,7 +1,7 @@
 """Fast-dLLM v2: a Qwen2.5 that sees its own block and every block before; row i − 1 predicts position i.
 
-Wu et al. 2025, arXiv 2509.26328. Read were fragments of its decoding code (NVlabs/Fast-dLLM, v2/,
-generation_functions.py) and a public description of its configuration; its modelling code was not.
+Wu et al. 2025, arXiv 2509.26328. Implemented after fragments of its decoding code (NVlabs/Fast-dLLM, v2/,
+generation_functions.py) and a public description of its configuration, without its modelling code.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""LLaDA: a Llama that sees in both directions, under OLMo's key names.
+"""LLaDA: a bidirectional Llama with OLMo's key names.
 
-Its own code refuses `output_attentions` and does not load on transformers 5; the weights are a
-Llama's, so a LlamaForCausalLM carries them with equal logits. LLaDA rotates q and k in float32, unless
+Its published code refuses `output_attentions` and does not load on transformers 5. The weights are those
+of a Llama, so LlamaForCausalLM gives equal logits. LLaDA rotates q and k in float32, unless
 `rope_full_precision` is false.
 Nie et al. 2025, arXiv 2502.09992.
 """
@@ -13,9 +13,9 @@ from ..family import Direction, Family, rope
 
 
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
-    """LLaDA's config fields in Llama's words; refuses variants that are not a Llama.
+    """Translate LLaDA's config fields to Llama's; refuse variants that are not a Llama.
 
-    `flash_attention` and `flash_attn_varlen`, which forks write, change no number.
+    `flash_attention` and `flash_attn_varlen`, which forks write, do not affect the numbers.
     """
     from ..sizes import whole  # imports torch, which a list of families does not need
 

@@ -1,9 +1,9 @@
 """LLaDA 2: a mixture of experts that sees its own block of 32 and every block before.
 
-The network is GLM-4's mixture (a sigmoid router with a bias for the choice alone, groups of experts of which
-some are looked into, a shared expert, first layers without experts) under other names, with q, k and v in one
-tensor. Its `sliding_window` is not used. Read beside its modelling code, modeling_llada2_moe.py, as in
-ZHZisZZ/dllm (dllm/pipelines/llada2/models/).
+The network is GLM-4's mixture under other names, with q, k and v in one tensor: a sigmoid router with a
+bias that affects only the choice, groups of experts of which some are searched, a shared expert, and
+first layers without experts. Its `sliding_window` is not used. Implemented after its modelling code,
+modeling_llada2_moe.py, as in ZHZisZZ/dllm (dllm/pipelines/llada2/models/).
 Bie et al. 2025, arXiv 2512.15745; 2.1: Bie et al. 2026, arXiv 2602.08676.
 """
 
@@ -25,7 +25,7 @@ moe_intermediate_size first_k_dense_replace n_group topk_group routed_scaling_fa
 
 
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
-    """LLaDA 2's config fields in GLM-4's words; refuses what that network does not do."""
+    """Translate LLaDA 2's config fields to GLM-4's; refuse what that network does not support."""
     for key, expected in _EXPECTED.items():
         if raw.get(key, expected) not in (expected, None):
             raise ModelError(

@@ -1,8 +1,8 @@
-"""LLaDA-MoE: a Qwen3-MoE that sees in both directions, under Llama's key names.
+"""LLaDA-MoE: a bidirectional Qwen3-MoE with Llama's key names.
 
-Norms on every head's q and k; a softmax over all experts, of which the strongest count with the weight
-they have (not divided by their sum). Its model_type is LLaDA's, its architecture is not. Read beside
-its modelling code in ZHZisZZ/dllm (dllm/pipelines/llada/models/modeling_lladamoe.py).
+It has norms on every head's q and k, and a softmax over all experts whose strongest weights are used
+without renormalisation. Its model_type is LLaDA's, its architecture is not. Implemented after its
+modelling code in ZHZisZZ/dllm (dllm/pipelines/llada/models/modeling_lladamoe.py).
 Zhu et al. 2025, arXiv 2509.24389.
 """
 
@@ -25,7 +25,7 @@ _EXPECTED: dict[str, Any] = {
 
 
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
-    """LLaDA-MoE's config fields in Qwen3-MoE's words; refuses what that network does not do."""
+    """Translate LLaDA-MoE's config fields to Qwen3-MoE's; refuse what that network does not support."""
     for key, expected in _EXPECTED.items():
         if raw.get(key, expected) not in (expected, None):
             raise ModelError(

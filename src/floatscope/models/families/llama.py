@@ -1,4 +1,4 @@
-"""Llama, and everything published as one: Llama 2 and 3, SmolLM2; as safetensors or GGUF.
+"""Llama, and models published in its format: Llama 2 and 3, SmolLM2; as safetensors or GGUF.
 
 Touvron et al. 2023, arXiv 2302.13971.
 """

@@ -1,10 +1,10 @@
-"""Nemotron-Labs-Diffusion: a Ministral with a causal context and an open block that sees itself whole.
+"""Nemotron-Labs-Diffusion: a Ministral with a causal context and a bidirectional open block.
 
-YaRN, and queries that grow with the position, q·(1 + β ln(1 + ⌊position / 16384⌋)): transformers' own
-Ministral3 has both. Its `dlm_paradigm` says how it was trained, not how it decodes. Blocks begin with the
-answer. The same weights decode left to right: load them with `direction="causal", shift=1`.
-Read beside sgl-project/sglang (python/sglang/srt/models/, NemotronLabsDiffusionModel). No paper was at hand;
-block diffusion as such: Arriola et al. 2025, arXiv 2503.09573; how it was made: Fu et al. 2025, 2512.14067.
+It uses YaRN, and queries that grow with the position, q·(1 + β ln(1 + ⌊position / 16384⌋)); transformers'
+Ministral3 has both. Its `dlm_paradigm` says how it was trained, not how it decodes. Blocks begin at the
+answer. The same weights decode left to right if loaded with `direction="causal", shift=1`.
+Implemented after sgl-project/sglang (python/sglang/srt/models/, NemotronLabsDiffusionModel), without a
+paper. Block diffusion: Arriola et al. 2025, arXiv 2503.09573; its training: Fu et al. 2025, 2512.14067.
 """
 
 from typing import Any

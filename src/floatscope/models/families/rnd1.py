@@ -1,8 +1,8 @@
-"""RND1: a Qwen3-MoE that sees in both directions; row i − 1 predicts position i, as in its ancestor.
+"""RND1: a bidirectional Qwen3-MoE; row i − 1 predicts position i, as in Qwen3-MoE.
 
-Every layer has experts; the weights of those chosen are divided by their sum. Read beside its modelling
-code (RadicalNumerics/RND1, rnd/modeling_rnd.py and configuration_rnd.py). It has a report and no paper;
-its ancestor: Yang et al. 2025, arXiv 2505.09388.
+Every layer has experts; the weights of the chosen experts are normalised. Implemented after its modelling
+code (RadicalNumerics/RND1, rnd/modeling_rnd.py and configuration_rnd.py). It has a report but no paper;
+the original model: Yang et al. 2025, arXiv 2505.09388.
 """
 
 from typing import Any

@@ -1,1 +1,1 @@
-"""Networks of our own, where none of transformers' takes what a Model gives or keeps its parts in sight."""
+"""Network classes of Floatscope, for architectures whose transformers class lacks what a Model needs."""

@@ -1,8 +1,8 @@
-"""transformers' encoders with a masked-LM head, called as its decoders are, with their parts in sight.
+"""transformers' encoders with a masked-LM head, with the interface of its decoders.
 
-Each class is transformers' own with another `forward` around the same modules: logits of the rows that are
-asked for, no cache, no causal mask. Attention modules get the number of their layer and a name for their
-output matrix; these are no new modules, and a checkpoint's keys stay what they are.
+Each class is a transformers class with another `forward` around the same modules: it returns logits of
+the requested rows, without a cache or a causal mask. Attention modules get their layer number and a name
+for their output matrix. These are not new modules, so a checkpoint's keys stay the same.
 """
 
 from copy import deepcopy
@@ -24,22 +24,23 @@ from ...errors import UsageError
 
 
 class Encoder:
-    """What the encoders share."""
+    """The common parts of the encoders."""
 
     first_position: int = 0
 
     def name_parts(self) -> None:
-        """`layer_idx` and `o_proj` of every attention module, where a decoder's has them."""
+        """Set `layer_idx` and `o_proj` of every attention module, as in a decoder."""
         for number, (attention, output) in enumerate(self.attentions()):
             # Past nn.Module's own: a second name for a module would be a second key of its weights.
             attention.__dict__["layer_idx"] = number
             attention.__dict__["o_proj"] = output
 
     def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
-        """Of each layer, the module that attends and the matrix it writes with."""
+        """Return the attention module of each layer and its output matrix."""
         raise NotImplementedError
 
     def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
+        """Return logits from a layer's output."""
         raise NotImplementedError
 
     def forward(
@@ -66,10 +67,11 @@ class Encoder:
         return MaskedLMOutput(logits=self.read(hidden[:, rows]))
 
     def masks(self, mask: Tensor | None, positions: Int[Tensor, "_ s"]) -> Any:
+        """Return the mask in the form that the network expects."""
         return mask
 
     def read(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
-        """Of the whole network's output; a layer's goes through `readout`."""
+        """Return logits from the output of the complete network. A layer's output goes through `readout`."""
         return self.readout(x)
 
 
@@ -90,7 +92,7 @@ class BertDenoiser(Encoder, BertForMaskedLM):
 
 
 class RobertaDenoiser(Encoder, RobertaForMaskedLM):
-    """Positions are counted from the padding token's id + 1, whatever the tokens are."""
+    """RoBERTa, whose positions count from the padding token's id + 1 whatever the tokens are."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -126,14 +128,14 @@ class DistilBertDenoiser(Encoder, DistilBertForMaskedLM):
 
 
 class AlbertDenoiser(Encoder, AlbertForMaskedLM):
-    """Its layers share their weights. After `spread`, each is a module of its own with the same tensors."""
+    """ALBERT, whose layers share weights. After `spread`, each layer is a module with the same tensors."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.blocks: list[Any] = []
 
     def spread(self) -> "AlbertDenoiser":
-        """Once the weights are there: so that a hook and the attention hook know which layer runs."""
+        """Make a module per layer, so that hooks know which layer runs; called after loading."""
         encoder, config = self.albert.encoder, self.config
         shared, every = encoder.albert_layer_groups, config.num_hidden_layers
         groups = [shared[int(n / (every / config.num_hidden_groups))] for n in range(every)]
@@ -155,7 +157,7 @@ class AlbertDenoiser(Encoder, AlbertForMaskedLM):
 
 
 class ModernBertDenoiser(Encoder, ModernBertForMaskedLM):
-    """Its local layers see `sliding_window` positions to either side, that far included."""
+    """ModernBERT, whose local layers see up to `sliding_window` positions to either side, inclusive."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""LLaDA 2 as GLM-4's mixture of experts: q, k and v, one tensor in its files, are parted while loading."""
+"""LLaDA 2 as GLM-4's mixture of experts. q, k and v are one tensor in its files and are split on loading."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from transformers.core_model_loading import Concatenate, ConversionOps, WeightCo
 
 
 class LLaDA2Network(Glm4MoeForCausalLM):
-    """GLM-4's, under a name of its own: how files are read goes by the name of the class."""
+    """GLM-4's network with its own class name, by which transformers chooses the conversion of files."""
 
 
 class SplitHeads(ConversionOps):
-    """Rows of q's heads, then k's, then v's."""
+    """Split a tensor into the rows of q's heads, then k's, then v's."""
 
     @torch.no_grad()
     def convert(

@@ -1,10 +1,10 @@
-"""Intervals that cover: one place, used by all. Over examples; paired by id where two are compared.
+"""Confidence intervals over examples, paired by id if two conditions are compared.
 
-Examples are what was sampled, so they are what varies: steps, layers and heads of one example are
-not independent and never count as n. An interval is (value, low, high), cell by cell. Where there is
-nothing to tell it from (one example, or all alike) it is NaN, and decides nothing. Nothing is drawn
-at random: the same values give the same interval. `bench/coverage.py` counts how often each kind
-holds the truth; docs/explanation/intervals.md has the table.
+Examples are the sampled units: steps, layers and heads of one example are not independent and never count
+as n. An interval is (value, low, high), cell by cell. It is NaN, and decides nothing, if the values do
+not determine it (one example, or all alike). Nothing is drawn at random: the same values give the same
+interval. `bench/coverage.py` measures the coverage of each kind; docs/explanation/intervals.md has the
+table.
 """
 
 from typing import TYPE_CHECKING

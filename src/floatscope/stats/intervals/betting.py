@@ -1,17 +1,17 @@
 """Confidence intervals for means of bounded variables, by betting against candidate means.
 
-Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (J. R. Statist.
-Soc. B 86, 2024). For values y in [0, 1] with mean m, a bet of the share u of a capital on large values
-multiplies it by 1 + u(y/m − 1), which is never negative and 1 on average. A capital that grows to 2/α
-is therefore evidence against m: it happens with a probability of at most α/2, whatever the
-distribution. A second capital bets on small values, and the interval holds every m against which
-neither grew so far.
+Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (J. R. Statist. Soc. B
+86, 2024). For values y in [0, 1] with mean m, a bet of the share u of a capital on large values
+multiplies the capital by 1 + u(y/m − 1), which is never negative and 1 on average. A capital that grows
+to 2/α is therefore evidence against m: its probability is at most α/2, whatever the distribution. A
+second capital bets on small values. The interval holds every m against which neither capital has grown so
+far.
 
-The paper lets the bet follow the values met so far, so the interval depends on the order of the
-examples. Here the capital is divided among six bets that stay fixed (a mixture, as for Cover's
-universal portfolio): the guarantee is the same, no order enters, and nothing is drawn. For 8 to 40
-examples the intervals are mostly 5 to 30 % narrower than with the paper's plug-in bets, truncated at
-1/2; for values spread over the whole range they are up to 12 % wider.
+In the paper each bet depends on the values seen so far, so the interval depends on the order of the
+examples. Here the capital is divided among six fixed bets (a mixture, as in Cover's universal portfolio):
+the guarantee is the same, the order does not matter, and nothing is drawn. For 8 to 40 examples the
+intervals are mostly 5 to 30 % narrower than with the paper's plug-in bets, truncated at 1/2; for values
+spread over the whole range they are up to 12 % wider.
 """
 
 import numpy as np
@@ -30,9 +30,9 @@ def bounded(
 ) -> Interval:
     """Compute the mean of every column with a betting interval.
 
-    It holds the mean of independent examples of any distribution between the bounds in at least
-    `level` of samples, at every n, and never leaves the bounds. Also one example and values that are
-    all alike have one.
+    The interval covers the mean of independent examples of any distribution between the bounds in at
+    least `level` of samples, at every n, and stays within the bounds. It exists for a single example and
+    for equal values too.
 
     Args:
         flat: values between the bounds, examples × cells. NaN is not counted.
@@ -52,9 +52,9 @@ def bounded(
 
 
 def _least(scaled: Float[np.ndarray, "n c"], value: Cells, n: Cells, level: float) -> Cells:
-    """Find the least mean that is not refuted: the capital falls as the candidate mean grows.
+    """Find the smallest mean that is not refuted: the capital falls as the candidate mean grows.
 
-    At the sample mean no bet has won anything (Jensen), so the least mean lies below it.
+    At the sample mean no bet has gained (Jensen), so the smallest mean lies below it.
     """
     target = np.log(2 / (1 - level))
     unit = np.sqrt(2 * target / np.maximum(n, 1))

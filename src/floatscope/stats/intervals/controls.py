@@ -1,8 +1,8 @@
-"""Interval of what a trained network earns beyond several control networks, over the same prompts.
+"""Intervals of the difference between a trained network and several control networks, over the same prompts.
 
-Two things vary: the prompts, and the controls. More prompts say nothing about how far one random
-network lies from another, so an interval over prompts alone calls two random networks different as
-soon as n is large. Here prompts and networks are crossed random effects.
+Prompts and control networks both vary. More prompts say nothing about how far one random network lies
+from another, so an interval over prompts alone calls two random networks different as soon as n is large.
+Here prompts and networks are crossed random effects.
 """
 
 import numpy as np
@@ -22,26 +22,26 @@ def beyond_controls(
     smooth: bool = False,
     fixed: bool = False,
 ) -> Interval:
-    """Compute the mean of trained − controls, with prompts and networks both in the interval.
+    """Compute the mean of trained − controls, with an interval over prompts and networks.
 
-    With G the gaps of the prompts (trained − mean of the controls) and s the standard deviation of
-    the k networks' means, the variance is var(mean G) + s²(1 + 1/k), and Student's quantile has
-    Satterthwaite's degrees of freedom, rounded down. The trained network counts as one draw of its kind: had
-    training done nothing, it would lie as far from the mean control as one control lies from
-    others. The noise of prompts within a network is in both terms, so the interval errs on the wide
-    side where networks hardly differ.
+    With G the gaps of the prompts (trained − mean of the controls) and s the standard deviation of the k
+    networks' means, the variance is var(mean G) + s²(1 + 1/k). Student's quantile has Satterthwaite's
+    degrees of freedom, rounded down. The trained network counts as one draw: if training had no effect,
+    it would lie as far from the mean control as one control lies from the others. The noise of prompts
+    within a network enters both terms, so the interval is too wide rather than too narrow if networks
+    hardly differ.
 
     Args:
-        trained: one value per prompt. NaN means "does not apply" there and is not counted.
-        controls: the same of every control network, prompts in the same order.
+        trained: one value per prompt. NaN means "does not apply" and is not counted.
+        controls: the same for every control network, prompts in the same order.
         level: nominal coverage.
-        bounds: between which ends values must lie, as in `difference`.
+        bounds: range of the values, as in `difference`.
         smooth: as in `mean`.
-        fixed: the first network is no draw; only the mean of the controls is uncertain, and its
+        fixed: the trained network is not a draw; only the mean of the controls is uncertain, and its
             variance between networks is s²/k.
 
     Returns:
-        Difference, low, high; without ends where there are fewer than two controls or prompts.
+        Difference, low, high. The ends are NaN with fewer than two controls or prompts.
     """
     one, rest = flattened(trained)
     several = np.asarray(controls, dtype=np.float64).reshape(len(controls), *one.shape)
@@ -70,7 +70,7 @@ def gaps_to_controls(
 def gap_bounds(
     trained: Float[np.ndarray, "n c"], gaps: Float[np.ndarray, "n c"], bounds: Bounds | None
 ) -> Bounds | None:
-    """Between which ends gaps lie, for values between bounds and the controls that were met."""
+    """Return the range of the gaps, from the range of the values and the observed controls."""
     if bounds is None or np.isnan(gaps).all():
         return None
     middle = trained - gaps
@@ -86,10 +86,10 @@ def with_variance(
     bounds: Bounds | None = None,
     smooth: bool = False,
 ) -> Interval:
-    """Compute the mean with its interval, and add an independent variance, known to `free` degrees.
+    """Compute the mean with its interval, and add an independent variance with `free` degrees of freedom.
 
-    Each end's distance from the mean, over Student's quantile, stands for the standard error on its
-    side, so lopsided intervals stay lopsided. Without added variance the interval stays as it is.
+    Each end's distance from the mean, divided by Student's quantile, is the standard error on its side,
+    so asymmetric intervals stay asymmetric. Without added variance the interval does not change.
     """
     value, low, high = mean(values, level=level, bounds=bounds, smooth=smooth)
     n = (~np.isnan(values)).sum(0)

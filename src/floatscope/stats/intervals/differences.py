@@ -1,4 +1,4 @@
-"""Intervals of differences: of the same examples, paired, and of two samples of their own."""
+"""Intervals of differences: paired, over the same examples, and between two independent samples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,10 +19,10 @@ def difference(
     smooth: bool = False,
     clusters: Sequence[Any] | np.ndarray | None = None,
 ) -> Interval:
-    """a − b over the same examples, paired: what varies between examples alike cancels.
+    """Compute the mean of a − b over the same examples, paired, with its interval.
 
-    Where both are 0 or 1 throughout it is Tango's interval, which is there even if no pair differs.
-    `bounds`: between which ends a and b must lie; `smooth` and `clusters` are those of `mean`.
+    If both are always 0 or 1, this is Tango's interval, which exists even if no pair differs. `bounds` is
+    the range of a and of b; `smooth` and `clusters` are those of `mean`.
     """
     one, two, rest = both(a, b)
     gaps = one - two
@@ -53,10 +53,10 @@ def independent(
     bounds: Bounds | None = None,
     smooth: bool = False,
 ) -> Interval:
-    """Mean a − mean b of two samples of their own, such as two domains' examples.
+    """Compute mean a − mean b of two independent samples, such as the examples of two domains.
 
-    Each mean has its interval, and from these follows the difference's (`recovered`). NaN where
-    either has none. `bounds`: between which ends a and b must lie.
+    The interval is recovered from the intervals of both means (`recovered`); NaN if either has none.
+    `bounds` is the range of a and of b.
     """
     one, two = (mean(x, level=level, bounds=bounds, smooth=smooth) for x in (a, b))
     value, low, high = recovered(one, two)
@@ -67,10 +67,10 @@ def independent(
 
 
 def recovered(a: Interval, b: Interval, correlation: Cells | float = 0.0) -> Interval:
-    """The interval of a − b from both intervals: variances recovered from their ends.
+    """Compute the interval of a − b from both intervals, by recovering variances from their ends.
 
-    Zou and Donner (Stat. Med. 27, 2008), MOVER: each end's distance from the value stands for the
-    standard errors on that side, so lopsided intervals stay lopsided.
+    MOVER, Zou and Donner (Stat. Med. 27, 2008): each end's distance from the value is the standard error
+    on that side, so asymmetric intervals stay asymmetric.
     """
 
     def joined(x: Any, y: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Intervals of entropies: how widely places, or any labels, are spread over a number of bins.
+"""Intervals of entropies: how widely positions, or any labels, are spread over a number of bins.
 
-Entropy of the distribution that examples come from, over ln(bins): 0 one bin, 1 all alike. An
-entropy of few examples is too small, and its own bins say too little about those that were never
-met; both are mended here.
+The entropy of the distribution that examples come from, divided by ln(bins): 0 is one bin, 1 is uniform.
+The plain entropy of few examples is too small, and its bins say too little about bins that were missed;
+both are corrected here.
 """
 
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from .student import Interval, moments
 def entropy(
     labels: Int[np.ndarray, "n *cells"], bins: int, *, level: float = 0.95, average: bool = False
 ) -> Interval:
-    """Miller and Madow's estimate over examples, with a jackknife's interval.
+    """Compute Miller and Madow's estimate over examples, with a jackknife interval.
 
-    Labels are 0 … bins − 1, or −1 where there is none. `average`: of the mean over all cells, one
-    number; an example is left out of all cells at once, so what they share counts once.
+    Labels are 0 … bins − 1, or −1 for absent. With `average`, the result is one number, the mean over all
+    cells; an example is left out of all cells at once, so what they share counts once.
 
-    The estimate adds (bins met − 1) / 2n to the entropy of the shares (Miller 1955). Its standard
-    error is the jackknife's, joined by what remains where that is 0 because all bins are alike:
-    2n(ln bins − H) is then a χ² with bins − 1 degrees. The ends are Student's, and the upper one is
-    joined by what may have been missed: bins that n examples never met can still hold a share of
-    1 − ((1 − level)/2)^(1/n). Neither of the last two is in the published method, whose interval has
-    no width where all examples share a bin. (Joined: the root of the sum of squares.)
+    The estimate adds (occupied bins − 1) / 2n to the plain entropy (Miller 1955). Its standard error
+    combines the jackknife's, which is 0 if all bins are equally full, with the standard error of that
+    case, where 2n(ln bins − H) is a χ² with bins − 1 degrees of freedom. The ends use Student's quantile.
+    The upper end also allows for missed bins: bins that n examples never hit can still hold a share of 1
+    − ((1 − level)/2)^(1/n). The last two terms are not part of the published method, whose interval has
+    zero width if all examples share a bin. Terms are combined as the root of the sum of squares.
     """
     parts = _parts(labels, bins, level)
     return _interval(parts.averaged() if average else parts, level)
@@ -43,10 +43,10 @@ def entropy_difference(
     level: float = 0.95,
     average: bool = False,
 ) -> Interval:
-    """Entropy of a − entropy of b over the same examples.
+    """Compute the entropy of a minus the entropy of b over the same examples, with its interval.
 
-    From both intervals, with the correlation of what leaving an example out does to the one and to
-    the other. `a` and `b` may have different cells if they are averaged.
+    The interval combines both intervals, with the correlation of the effects of leaving an example out.
+    `a` and `b` may have different cells if they are averaged.
     """
     if len(a) != len(b):
         raise UsageError(
@@ -71,7 +71,7 @@ class _Parts:
     rest: tuple[int, ...]
 
     def averaged(self) -> "_Parts":
-        """One cell: the mean of those that have a value."""
+        """Average over the cells that have a value, into one cell."""
         there = ~np.isnan(self.value)
         if not there.any():
             none = np.full(1, np.nan)

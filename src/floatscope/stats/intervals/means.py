@@ -1,6 +1,7 @@
-"""Intervals of means over examples, cell by cell, by what the values are.
+"""Intervals of means over examples, cell by cell, chosen by the kind of values.
 
-The arithmetic of shares is in shares.py; of t and its skewness in student.py; of bets in betting.py.
+The arithmetic of shares is in shares.py, that of t and its skewness in student.py, that of bets in
+betting.py.
 """
 
 from collections.abc import Sequence
@@ -36,25 +37,26 @@ def mean(
     smooth: bool = False,
     clusters: Sequence[Any] | np.ndarray | None = None,
 ) -> Interval:
-    """The mean over examples with its interval; NaN means "does not apply" there and is not counted.
+    """Compute the mean over examples with its interval; NaN means "does not apply" and is not counted.
 
-    - all 0 or 1: a share, with Clopper and Pearson's interval
-    - all −1, 0 or 1: a difference of paired shares, with Tango's
-    - all else: Student's t with Hall's correction for skewness
+    - all values 0 or 1: a share, with Clopper and Pearson's interval
+    - all values −1, 0 or 1: a difference of paired shares, with Tango's interval
+    - all other values: Student's t with Hall's correction for skewness
 
-    `bounds` says between which ends values must lie: (0, 1) for shares, (−1, 1) for differences of
-    shares, (0, inf) for counts. Then the interval stays inside. Between finite bounds, values that
-    are bunched (most of them, and all but four or fewer, within 0.1 for shares and their differences;
-    10 % of a smaller range, 2 % of one wider than 5) have a betting
-    interval (`bounded`), which covers for any variable between these ends: bunched values do not
-    tell how far off the next one could be. Other values have the nearer of its ends and Student's.
-    Without finite bounds, values that are all alike have no interval.
-
-    `smooth`: each value is an average over many parts of an example, such as rows and heads, and
-    can be near the others without being stuck there. Then only equal values count as bunched.
-
-    `clusters`: an id for each example. Examples of one cluster are not independent, so a cluster's
-    mean counts once, and n is the number of clusters.
+    Args:
+        values: one value per example, or one per example and cell.
+        level: nominal coverage, default 0.95.
+        bounds: range of the values: (0, 1) for shares, (−1, 1) for differences of shares, (0, inf) for
+            counts. The interval then stays inside. With finite bounds, bunched values (most of them, and
+            all but four or fewer, within 0.1 for shares and their differences; within 10 % of a smaller
+            range, or 2 % of one wider than 5) get a betting interval (`bounded`), which covers for any
+            variable between the bounds, because bunched values do not tell how far off the next one could
+            be. Other values get the nearer of its ends and Student's. Without finite bounds, values that
+            are all equal have no interval.
+        smooth: each value averages many parts of an example, such as rows and heads, and can be near the
+            others without being stuck there. Then only equal values count as bunched.
+        clusters: an id per example. Examples of one cluster are not independent, so a cluster's mean
+            counts once, and n is the number of clusters.
     """
     if clusters is not None:
         return hierarchical(values, [clusters], level=level, bounds=bounds, smooth=smooth)
@@ -85,12 +87,12 @@ def hierarchical(
     bounds: Bounds | None = None,
     smooth: bool = False,
 ) -> Interval:
-    """The mean where levels repeat, such as [seed of training, template] of every example.
+    """Compute the mean over nested levels, such as the training seed and the template of every example.
 
-    `levels` go from the outermost inwards, each with an id for every example. Means are taken from
-    the inside out, so a unit counts once however many examples it has; the interval is over the units
-    of the outermost level, with Student's quantile for their number. Inner levels need no term of
-    their own: what varies inside a unit varies its mean.
+    `levels` go from the outermost inwards, each with an id per example. Means are taken from the inside
+    out, so a unit counts once however many examples it has. The interval is over the units of the
+    outermost level, with Student's quantile for their number. Inner levels need no extra term, because
+    their variation is part of the variation between the outer means.
     """
     means = cluster_means(values, levels)
     return mean(means, level=level, bounds=bounds, smooth=smooth)
@@ -122,10 +124,10 @@ def cluster_means(
 
 
 def _bet(flat: Flat, low: Cells, high: Cells, bounds: Bounds, level: float, smooth: bool) -> None:
-    """Replace Student's ends by those of a betting interval where values are bunched.
+    """Replace Student's ends by those of a betting interval if values are bunched.
 
-    Elsewhere each end moves to the nearer of the two. That costs next to no coverage, because the
-    betting interval leaves out the truth far less often than its level allows.
+    For other values each end moves to the nearer of the two. That costs almost no coverage, because the
+    betting interval misses the truth far less often than its level allows.
     """
     extent = bounds[1] - bounds[0]
     band = max(min(_BAND * extent, _MOST_BAND), _LEAST_BAND * extent)
@@ -140,13 +142,13 @@ def _bet(flat: Flat, low: Cells, high: Cells, bounds: Bounds, level: float, smoo
 
 
 def _put(low: Cells, high: Cells, where: Which, interval: Any) -> None:
-    """Other ends for some of the cells."""
+    """Replace the ends of some cells."""
     if where.any():
         _, low[where], high[where] = interval(where)
 
 
 def _between(flat: Flat, bounds: Bounds, level: float) -> Interval:
-    """The share's interval around the mean of values between bounds."""
+    """Return the interval of a share, scaled to the mean of values between bounds."""
     bottom, top = bounds
     n = (~np.isnan(flat)).sum(0)
     total = np.nansum((flat - bottom) / (top - bottom), axis=0)
@@ -165,7 +167,7 @@ def _all_in(flat: Flat, *allowed: float) -> Which:
 
 
 def _bunched(flat: Flat, width: float) -> Which:
-    """Columns with more than half of their values, and all but a few, within one window."""
+    """Find columns with more than half of their values, and all but a few, within one window."""
     n = (~np.isnan(flat)).sum(0)
     inside = np.maximum(n - _FEW + 1, n // 2 + 1)
     ordered = np.sort(flat, axis=0)  # NaN last
@@ -178,7 +180,7 @@ def _bunched(flat: Flat, width: float) -> Which:
 
 
 def _within(flat: Flat, bounds: Bounds) -> Flat:
-    """The values, rounding beyond a bound undone."""
+    """Clip the values to the bounds; only rounding errors may exceed them."""
     bottom, top = bounds
     slack = _EDGE * (top - bottom) if np.isfinite(top - bottom) else _EDGE
     wrong = (flat < bottom - slack) | (flat > top + slack)

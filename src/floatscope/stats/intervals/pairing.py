@@ -1,4 +1,4 @@
-"""Pairs by id: values of the same examples, brought together by name and never by place."""
+"""Pair values of the same examples by id, never by position."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from ...errors import UsageError
 
 
 def pair(*ids: Sequence[str]) -> tuple[list[str], list[Int[np.ndarray, " pairs"]]]:
-    """The ids that all lists hold, in the first one's order, and where each list has them.
+    """Return the ids that all lists hold, in the first list's order, and their indices in each list.
 
-    An id that stands twice in a list is an error, because nothing says which of the two is meant; so
-    is no common id at all. What some lists lack is left out: compare the number of pairs with theirs.
+    A duplicate id is an error, because it is ambiguous; so is the absence of any common id. Ids that some
+    lists lack are dropped: compare the number of pairs with the lengths.
     """
     places = []
     for number, names in enumerate(ids, 1):
@@ -38,7 +38,7 @@ def pair(*ids: Sequence[str]) -> tuple[list[str], list[Int[np.ndarray, " pairs"]
 def paired_by_id(
     a: Mapping[str, float], b: Mapping[str, float]
 ) -> tuple[list[str], Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
-    """The ids of both, and the values of each; see `pair`."""
+    """Return the common ids and the values of both mappings for them; see `pair`."""
     common, _ = pair(list(a), list(b))
     one, two = (np.array([float(x[i]) for i in common]) for x in (a, b))
     return common, one, two

@@ -1,4 +1,4 @@
-"""How many examples would decide, by drawing from the examples at hand."""
+"""Estimate how many examples would decide a question, by resampling the examples at hand."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ _FIRST = 16  # the fewest examples that are tried before the search narrows
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One value (or one of each cell) per example, and the interval that was computed from them.
+    """The value (or cells) of each example, and the interval that is computed from them.
 
-    `interval` takes values of shape (examples, draws, *cells) and gives an interval for each draw.
+    `interval` takes values of shape (examples, draws, *cells) and returns an interval for each draw.
     """
 
     values: Real[np.ndarray, "n *cells"]
@@ -25,11 +25,11 @@ class Sample:
 
 
 def needed(sample: Sample, target: float, *, power: float = 0.8) -> int | None:
-    """Find the least number of examples at which the interval leaves out `target` with this power.
+    """Find the smallest number of examples at which the interval excludes `target` with this power.
 
     Examples are drawn with replacement from the sample, as if it were the population, and the same
     interval is computed from each of 200 draws. The seed is fixed, so the same sample gives the same
-    number. None where more than 10,000 examples would be needed, or where there are fewer than two.
+    number. None if more than 10,000 examples would be needed, or if the sample has fewer than two.
     """
     values = np.asarray(sample.values, float)
     values = values[~np.isnan(values).reshape(len(values), -1).any(1)]

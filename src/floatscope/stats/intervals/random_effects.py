@@ -1,10 +1,11 @@
-"""The mean over units that differ, such as models or trainings, each measured with an error of its own.
+"""The mean over units that differ, such as models or trainings, each measured with its own error.
 
-Random effects: unit i has a true value drawn around the mean with standard deviation τ, and is measured with
-standard error s_i. τ² is estimated by restricted maximum likelihood (Viechtbauer, J. Educ. Behav. Stat. 30,
-2005), the interval is Hartung and Knapp's (Statist. Med. 20, 2001): Student's with the number of units less
-one, and the observed scatter of the units around their mean. Where that scatter is smaller than the units'
-own errors allow, the errors count (Röver, Knapp and Friede, BMC Med. Res. Methodol. 15, 2015).
+Random effects: unit i has a true value drawn around the mean with standard deviation τ, and is measured
+with standard error s_i. τ² is estimated by restricted maximum likelihood (Viechtbauer, J. Educ. Behav.
+Stat. 30, 2005). The interval is Hartung and Knapp's (Statist. Med. 20, 2001): Student's quantile for the
+number of units less one, and the observed scatter of the units around their mean. If that scatter is
+smaller than the units' errors allow, the errors are used (Röver, Knapp and Friede, BMC Med. Res.
+Methodol. 15, 2015).
 """
 
 from dataclasses import dataclass

@@ -9,12 +9,12 @@ from .student import Interval, both, moments, skewed, varies
 def ratio(
     a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"], *, level: float = 0.95
 ) -> Interval:
-    """mean a / mean b, paired; an example where either is absent is left out.
+    """Compute mean a / mean b, paired, with its interval; examples where either is absent are dropped.
 
-    On the scale of logarithms, where a ratio is a difference: what leaving each example out does to
-    ln(mean a / mean b) gives its standard error (jackknife) and skewness, and the ends are turned
-    back. The ends are NaN where a mean is not above 0, or would not be without some one example: such
-    a ratio could be anything, and `difference` is the question to ask.
+    The interval is computed on the scale of logarithms, where a ratio is a difference: the jackknife of
+    ln(mean a / mean b) gives its standard error and skewness, and the ends are transformed back. The ends
+    are NaN if a mean is not above 0, or would not be without some single example: such a ratio could be
+    anything, and `difference` is the better question.
     """
     one, two, rest = both(a, b)
     absent = np.isnan(one) | np.isnan(two)

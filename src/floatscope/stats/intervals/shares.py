@@ -1,7 +1,7 @@
-"""Intervals of shares: how often something is so, and differences of that between paired answers.
+"""Intervals of shares, and of differences between paired shares.
 
-Successes need not be whole. Of all variables between 0 and 1 with a given mean, the one that is
-always 0 or 1 varies most, so an interval made for it is wide enough for any other.
+Successes need not be whole numbers. Of all variables between 0 and 1 with a given mean, the one that is
+always 0 or 1 varies most, so its interval is wide enough for any other.
 """
 
 from typing import Any
@@ -16,11 +16,11 @@ _HALVINGS = 50  # of an interval of length 1: to 1e-15
 
 
 def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, Cells, Cells]:
-    """successes / n with Clopper and Pearson's interval (1934): it covers at every share and n.
+    """Compute successes / n with Clopper and Pearson's interval (1934), which covers at every share and n.
 
-    Wilson's is narrower in the middle, and does not cover at the ends, where shares of attention and
-    right answers lie: with 95 % asked for, it holds a share of .98 in 85 % of samples of 8, and one of
-    .95 in 92.5 % of samples of 20. None of n = 0.
+    Wilson's interval is narrower in the middle, but does not cover at the ends, where shares of attention
+    and of right answers lie: at a nominal 95 % it covers a share of 0.98 in 85 % of samples of 8, and a
+    share of 0.95 in 92.5 % of samples of 20. NaN for n = 0.
     """
     (k, n), shape = _together(successes, n)
     tail = (1 - level) / 2
@@ -45,11 +45,12 @@ def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, 
 def paired_shares(
     more: Counts, fewer: Counts, n: Counts, *, level: float = 0.95
 ) -> tuple[Cells, Cells, Cells]:
-    """(more − fewer) / n for pairs of yes and no: Tango's score interval (Stat. Med. 17, 1998).
+    """Compute (more − fewer) / n for pairs of yes and no, with Tango's score interval (Stat. Med. 17, 1998).
 
-    `more`: pairs where the first alone is yes; `fewer`: the second alone; n: all pairs. Published
-    with a normal quantile; here it is Student's with n − 1 degrees, because with the normal one 40
-    pairs, a fifth of them discordant to one side, are covered in 92.8 % and not in 95 %.
+    `more` counts pairs where only the first is yes, `fewer` pairs where only the second is, n all pairs.
+    Published with a normal quantile; here it is Student's with n − 1 degrees of freedom, because with the
+    normal quantile 40 pairs, a fifth of them discordant to one side, are covered in 92.8 % instead of 95
+    %.
     """
     (b, c, n), shape = _together(more, fewer, n)
     several = n > 1
@@ -62,7 +63,7 @@ def paired_shares(
 
 
 def score_limits(b: Cells, c: Cells, n: Cells, quantile: Cells | float) -> tuple[Cells, Cells]:
-    """The differences whose score is the quantile: below and above the one that was found."""
+    """Return the differences below and above the observed one whose score equals the quantile."""
     found, ends = (b - c) / n, np.ones_like(n)
     low = _crossing(b, c, n, quantile, -ends, found)
     return low, _crossing(b, c, n, -quantile, found, ends)
@@ -71,7 +72,7 @@ def score_limits(b: Cells, c: Cells, n: Cells, quantile: Cells | float) -> tuple
 def _crossing(
     b: Cells, c: Cells, n: Cells, target: Cells | float, low: Cells, high: Cells
 ) -> Cells:
-    """Where the score, which falls as the difference grows, meets the target."""
+    """Find where the score, which falls as the difference grows, equals the target."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         above = _score(b, c, n, middle) > target
@@ -80,7 +81,7 @@ def _crossing(
 
 
 def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
-    """Distance from a difference in standard errors, as they would be if it were the true one."""
+    """Return the distance from a difference in standard errors, computed as if it were the true one."""
     linear = (2 * n - b + c) * difference - b - c
     constant = -c * difference * (1 - difference)
     root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0))
@@ -90,6 +91,6 @@ def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
 
 
 def _together(*counts: Counts) -> tuple[list[Float[np.ndarray, " cells"]], tuple[Any, ...]]:
-    """Counts of one shape, as a line of cells; and the shape."""
+    """Broadcast counts to one shape; return them flattened, and the shape."""
     arrays = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in counts))
     return [x.ravel() for x in arrays], arrays[0].shape

@@ -1,4 +1,4 @@
-"""Student's t interval of a mean, corrected for skewness: what serves where values are not shares."""
+"""Student's t interval of a mean, corrected for skewness, for values that are not shares."""
 
 import math
 
@@ -14,7 +14,7 @@ _ALIKE = 1e-9  # relative: what differs less is rounding
 
 
 def student(flat: Float[np.ndarray, "n c"], level: float) -> Interval:
-    """Mean and interval of every column; NaN ends where its values do not vary."""
+    """Compute mean and interval of every column; the ends are NaN if its values do not vary."""
     value, error, skewness, n = moments(flat)
     low, high = skewed(value, error, skewness, n - 1, level)
     vary = varies(flat)
@@ -24,13 +24,13 @@ def student(flat: Float[np.ndarray, "n c"], level: float) -> Interval:
 def skewed(
     value: Cells, error: Cells, skewness: Cells, free: Cells, level: float
 ) -> tuple[Cells, Cells]:
-    """The ends of Student's interval, corrected for skewness and never narrower than without.
+    """Return the ends of Student's interval, corrected for skewness and never narrower than without.
 
-    Hall (J. R. Statist. Soc. B 54, 1992): with t = (estimate − truth) / error and γ the skewness of
-    the estimate, t + γt²/3 + γ²t³/27 + γ/6 is free of skewness to first order, and monotone, so its
-    limits can be turned back into limits of t. Published with normal or bootstrap quantiles;
-    Student's are used here, and of each end the wider one is taken. It covers better than a
-    studentised bootstrap (lognormal, n = 8: 93.7 % against 89.4 %) and draws nothing.
+    Hall (J. R. Statist. Soc. B 54, 1992): with t = (estimate − truth) / error and γ the skewness of the
+    estimate, t + γt²/3 + γ²t³/27 + γ/6 has no skewness to first order and is monotone, so its limits can
+    be turned back into limits of t. Published with normal or bootstrap quantiles; here Student's are
+    used, and the wider of both intervals at each end. It covers better than a studentised bootstrap
+    (lognormal, n = 8: 93.7 % against 89.4 %) and draws nothing.
     """
     quantile = scipy.special.stdtrit(np.maximum(free, 1), (1 + level) / 2)
     low = value - np.maximum(_turned_back(quantile, skewness), quantile) * error
@@ -39,7 +39,7 @@ def skewed(
 
 
 def _turned_back(limit: Cells, skewness: Cells) -> Cells:
-    """The limit of t for a limit of what is free of skewness."""
+    """Return the limit of t for a limit of the skewness-free statistic."""
     straight = abs(skewness) < 1e-7
     safe = np.where(straight, 1.0, skewness)
     bent = 3 / safe * (np.cbrt(1 + safe * (limit - safe / 6)) - 1)
@@ -47,10 +47,10 @@ def _turned_back(limit: Cells, skewness: Cells) -> Cells:
 
 
 def moments(flat: Float[np.ndarray, "n c"]) -> tuple[Cells, Cells, Cells, Cells]:
-    """Of each column: mean, its standard error, its skewness, and how many values there are.
+    """Return the mean of each column, its standard error, its skewness, and the number of values.
 
-    A few values of a skewed distribution look less skewed than it is: Fisher's adjusted coefficient
-    is raised by Hazen's factor 1 + 8.5/n (Flood Flows, 1930).
+    A few values of a skewed distribution look less skewed than it is: Fisher's adjusted coefficient is
+    raised by Hazen's factor 1 + 8.5/n (Flood Flows, 1930).
     """
     there = ~np.isnan(flat)
     n = there.sum(0).astype(float)
@@ -67,7 +67,7 @@ def moments(flat: Float[np.ndarray, "n c"]) -> tuple[Cells, Cells, Cells, Cells]
 def flattened(
     values: Real[np.ndarray, "n *rest"],
 ) -> tuple[Float[np.ndarray, "n c"], tuple[int, ...]]:
-    """Examples by cells, and the shape of the cells."""
+    """Reshape to examples × cells; return that and the shape of the cells."""
     values = np.asarray(values, dtype=np.float64)
     rest = values.shape[1:]
     return values.reshape(len(values), math.prod(rest)), rest
@@ -76,7 +76,7 @@ def flattened(
 def both(
     a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"]
 ) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n c"], tuple[int, ...]]:
-    """Two of one shape, flattened."""
+    """Flatten two arrays that must have the same shape."""
     (one, rest), (two, other) = flattened(a), flattened(b)
     if one.shape != two.shape or rest != other:
         raise UsageError(
@@ -87,7 +87,7 @@ def both(
 
 
 def varies(flat: Float[np.ndarray, "n c"]) -> Bool[np.ndarray, " c"]:
-    """Where a column's values differ by more than rounding."""
+    """Return the columns whose values differ by more than rounding."""
     there = ~np.isnan(flat)
     top = np.where(there, flat, -np.inf).max(0, initial=-np.inf)
     bottom = np.where(there, flat, np.inf).min(0, initial=np.inf)

@@ -1,4 +1,4 @@
-"""Overhear the log-sum-exp that stock attention computes anyway.
+"""Capture the log-sum-exp that stock attention computes anyway.
 
 SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around
 the stock call sees the kernel's result: nothing is computed twice and the output is the stock one,

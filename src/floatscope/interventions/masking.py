@@ -35,12 +35,15 @@ class DoesNotFit(UsageError):
 class Masking(Intervention):
     """Hide keys from attention in some layers, heads and steps (all by default).
 
-    `control` hides other keys of the prompt instead, head by head. "random": as many, each chosen key
-    replaced by another at random. "matched": as many, each the nearest to a chosen key that is not
-    chosen itself. "mass": keys that together hold the same share of that head's attention as the chosen
-    ones did in the first forward without a mask, the strongest first, as many as it takes; where all
-    others hold less than that, all of them (what was hidden is recorded: `Decoding.info`). A control
-    has the size, the place or the weight of the real thing and not its content: what the two do
+    `control` hides other keys of the prompt instead, head by head.
+
+    - "random": as many keys, each chosen key replaced by another at random.
+    - "matched": as many keys, each the nearest to a chosen key that is not chosen itself.
+    - "mass": keys that together hold the same share of that head's attention as the chosen ones did in the
+      first forward without a mask, the strongest first, as many as it takes. Where all others hold less
+      than that, all of them are hidden (`Decoding.info` records what was).
+
+    A control has the size, the place or the weight of the real thing and not its content: what the two do
     differently is due to the choice. What is drawn depends on prompt and seed: it stays the same over
     steps, and over layers, as long as what was chosen does.
     """

@@ -28,7 +28,7 @@ class Stated:
     grid: str | None = None
 
     def over(self, other: "Stated") -> "Stated":
-        """Join what is said here with what the other says where this is silent.
+        """Fill fields that are None here from the other.
 
         A direction brings its block and grid with it, a mask_id its override_mask.
         """

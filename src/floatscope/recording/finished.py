@@ -42,7 +42,7 @@ def decoding_of(
     ended: str,
     cache: str | None = None,
 ) -> Decoding:
-    """Describe canvases that no sampler here has filled as a decoding; nobody's confidence is known."""
+    """Describe canvases that no sampler here has filled as a decoding, with unknown confidences."""
     mask, start = ABSENT if model.mask_id is None else model.mask_id, len(prompt.ids)
     change = change_of(canvas[:-1], canvas[1:], mask)
     change[:, :start] = 0

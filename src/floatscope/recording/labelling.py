@@ -81,7 +81,7 @@ class Labelling:
         )
 
     def _regions(self, state: State) -> Int[Tensor, "b k"]:
-        """The region of each column; −1: nobody's."""
+        """The region of each column; −1 where it has none."""
         size, device = state.visible.keys, state.canvas.device
         filled = state.visible.there  # of a cache of fixed size: so many columns
         if filled is not None and self.model.mask_id is None:  # all that is there is known

@@ -150,8 +150,8 @@ def step_records(
         places: of each prompt.
         dtype: of arrays that have none of their own.
         first_predicted: the column of the first position that a lens was asked for.
-        nobodys: of values that the next forward overwrites, which columns are nobody's: padding, and those of
-            a cache that are not filled yet. What is cut out is then in memory of its own.
+        nobodys: of values that the next forward overwrites, which columns belong to no prompt: padding, and
+            those of a cache that are not filled yet. What is cut out is then in memory of its own.
     """
     records = [StepRecord(step, canvas[b, own]) for b, (_, own) in enumerate(places)]
     cuts = _cuts(tuple((shape, own.start, own.stop) for shape, own in places), nobodys is not None)

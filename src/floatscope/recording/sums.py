@@ -74,8 +74,8 @@ class FixedSums:
     """Running sums of a KV cache of fixed size, in memory that stays where it is.
 
     A forward that is recorded and replayed adds to the same tensors every time. They have the cache's
-    columns, of which those not yet filled are nobody's. They begin with what RunningSums has, and can be
-    given back.
+    columns, of which those not yet filled belong to no position. They begin with what RunningSums has, and
+    can be given back.
 
     Attributes:
         totals: of rows that will not be computed again.

@@ -1,4 +1,4 @@
-"""Intervals that cover: one place, used by all. Over examples; paired by id where two are compared.
+"""Confidence intervals over examples, for everything that reports one; paired by id where two are compared.
 
 Examples are what was sampled, so they are what varies: steps, layers and heads of one example are
 not independent and never count as n. An interval is (value, low, high), cell by cell. Where there is

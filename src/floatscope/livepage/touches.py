@@ -1,4 +1,4 @@
-"""What a hand on the page does, as the interventions of this package: a branch is a decoding under them.
+"""Map edits made on the page to interventions: a branch is a decoding under them.
 
 So a branch is the very thing that a few lines of Python give. A touch at step t leaves every step before t
 as it was; a token is set after step t's forward, attention is changed from that forward on.

@@ -52,7 +52,7 @@ TWIN: dict[str, Any] = {**MOVEMENT, "models": ("twin/mdm",), "limit": 2, "contro
 
 
 def demo_request() -> tuple[Request, str]:
-    """The request, and what is said where the twin is left out ("" if it is not)."""
+    """The request, and the notice for a demo without the twin ("" with it)."""
     # Answers of a few tokens have no states to compare: `movement` is asked of long texts alone.
     short = tuple(n for n in by_default(STUDIES.own) if n not in MOVEMENT["studies"])
     fields = {"studies": short, **DEMO}

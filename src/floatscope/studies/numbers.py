@@ -178,7 +178,7 @@ def third(result: Result | None, which: str) -> slice:
 
 
 def thirds(results: Mapping[str, Result], name: str) -> Iterator[tuple[str, str, str]]:
-    """Each model, and what is said of a multiple in the first and in the last third of its layers."""
+    """Each model, with a multiple in the first and in the last third of its layers as text."""
     for model, result in results.items():
         first, last = (overall(result, name, "", "×", third(result, w)) for w in ("first", "last"))
         if first and last:

@@ -53,9 +53,9 @@ class Answers:
 
     `table` has a row a question: its id, its `cluster` (questions about one paragraph share it, and their
     mean counts once in an interval), the right `answers`, the prediction, which of them `counted` as
-    said ("" if none), the three scores, the steps taken, the masks offered, the tokens of the prompt, and
-    whether the answer was `cut` off by its length (no end token in it; None for a model without one, and
-    for a continuation); `gold` is the place of the gold passage. Long answers also have ROUGE-L,
+    said ("" if none), the three scores, the steps taken, the masks offered, and the tokens of the prompt.
+    `cut` says whether the answer was cut off by its length (no end token in it; None for a model without
+    one, and for a continuation); `gold` is the place of the gold passage. Long answers also have ROUGE-L,
     the share of distinct 4-grams, the share of content words that stand in what was given (`grounded`),
     and their `content_tokens`; a score that has no meaning for what was asked is None. `left_out` says
     which questions could not be asked.
@@ -110,7 +110,7 @@ class Answers:
 
     @property
     def cut_off(self) -> str:
-        """What is said where more than half of the answers were cut off by their length, else ""."""
+        """The warning where more than half of the answers were cut off by their length, else ""."""
         cut = self.table["cut"].to_numpy()
         right = self.table["contains"]
         if "content_tokens" in self.table and right.notnull().any():  # answers in sentences

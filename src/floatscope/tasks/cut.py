@@ -1,4 +1,4 @@
-"""Answers cut off by their length: which they are, and what is said of them.
+"""Answers cut off by their length: which they are, and how they are reported.
 
 An answer ends with an end token. One that has none within its `length` was cut off: what it would
 have said is not known, and to count it as wrong measures the length. A model without end tokens

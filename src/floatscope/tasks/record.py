@@ -37,7 +37,7 @@ class Asks(StrEnum):
 
     @property
     def has_answer(self) -> bool:
-        """Whether what is said can be right or wrong; a summary and a continuation are neither."""
+        """Whether an answer can be right or wrong; a summary and a continuation are neither."""
         return self in (Asks.WORDS, Asks.SENTENCES)
 
 

@@ -25,8 +25,8 @@ class Dispersion(Measure):
     Attention Floating (2601.07894) §3. `position`: of the key that receives most, head mean, as a
     share of the length (0 first, 1 last); `first`: the share of examples where it is position 0;
     `dispersion`: entropy of the positions' distribution over its maximum ln bins, 0 = always one
-    place, estimated by Miller and Madow's correction with a jackknife's interval (published as the
-    entropy of the histogram, which is too small for few examples). `at` chooses the kept step, 0 the
+    place. It is estimated by Miller and Madow's correction with a jackknife's interval (published as
+    the entropy of the histogram, which is too small for few examples). `at` chooses the kept step, 0 the
     first and 1 the last. Null: places of random attention, for the entropy by simulation with as many
     examples. One example has no dispersion: NaN.
     """

@@ -22,7 +22,7 @@ class Drift(AnchorMeasure):
     Attention Floating (2601.07894) §3; the chance levels are ours. `persistence`: Jaccard index of the
     anchors of neighbouring states (two empty sets say nothing and are left out); `floating` = 1 −
     persistence; `stay`: how often the strongest key is the same; `displacement`: how many positions
-    it moves; `lifetime`: mean run of states in which a key is an anchor; `centroid_variance`: of the
+    it moves. `lifetime`: mean run of states in which a key is an anchor; `centroid_variance`: of the
     anchors' mass-weighted mean position; `frontier`: Pearson correlation of the strongest key's
     position with the mean answer position revealed so far (over steps only). The null is that of two
     independent states of random attention with as many anchors (see `chance`). One state has no

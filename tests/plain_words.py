@@ -103,9 +103,15 @@ def _methods(owner: str, value: type) -> list[str]:
             continue
         if not inspect.getdoc(getattr(value, name)):
             missing.append(f"{owner}.{name}: no docstring")
-        described = _described(function)
+        described = _described_in_bases(value, name)
         missing += [f"{owner}.{name}({p})" for p in _parameters(function) if p not in described]
     return missing
+
+
+def _described_in_bases(value: type, name: str) -> set[str]:
+    """Return the parameters of a method that the class or a base class describes."""
+    defined = (vars(base).get(name) for base in inspect.getmro(value))
+    return set().union(*(_described(getattr(d, "__func__", d)) for d in defined if d is not None))
 
 
 def _own_docstring(value: Any) -> bool:

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,6 +121,8 @@ def _own_docstring(value: Any) -> bool:
 
 
 def _parameters(value: Any) -> list[str]:
+    if inspect.isclass(value) and issubclass(value, Enum):
+        return []  # those of Python's enumerations; members are described instead
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):

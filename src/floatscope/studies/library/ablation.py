@@ -45,6 +45,8 @@ NEEDED = Rule(
 
 
 class Ablation(Study):
+    """The study `ablation`, which decides claim 11."""
+
     name = "ablation"
     options = ("heads",)
     question = "Which heads does an answer need, and are the retrieval heads among them?"
@@ -158,7 +160,7 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
 
 
 def ranking(result: Result) -> pd.DataFrame:
-    """Every head, the most needed first: its loss with interval, p and q."""
+    """List every head, the most needed first: its loss with interval, p and q."""
     data = result.data
     layers, heads = np.meshgrid(data["layer"].values, data["head"].values, indexing="ij")
     columns = {"layer": layers.ravel(), "head": heads.ravel()}
@@ -180,10 +182,10 @@ def ranking(result: Result) -> pd.DataFrame:
 def _losses(
     result: Result | None, choice: str, unit: str = "points"
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """What is lost by question: without the chosen heads, and without each set of matched ones.
+    """Return the loss by question: without the chosen heads, and without each set of matched heads.
 
-    In points: 1 − the probability of a token of the answer without these heads; in nats: its loss in
-    logarithm.
+    In points it is 1 − the probability of a token of the answer without these heads; in nats it is the loss
+    in logarithm.
     """
     if result is None or choice not in result.examples["choice"].values:
         return {}, []
@@ -197,7 +199,10 @@ def _losses(
 
 
 def _beyond(result: Result | None, choice: str, label: str, unit: str = "points") -> Number | None:
-    """What is lost beyond what matched heads cost; the chosen heads count as one more set of their kind."""
+    """Return the loss without the chosen heads minus that without matched heads.
+
+    The chosen heads count as one more set of the matched kind.
+    """
     chosen, others = _losses(result, choice, unit)
     bounds = SHARES if unit == "points" else None
     return beyond_networks(
@@ -206,7 +211,7 @@ def _beyond(result: Result | None, choice: str, label: str, unit: str = "points"
 
 
 def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") -> Number | None:
-    """The same of a further untrained network, as far as several say where it would lie."""
+    """Return the same for a further untrained network, if several controls show where it would be."""
     negative = []
     for result in controls:
         chosen, others = _losses(result, choice, unit)

@@ -20,6 +20,8 @@ from . import floating_claims as claims
 
 
 class Floating(Study):
+    """The study `floating`, which decides claims 1, 2 and 4."""
+
     name = "floating"
     question = "Does attention rest on one fixed token, or on anchors that move?"
     rules = (claims.SINK, claims.DISPERSED, claims.LAYERS)

@@ -12,6 +12,8 @@ from ..study import Shows, Study
 
 
 class Flow(Study):
+    """The study `flow`, which describes and decides no claim."""
+
     name = "flow"
     question = "Where does the answer look, and where does that lead through all layers?"
     method = """\

@@ -1,4 +1,4 @@
-"""Lens: when does a layer, and when does a step, know the token that will be revealed?"""
+"""Lens: in which layer and at which step does a model know the token that will be revealed?"""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,6 +37,8 @@ KNOWS = Rule(
 
 
 class Lens(Study):
+    """The study `lens`, which decides claim 13."""
+
     name = "lens"
     question = "When does a layer, and when does a step, know the token that will be revealed?"
     rules = (KNOWS,)
@@ -136,7 +138,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         ]
 
     def figures(self, evidence: Evidence) -> list[Picture]:
-        """Foresight of diffusion models alone: a causal one predicts a position once."""
+        """Return the figures; causal models, which predict each position once, have none of foresight."""
         causal = {name for name in evidence.models if evidence.kind(name) == "ARM"}
         return [
             picture
@@ -168,7 +170,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
 
 
 def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
-    """Known − null by prompt, in the last layer or at this share of the depth."""
+    """Return known − null by prompt, in the last layer or at this share of the depth."""
     if result is None:
         return {}
     examples = result.examples
@@ -179,14 +181,14 @@ def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
 
 
 def _elsewhere(result: Result | None) -> dict[str, float]:
-    """Known − how often a token of another place of its answer is the arg-max, by prompt."""
+    """Return known − how often the arg-max is a token of another place of the answer, by prompt."""
     if result is None:
         return {}
     return _by_prompt(result.examples["elsewhere"] - result.examples["elsewhere_null"])
 
 
 def _by_prompt(values: xr.DataArray) -> dict[str, float]:
-    """Values by prompt, where there are any."""
+    """Return the values by prompt, without NaN."""
     each = zip(map(str, values["example"].values), map(float, values.values), strict=True)
     return {name: value for name, value in each if not np.isnan(value)}
 

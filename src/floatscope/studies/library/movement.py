@@ -1,4 +1,4 @@
-"""Movement: while the answer is revealed, does the key that masked rows look at most change?"""
+"""Movement: while the answer is revealed, does the key that masked rows attend to most change?"""
 
 from typing import ClassVar
 
@@ -37,6 +37,8 @@ STEPS = Rule(
 
 
 class Movement(Study):
+    """The study `movement`, which decides claim 3."""
+
     name = "movement"
     question = (
         "While the answer is revealed, do masked positions change the token they look at most?"
@@ -96,6 +98,7 @@ Untrained networks of equal sharpness move in nearly every layer: movement says 
 
 
 def decide(evidence: Evidence, study: str) -> Claim:
+    """Decide claim 3."""
     key = "movement-states"
     rule, theta, there, bar = _step_moves(evidence, key)
     result = evidence.result(key, evidence.mdm)
@@ -136,7 +139,7 @@ def decide(evidence: Evidence, study: str) -> Claim:
 
 
 def _remedy(there: Number | None, rule: Rule) -> str:
-    """Say what would decide where too few layers have a real anchor for the number of texts to matter."""
+    """Say what would decide if too few layers have a real anchor; more texts would not."""
     if there is None or there.value >= rule.delta:
         return ""
     return (
@@ -148,9 +151,10 @@ def _remedy(there: Number | None, rule: Rule) -> str:
 def _step_moves(
     evidence: Evidence, key: str, half: float = 0.5, noise: bool = False
 ) -> tuple[Rule, Number | None, Number | None, str]:
-    """The rule with δ for this number of layers, θ, the layers with a real anchor, and what bars a test.
+    """Return the rule with δ for this model, θ, the number of layers with a real anchor, and a bar.
 
-    `key`: the measure whose changes count, or "late" for those between the start and the late state.
+    `key` is the measure whose changes count, or "late" for changes between the first and the last state. The
+    bar is the reason why the claim cannot be tested; "" if it can.
     """
     value, key = ("moved_late", KEY) if key == "late" else ("moved", key)
     result, strength = (evidence.result(name, evidence.mdm) for name in (key, KEY))

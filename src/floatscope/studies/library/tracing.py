@@ -1,4 +1,4 @@
-"""Tracing: where and when does the answer enter, and does it go straight to the rows that write it?"""
+"""Tracing: where and when does the answer enter, and does it pass directly to the rows that write it?"""
 
 from typing import ClassVar
 
@@ -41,6 +41,8 @@ STRAIGHT = Rule(
 
 
 class Tracing(Study):
+    """The study `tracing`, which decides claim 12."""
+
     name = "tracing"
     question = (
         "Where and when does the answer enter, and does it go straight to the rows that write it?"
@@ -133,7 +135,7 @@ nothing: between those ends lies the finding."""
 
 
 def crossing(result: Result) -> int | None:
-    """The first layer at whose input the answer's rows hold more of the answer than the passage's tokens."""
+    """Return the first layer at whose input the answer's rows hold more than the passage's tokens."""
     data = shares(result).sum("step")
     over = np.flatnonzero(data.sel(group=ANSWER).values > data.sel(group=SPAN).values)
     return int(data["layer"].values[over[0]]) if len(over) else None
@@ -154,7 +156,7 @@ def _direct(result: Result | None, label: str, level: float) -> Number | None:
 
 
 def _held(result: Result | None, group: str, which: str, label: str) -> Number | None:
-    """What patching a group brings back, mean over a third of the layers, over the gap."""
+    """Return what patching a group restores over the gap, mean over a third of the layers."""
     if result is None:
         return None
     layers = result.data["layer"].values
@@ -166,10 +168,10 @@ def _held(result: Result | None, group: str, which: str, label: str) -> Number |
 
 
 def _of_gap(result: Result, part: np.ndarray, label: str, level: float) -> Number | None:
-    """A part over the gap, both added up over questions, with an interval over questions.
+    """Divide a part by the gap, both summed over questions, with an interval over questions.
 
-    Where all questions but a few say all, or nothing, they differ by a forward's rounding, which does not
-    tell how another question could differ: the interval is then that of a share.
+    If almost all questions give 0, or almost all give 1, they differ by rounding errors, which do not show
+    how another question could differ. The interval is then that of a share.
     """
     gap = _gaps(result)
 

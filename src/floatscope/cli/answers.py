@@ -1,4 +1,4 @@
-"""Answers as `floatscope evaluate` prints them: a table of scores, and what was left out."""
+"""Print answers for `floatscope evaluate`: a table of scores, and what was left out."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ _SAID = {
 
 
 def table(every: "list[Answers]") -> Table:
+    """Return the table of scores."""
     table, name = _named(every, "Answers (%)")
     hiding = any("hidden_share" in answers.table for answers in every)
     main, *others = (
@@ -57,7 +58,7 @@ def table(every: "list[Answers]") -> Table:
 
 
 def likeness(every: "list[Answers]") -> Table | None:
-    """What long answers are like; None for short ones."""
+    """Return the table that describes long answers; None for short ones."""
     if "content_tokens" not in every[0].table:
         return None
     table, name = _named(every, "What they are like")
@@ -77,7 +78,7 @@ def likeness(every: "list[Answers]") -> Table | None:
 
 
 def shown(every: "list[Answers]", most: int) -> Table:
-    """The first questions with their gold, what was said, whether it came to its end, and why it counts."""
+    """Return the first questions with gold answer, answer, whether it was cut off, and why it counts."""
     import pandas as pd
 
     first = every[0].table.head(most)
@@ -106,7 +107,7 @@ def _clipped(text: str) -> str:
 
 
 def _named(every: "list[Answers]", title: str) -> "tuple[Table, Callable[[Answers], str]]":
-    """A table whose first column names answers: what is the same in every line is left out."""
+    """Return a table whose first column names answers, without what is the same in every row."""
     say = {
         "model": lambda a: a.model,
         "condition": lambda a: a.condition.name,
@@ -127,7 +128,7 @@ def _hidden(answers: "Answers") -> str:
 
 
 def warn_of_cut(every: "list[Answers]") -> None:
-    """Where most answers were cut off by their length: a share of right ones then measures the length."""
+    """Warn if most answers were cut off: their share of right answers then measures the length."""
     from ..tasks.cut import REMEDY
 
     for answers in every:
@@ -148,6 +149,7 @@ def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:
 
 
 def unasked(every: "list[Answers]") -> "Iterator[Bad]":
+    """Yield the questions that could not be asked, each once."""
     seen: set[str] = set()
     for answers in every:
         for one in answers.left_out:
@@ -157,6 +159,7 @@ def unasked(every: "list[Answers]") -> "Iterator[Bad]":
 
 
 def list_left_out(bad: "list[Bad]", skip_bad: bool) -> None:
+    """Print what was left out."""
     if bad:
         err.print(f"left out {len(bad)}:")
         for one in bad:

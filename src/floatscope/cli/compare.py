@@ -1,4 +1,4 @@
-"""`floatscope compare`: the claims of several runs side by side, and over models where there are enough."""
+"""`floatscope compare`: the claims of several runs side by side, and their mean over enough models."""
 
 import csv
 import io
@@ -86,7 +86,7 @@ def compare(
 
 
 def _csv(found: "tuple[Compared, ...]") -> str:
-    """Units' values as numbers, shares as shares of 1; the mean's row is called `mean`."""
+    """Write a row per claim and unit, shares as shares of 1; the mean's row is called `mean`."""
     buffer = io.StringIO()
     lines = csv.DictWriter(buffer, _COLUMNS, restval="", lineterminator="\n")
     lines.writeheader()

@@ -145,7 +145,7 @@ def evaluate(
     def settings_of(
         model: "ModelFacts",
     ) -> "list[tuple[Condition, Intervention | None, AnySampler]]":
-        """Every way in which a model is asked."""
+        """Return every combination of condition, intervention and sampler for a model."""
         common: dict[str, Any] = {"length": length, "steps": steps, "seed": seed}
         if not model.is_diffusion:
             common.pop("steps")
@@ -215,7 +215,7 @@ def _ticker(display: Display, before: int) -> Callable[[int, int], None]:
 def records_of(
     data: str, limit: int | None, seed: int, skip_bad: bool, split_alternatives: bool = False
 ) -> "tuple[tuple[Record, ...], tuple[Bad, ...], str]":
-    """A file's records, or those of a task by its name; what was left out; and what is to be noted."""
+    """Return the records of a file or a named task, what was left out, and a notice."""
     from .. import tasks
 
     if tasks.is_named(data):

@@ -1,4 +1,4 @@
-"""Where `floatscope evaluate` keeps answers until their file is complete, and what it says of that."""
+"""Store the answers of `floatscope evaluate` until their file is complete, and report what is stored."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +27,7 @@ def keeping(
     resume: bool,
     overwrite: bool,
 ) -> "Iterator[Kept | None]":
-    """A directory beside the file; whatever ends the command, it says how to go on."""
+    """Open a directory beside the file; if the command ends early, print how to continue."""
     if save is None:
         yield None
         return
@@ -69,7 +69,7 @@ def keeping(
 
 
 def _fields(record: "Record") -> dict[str, Any]:
-    """Without what it asks for where that is a few words: answers kept before there was a choice go on."""
+    """Return a record's fields, without `asks` for short answers: older stored answers still match."""
     fields = asdict(record)
     return fields if fields["asks"] != "words" else {k: v for k, v in fields.items() if k != "asks"}
 

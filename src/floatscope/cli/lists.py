@@ -1,4 +1,4 @@
-"""What there is: measures, model families, samplers, interventions."""
+"""Lists of measures, model families, samplers and interventions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -58,7 +58,7 @@ def interventions(plugin: Plugins = None) -> None:
 
 
 def _options(one: Outline, common: Mapping[str, str] | None = None) -> str:
-    """Fields and their defaults; beside common ones, those that are not among them or differ."""
+    """Write fields with their defaults; with common fields, only those that are not among them or differ."""
     own = one.fields.items() - (common or {}).items()
     return ", ".join(
         f"{name}={value}" for name, value in one.fields.items() if (name, value) in own

@@ -1,4 +1,4 @@
-"""`floatscope report`, `view`: a run directory becomes a page, or is served."""
+"""`floatscope report` and `view`: turn a run directory into a page, or serve it."""
 
 import re
 from pathlib import Path
@@ -69,7 +69,7 @@ def report(
 
 
 def _several(option: str, text: str | None, known: tuple[str, ...]) -> list[str]:
-    """ "csv,latex" """
+    """Parse a list such as "csv,latex"."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in names:
         if name not in known:
@@ -81,7 +81,7 @@ _INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 
 
 def inches(text: str) -> float:
-    """ "3.3in", "8.4cm", "84mm", "240pt" (LaTeX's points), or a plain number of inches."""
+    """Parse a width: "3.3in", "8.4cm", "84mm", "240pt" (LaTeX's points), or a number of inches."""
     found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*", text)
     size = float(found[1]) * _INCHES[found[2]] if found else 0.0
     if not 0.5 <= size <= 40:

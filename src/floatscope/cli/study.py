@@ -1,4 +1,4 @@
-"""`floatscope study`, `studies`, `demo`: runs over several models, into a directory that can resume."""
+"""`floatscope study`, `studies` and `demo`: runs over several models, into a directory that can resume."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -248,7 +248,7 @@ def demo(
 
 
 def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse `--set`: fields of the run that have no flag, and fields that one study alone reads."""
+    """Parse `--set`: fields of the run without an option, and fields that only one study reads."""
     from ..studies import Request
 
     settings: dict[str, Any] = {}
@@ -277,7 +277,7 @@ def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _register(request: "Request", path: Path) -> None:
-    """Write down what a run would find out, and by which rules; nothing is run."""
+    """Write the registration of a run to a file; nothing is run."""
     from hashlib import sha256
 
     from .. import atomic
@@ -290,7 +290,7 @@ def _register(request: "Request", path: Path) -> None:
 
 
 def _run(request: "Request", directory: Path, *how: Any, **options: Any) -> None:
-    """The engine says how to go on, where a run was begun; before and after that it is said here."""
+    """Run and report; if the run is interrupted, say how to continue."""
     try:
         _run_and_report(request, directory, *how, **options)
     except KeyboardInterrupt as interrupt:
@@ -375,7 +375,7 @@ def _run_and_report(
 
 
 def _default_workers(device: str | None) -> int:
-    """One for each GPU that is seen from here; one per CPU core where there is none."""
+    """Return one worker per visible GPU, or one per CPU core without a GPU."""
     if device is None or device.startswith("cuda"):
         import torch
 

@@ -1,4 +1,4 @@
-"""`floatscope verify`: is what a run directory holds what its models and data give?"""
+"""`floatscope verify`: check that a run directory holds what its models and data give."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Compare results of one measure for several models, with intervals of the differences and without a verdict."""
+"""Compare results of one measure for several models, with intervals of the differences and no verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -163,7 +163,7 @@ def _from_regions(inside: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _labelled(trace: Trace, values: Any, dims: tuple[str, ...]) -> xr.DataArray:
-    """Label an array by steps, layers and regions; a single layer that stands for all layers gets no label."""
+    """Label an array by steps, layers and regions; one layer that stands for all layers gets no label."""
     known: dict[str, Any] = {d: trace.data[d].values for d in ("step", "layer") if d in dims}
     known |= {d: names(trace) for d in ("source", "target") if d in dims}
     array = np.asarray(values, float)

@@ -69,7 +69,7 @@ def attention_map(
 
 
 def regions_of(data: xr.Dataset, region: str | Sequence[str] | None) -> list[str]:
-    """Return the selected regions in the order of the text: one, several or all; "gold" is the gold passage."""
+    """Return the selected regions in the order of the text; "gold" selects the gold passage."""
     known = list(dict.fromkeys(map(str, data["region"].values)))
     if region is None:
         return known

@@ -1,4 +1,4 @@
-"""Parts that figures of measures share: values with interval, null and control, maps, and a default figure."""
+"""Parts that figures of measures share: values with interval and null, maps, and a default figure."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable

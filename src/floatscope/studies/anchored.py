@@ -1,4 +1,4 @@
-"""Pair examples by prompt, count moves of anchors along an axis, and build intervals by leaving out examples."""
+"""Statistics of anchors by prompt: pairing, moves along an axis, and intervals by leaving out examples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

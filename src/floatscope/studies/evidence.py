@@ -281,7 +281,7 @@ class Evidence:
         ]
 
     def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
-        """Return what a masking hid, as means over questions: share of a masked head's attention, and columns."""
+        """Return what a masking hid, mean over questions: share of a masked head's attention, and columns."""
         said = [
             (line["hidden_share"], line["hidden_columns"])
             for shard in self._asked(setting, model)

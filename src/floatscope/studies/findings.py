@@ -216,7 +216,7 @@ class Findings(Evidence):
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Settings in which most answers were cut off by their length, by model; no claim can rest on them."""
+        """Settings in which most answers were cut off by their length, by model; no claim can use them."""
         lines = []
         for model in self.models:
             cut_off = [s for s in settings_of(self.request) if self.cut_off((s,), model)]
@@ -228,7 +228,7 @@ class Findings(Evidence):
 
     @cached_property
     def _alternatives(self) -> str:
-        """Report gold answers of a file that seem to hold several answers in one text; "" if there are none."""
+        """Report gold answers of a file that seem to hold several answers in one text; "" if none do."""
         if is_named(self.request.data) or self.request.split_alternatives:
             return ""
         golds: dict[str, list[str]] = {}
@@ -241,7 +241,7 @@ class Findings(Evidence):
         return alternatives.said(golds)
 
     def summary(self) -> dict[str, Any]:
-        """Return the main results: models, claims with verdicts, findings, accuracies and what was left out."""
+        """Return the main results: models, claims with verdicts, findings, accuracies, what was left out."""
         right = {
             name: {
                 model: as_json(number)

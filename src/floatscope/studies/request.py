@@ -157,7 +157,7 @@ class Request(BaseModel):
     @field_validator("models", mode="before")
     @classmethod
     def _specs(cls, value: Any) -> Any:
-        """Turn tables into text, so that a model is one text in shards, in messages and on the command line."""
+        """Turn tables into text, so that a model is one text in shards, messages and commands."""
         if not isinstance(value, list | tuple):
             return value
         try:

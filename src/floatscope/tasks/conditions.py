@@ -75,7 +75,7 @@ class Condition:
 
     @property
     def name(self) -> str:
-        """The condition as it is written on the command line, such as "passages=5,gold=0"; `parse` reads it."""
+        """The condition as it is typed, such as "passages=5,gold=0"; `parse` reads it."""
         words = []
         for field in fields(self):
             value = getattr(self, field.name)

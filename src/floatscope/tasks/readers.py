@@ -169,7 +169,7 @@ def _record(schema: type[Schema], item: Item, id: str) -> Record | Bad:
 
 
 def _refuse_misspellings(data: dict[str, Any]) -> None:
-    """Refuse misspelt fields of plain records, which are written by hand: `pasages` must not lose passages."""
+    """Refuse misspelt fields of plain records, so that `pasages` does not lose passages."""
     import difflib  # used for plain records alone
 
     known = ["id", "question", "answers", "answer", "passages", "gold"]

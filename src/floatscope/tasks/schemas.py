@@ -108,7 +108,7 @@ class Ctxs(Schema):
 
 
 class GoldApart(Schema):
-    """Gold passage and distractors in separate fields; a hash of the question decides where gold is placed."""
+    """Gold passage and distractors in separate fields; a hash of the question places the gold passage."""
 
     title = "gold and distractors apart"
     looks = "{question, answers, gold: {title, text}, distractors: [{title, text}]}"

@@ -54,7 +54,7 @@ class Absorption(AnchorMeasure):
         return xr.Dataset(means, attrs={"most": {"anchors": mass.sizes["key"]}})
 
     def _by_chance(self, trace: Trace) -> xr.Variable:
-        """Count the keys that the rule finds under uniform attention; a causal model favours the first keys."""
+        """Count the keys that the rule finds under uniform attention, which in a causal model is uneven."""
         received = uniform_received(trace)
         even, flagged = received.variable, self.rule.of(received, warn=False).variable
         uneven = even.max("key") - even.min("key") > 1e-6 * even.max("key")

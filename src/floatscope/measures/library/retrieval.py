@@ -146,7 +146,7 @@ def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, flo
 
 
 def _by_luck(chances: list[np.ndarray], threshold: float) -> float:
-    """Return the probability that a head with random keys has a mean copy score ≥ threshold (10,000 draws)."""
+    """Return the probability that a head with random keys has a mean copy score ≥ threshold."""
     if not chances:
         return np.nan
     rng = np.random.default_rng(0)

@@ -170,7 +170,7 @@ class Anchors:
     passes: Bool[np.ndarray, "rules n cells"]
 
     def real(self, chosen: np.ndarray, rule: str = "") -> Bool[np.ndarray, " cells"]:
-        """Return which cells have a real anchor in these examples, or pass a published rule in most of them."""
+        """Return which cells have a real anchor in these examples, or pass a rule in most of them."""
         if rule:
             return np.asarray(self.passes[NAMES.index(rule)][chosen].mean(0) > 0.5)
         return real_layers(self.share[chosen], self.controls[:, chosen])

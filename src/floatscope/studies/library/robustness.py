@@ -166,7 +166,7 @@ def _removed(
 def _slopes(
     evidence: Evidence, model: str | None, kind: str, doses: Sequence[float]
 ) -> tuple[dict[str, float], float]:
-    """Return the answers lost per point removed, by question, and the largest value that a question can have."""
+    """Return the answers lost per point removed, by question, and the largest possible value."""
     removed = _removed(evidence, model, kind, doses)
     gaps = [evidence.gap_by_id(setting_name(dose, kind), WITH, model) for dose in doses]
     if removed is None or not removed.any() or not all(gaps):

@@ -31,9 +31,9 @@ Parts = list[tuple[str, str]]  # (name, text); names: template, passage i (from 
 
 
 def prompt_parts(question: str, passages: Sequence[str] = ()) -> Parts:
-    """Parts of a prompt up to the answer slot; without passages: closed book.
+    """Return the parts of a prompt up to the answer slot; without passages: closed book.
 
-    A span inside passage i sits at its own offset + len(LEAD) in the part named "passage i".
+    A span inside passage i is at its own offset + len(LEAD) in the part named "passage i".
     """
     return passage_parts(passages) + question_parts(question)
 
@@ -54,5 +54,5 @@ def question_parts(question: str) -> Parts:
 
 
 def answer_part(answer: str) -> str:
-    """The text of the answer slot, before <eos>."""
+    """Return the text of the answer slot, before <eos>."""
     return LEAD + answer

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _NAMES = {"contains": "contains", "exact_match": "exact", "f1": "F1", "rouge_l": "ROUGE-L"}
 _LONG = 160  # characters of a text in a table
 _SAID = {
-    "contains": "contains: a right answer is in what was said",
-    "rouge_l": "ROUGE-L: words in common, in their order, with the text it is compared with",
+    "contains": "contains: the answer contains a right answer",
+    "rouge_l": "ROUGE-L: words in common with the reference text, in order",
 }
 
 
@@ -52,7 +52,7 @@ def table(every: "list[Answers]") -> Table:
     )
     if hiding:
         table.caption += (
-            "\nhidden: of a masked head's attention, as it would be; and columns per head"
+            "\nhidden: share of a masked head's attention, without the mask; and columns per head"
         )
     return table
 
@@ -61,7 +61,7 @@ def likeness(every: "list[Answers]") -> Table | None:
     """Return the table that describes long answers; None for short ones."""
     if "content_tokens" not in every[0].table:
         return None
-    table, name = _named(every, "What they are like")
+    table, name = _named(every, "Text of the answers")
     for column in ("distinct (%)", "grounded (%)", "tokens"):
         table.add_column(column, justify="right", no_wrap=True)
     for answers in every:
@@ -71,8 +71,8 @@ def likeness(every: "list[Answers]") -> Table | None:
             f"{answers.table['content_tokens'].mean():.1f}",
         )
     table.caption = (
-        "distinct: different ones among runs of four words\n"
-        "grounded: content words that stand in what was given; tokens: of content, per answer"
+        "distinct: share of distinct runs of four words\n"
+        "grounded: share of content words from the given text; tokens: content tokens per answer"
     )
     return table
 
@@ -84,7 +84,7 @@ def shown(every: "list[Answers]", most: int) -> Table:
     first = every[0].table.head(most)
     table = Table(title=f"The first {len(first)} questions", title_justify="left")
     _, name = _named(every, "")
-    for column in ("question, gold", "who", "said"):
+    for column in ("question, gold", "model", "answer"):
         table.add_column(column, overflow="fold")
     table.add_column("ended", no_wrap=True)
     table.add_column("right", overflow="fold")

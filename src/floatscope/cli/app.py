@@ -34,7 +34,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            message = str(interrupt) or "interrupted; nothing was left half-written"
+            message = str(interrupt) or "interrupted; no file was left incomplete"
             raise Interrupted(message) from None
         except Exception as error:
             option = str(getattr(error, "option_name", ""))
@@ -137,10 +137,10 @@ Plugins = Annotated[
         "--plugin",
         callback=_load_plugins,
         is_eager=True,
-        help="Your own .py file or module, for what it registers; may be repeated.",
+        help="A .py file or module with measures, samplers … of yours; may be repeated.",
     ),
 ]
 Weights = Annotated[
     str,
-    typer.Option(help="trained, or permuted with --seed: the same model with all it learnt gone."),
+    typer.Option(help="trained, or permuted with --seed: an untrained control of the same model."),
 ]

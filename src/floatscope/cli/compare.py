@@ -48,7 +48,7 @@ def compare(
     from ..studies.results import finite
 
     if len(directories) < 2:
-        raise UsageError("one run has nothing to be compared with", "Name two or more.")
+        raise UsageError("expected two or more runs, got one", "Name two or more.")
     with Display("reading the runs"):
         found = compare(directories, claim or [])
     table = Table(title="Claims, model by model", title_justify="left")
@@ -73,7 +73,7 @@ def compare(
     out.print(table)
     if any(one.mean is None for one in found):
         err.print(
-            f"A sentence about diffusion models needs {LEAST_UNITS} or more models or trainings as units."
+            f"A statement about diffusion models needs {LEAST_UNITS} or more models or trainings as units."
         )
     if json_file:
         plain = finite([one.as_json() for one in found])

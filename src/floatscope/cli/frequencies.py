@@ -18,13 +18,15 @@ def frequencies(
         list[Path], typer.Argument(help="Text files, or JSONL with a `text` field; .gz, .xz too.")
     ],
     model: Annotated[
-        str, typer.Option(help="Whose tokenizer counts: a name, directory or hub id.")
+        str, typer.Option(help="The model whose tokenizer counts: a name, directory or hub id.")
     ],
     save: Annotated[
         Path,
         output_option("--out", help="The .npy file to write."),
     ],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing file.")
+    ] = False,
     plugin: Plugins = None,
 ) -> None:
     """Count how frequent each token is in a corpus.

@@ -59,8 +59,8 @@ def common_settings(
     for key, values in said.items():
         if len(values) > 1:
             raise UsageError(
-                f"{key} is said in {len(values)} ways: {', '.join(map(str, sorted(values)))}",
-                f"It holds for all models: give --{key} alone.",
+                f"{key} has {len(values)} different values: {', '.join(map(str, sorted(values)))}",
+                f"It applies to all models: give --{key} once.",
             )
     return rest, {key: next(iter(values), None) for key, values in said.items()}
 

@@ -22,10 +22,10 @@ def report(
         str | None, typer.Option(help="Figures for a paper: pdf, svg, png, or several.")
     ] = None,
     width: Annotated[
-        str | None, typer.Option(help="Of every figure: 3.3in, 8.4cm, 84mm or 240pt.")
+        str | None, typer.Option(help="Width of every figure: 3.3in, 8.4cm, 84mm or 240pt.")
     ] = None,
     font_size: Annotated[
-        float | None, typer.Option(help="Points of the letters in figures; 8 by default.")
+        float | None, typer.Option(help="Font size in figures, in points; 8 by default.")
     ] = None,
     to: Annotated[
         Path | None,
@@ -50,7 +50,7 @@ def report(
     if not any(asked.values()) and (wide or font_size or to):
         raise UsageError(
             "--width, --font-size and --out are for tables and figures",
-            "Say which: --figures pdf, --tables latex.",
+            "Add them: --figures pdf, --tables latex.",
         )
     if font_size is not None and not 1 <= font_size <= 72:
         raise UsageError(f"--font-size {font_size:g}", "Give points, such as 8.")

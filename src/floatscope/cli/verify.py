@@ -16,7 +16,7 @@ from .progress import Display
 def verify(
     directory: Annotated[Path, typer.Argument(help="A finished run's directory.")],
     shards: Annotated[int, typer.Option(min=1, help="How many to compute again.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses which.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Selects which.")] = 0,
     tolerance: Annotated[
         float, typer.Option(min=0, help="Largest difference of two numbers that passes.")
     ] = 1e-5,
@@ -52,6 +52,6 @@ def verify(
     out.print(table)
     if failed:
         raise RunError(
-            f"{failed} of {table.row_count} shards are not what is stored in {directory}",
+            f"{failed} of {table.row_count} shards differ from what is stored in {directory}",
             "Look for another version, machine or dtype (run.json: about), or changed weights or data.",
         )

@@ -44,7 +44,7 @@ def no_passages(request: Request) -> str:
     """Say why this task has no passages to read; "" if it has."""
     if request.asks is not Asks.CONTINUATION:
         return ""
-    return f"{request.data} has no passages to look at: --data long:answer has."
+    return f"{request.data} has no passages: use --data long:answer."
 
 
 def one_domain(request: Request) -> str:
@@ -52,6 +52,6 @@ def one_domain(request: Request) -> str:
     if request.asks is not Asks.CONTINUATION:
         return ""
     return (
-        f"{request.data} is running text, and so is the prose it would be compared with: ask questions "
+        f"{request.data} is running text, like the prose it would be compared with: ask questions "
         "(--data long:answer, or world:nine)."
     )

@@ -42,7 +42,7 @@ def measures_of(
             if controlled and name not in own:
                 continue
             if measures.setdefault(name, measure) != measure:
-                raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
+                raise UsageError(f"two studies define {name!r} differently", "Rename one.")
     return measures
 
 
@@ -52,7 +52,7 @@ def experiments_of(request: Request) -> dict[str, Experiment]:
     for study in studies_of(request):
         for name, experiment in study.experiments(request).items():
             if experiments.setdefault(name, experiment) != experiment:
-                raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
+                raise UsageError(f"two studies define {name!r} differently", "Rename one.")
     return experiments
 
 
@@ -68,9 +68,7 @@ def settings_of(request: Request) -> dict[str, Setting]:
         for setting in study.settings(request):
             other = settings.get(setting.name, setting)
             if replace(other, questions=setting.questions) != setting:
-                raise UsageError(
-                    f"two studies mean different things by {setting.name!r}", "Rename."
-                )
+                raise UsageError(f"two studies define {setting.name!r} differently", "Rename one.")
             # Asked once, as often as the one that asks most: pairs are found by a question's id.
             settings[setting.name] = max((other, setting), key=lambda s: questions_of(s, request))
     return settings

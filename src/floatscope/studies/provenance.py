@@ -111,7 +111,7 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
         if _digest(Path(located(path, folder)).expanduser()) != digest:
             raise UsageError(
                 f"{where}: {path} is not what the run read (sha256 was {digest[:12]}…)",
-                "Put that file back; or give other data to a run of its own.",
+                "Restore that file, or use a new run for other data.",
             )
     return folder
 

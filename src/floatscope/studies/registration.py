@@ -171,8 +171,8 @@ def read_registration(path: Path, request: Request) -> bytes:
     earlier = _decode(data, path, UsageError)
     if found := earlier.differences(registration_of(request)):
         raise UsageError(
-            f"{path} does not agree with what is asked: {_listed(found)}",
-            "Ask for what was registered; or register what you ask for, in a new file, before it is run.",
+            f"{path} does not agree with the request: {_listed(found)}",
+            "Request what was registered, or register this request in a new file before the run.",
         )
     return data
 
@@ -196,7 +196,7 @@ def registration_for(
         )
         raise RunError(
             f"{directory} was begun {begun}",
-            "A registration comes before the first shard: choose another --out, or begin anew "
+            "A registration comes before the first shard: choose another --out, or start again "
             "(--overwrite).",
         )
     return None if there is None else there.data

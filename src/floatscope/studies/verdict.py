@@ -190,12 +190,12 @@ def outcome(
     if rule.untrained and not _has_interval(control):
         return (
             NOT_TESTABLE,
-            "What untrained weights earn has no interval: it takes more examples, and some variation.",
+            "Untrained weights have no interval: more examples, or examples that differ, are needed.",
         )
     if not _has_interval(primary, or_none_wide=rule.count):
         return (
             UNDECIDED,
-            "θ has no interval: it takes more examples, and some variation among them.",
+            "θ has no interval: more examples, or examples that differ, are needed.",
         )
     if primary.n is not None and primary.n < LEAST:
         return UNDECIDED, f"A verdict needs {LEAST} examples, and there are {primary.n}."
@@ -206,22 +206,22 @@ def outcome(
     level = short(rule.delta, rule.unit)
     theta = f"θ = {said(replace(primary, null=None))}"
     if sign * (high - delta) < 0:
-        return REFUTED, f"{theta}: all of it on the other side of {level}."
+        return REFUTED, f"{theta}: the whole interval is on the other side of {level}."
     if sign * (low - delta) > 0:
         if not rule.untrained or control is None:
-            return HOLDS, f"{theta}: all of it beyond {level}."
+            return HOLDS, f"{theta}: the whole interval is beyond {level}."
         against = said(replace(control, null=None))
         if sign * (low - _ends(control, not rule.more)) > 0:
             return (
                 HOLDS,
-                f"{theta}: all of it beyond {level}, and beyond untrained weights: {against}.",
+                f"{theta}: the whole interval is beyond {level}, and beyond untrained weights: {against}.",
             )
         return (
             UNDECIDED,
-            f"{theta} lies beyond {level}, but untrained weights earn as much: {against}.",
+            f"{theta} is beyond {level}, but not beyond untrained weights: {against}.",
         )
     more = (remedy or power(primary, delta)) if plan else ""
-    return UNDECIDED, f"{theta} straddles {level}. {more}".rstrip()
+    return UNDECIDED, f"{theta}: the interval contains {level}. {more}".rstrip()
 
 
 def power(primary: Number, delta: float) -> str:
@@ -232,7 +232,7 @@ def power(primary: Number, delta: float) -> str:
     if n is None:
         return f"More than {MANY:,} examples would be needed to decide: θ is about as large as δ."
     if n <= primary.n:
-        return f"{primary.n:,} examples decide in four of five such runs, but not in this one: take more."
+        return f"{primary.n:,} examples decide in four of five such runs, but not in this one: use more."
     return f"About {n:,} examples would decide (power 80 %)."
 
 

@@ -43,7 +43,7 @@ def said(golds: Mapping[str, Iterable[str]]) -> str:
     some = "; ".join(f"{name}: {shown(answer)}" for name, answer in list(several.items())[:_NAMED])
     more = ", …" * (len(several) > _NAMED)
     return (
-        f"{len(several)} of {len(golds)} records have a gold answer that seems to hold several, and counts "
-        f"as one text ({some}{more}). To count each part as right too: --split-alternatives "
+        f"{len(several)} of {len(golds)} records have a gold answer that seems to hold several, but counts "
+        f"as one ({some}{more}). To accept each part as right too: --split-alternatives "
         "(split_alternatives=True)."
     )

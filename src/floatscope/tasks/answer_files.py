@@ -34,7 +34,7 @@ def require_free(path: Path, overwrite: bool) -> None:
             raise UsageError(f"{path} exists{'' if ours else f': {kind}'}", remedy)
         if not ours:
             raise UsageError(
-                f"{path} is {kind}, and not answers that Floatscope wrote: it is not overwritten",
+                f"{path} is {kind} without answers of Floatscope: it is not overwritten",
                 "Choose another --out, or remove it yourself.",
             )
     atomic.rehearse(path)

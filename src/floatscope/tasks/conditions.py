@@ -71,7 +71,7 @@ class Condition:
         about = [n for n in ("passages", "gold", "noise") if getattr(self, n) is not None]
         about += [n for n in ("conflicts", "question_first") if getattr(self, n)]
         if self.closed_book and about:
-            raise UsageError(f"closed_book leaves nothing to set {about[0]} for", "Drop one.")
+            raise UsageError(f"closed_book and {about[0]} cannot be combined", "Drop one of them.")
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class Condition:
                 given[key] = True if flags[key] else number(value)
             except (KeyError, ValueError):
                 raise UsageError(
-                    f"{word.strip()!r} in the condition {text!r} means nothing",
+                    f"unknown setting {word.strip()!r} in the condition {text!r}",
                     f"Write {_AS_IS}, or some of {known}, with commas between.",
                 ) from None
         return cls(**given)  # type: ignore[arg-type]  # each key got its own type above
@@ -159,17 +159,17 @@ class Condition:
         if record.asks is Asks.CONTINUATION:
             if self != Condition(extra_masks=self.extra_masks, seed=self.seed):
                 raise UsageError(
-                    f"record {record.label} is a text to go on with: {self.name!r} has no meaning for it",
+                    f"record {record.label} is a text to continue: {self.name!r} does not apply to it",
                     f"Use {_AS_IS}.",
                 )
         elif record.asks is Asks.SUMMARY and self.closed_book:
             raise UsageError(
-                f"record {record.label} asks for a summary of its passage, and closed-book leaves it out",
+                f"record {record.label} asks for a summary of its passage, which closed-book leaves out",
                 f"Use {_AS_IS}, or passages=….",
             )
         elif not record.passages and not self.closed_book:
             raise UsageError(
-                f"record {record.label} has no passages, and {self.name!r} asks for some",
+                f"record {record.label} has no passages, and {self.name!r} needs some",
                 "Use closed_book=True for it, or add passages.",
             )
 
@@ -221,7 +221,7 @@ class Condition:
             if self.gold > rest:
                 raise UsageError(
                     f"record {record.label}: gold = {self.gold}, but there are {rest + 1} passages",
-                    "gold counts passages from 0; passages=n makes there be more.",
+                    "gold counts passages from 0; set passages=n for more of them.",
                 )
             return self.gold
         if self.passages is None:

@@ -98,7 +98,7 @@ def read_records(
     if not records:
         raise UsageError(
             f"{path}: none of the {len(bad)} records could be read; the first error: {bad[0]}",
-            f"The file was taken for {schema.title}: {schema.looks}.",
+            f"The file was read as {schema.title}: {schema.looks}.",
         )
     if split_alternatives:
         return Records(tuple(map(alternatives.split, records)), tuple(bad), schema.title)
@@ -188,8 +188,8 @@ def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:
         if data[name]:
             raise Problem(
                 name,
-                f"is not read in a file of {schema.title} records, and there are no other passages",
-                f"Write it as the others: {schema.looks}. Or remove it.",
+                f"is not a field of {schema.title} records, and there are no other passages",
+                f"Write passages as in {schema.looks}, or remove the field.",
             )
 
 

@@ -23,7 +23,9 @@ class Problem(ValueError):
 
 def _text(text: str) -> str:
     if "\0" in text:
-        raise Problem("", "holds a NUL character, where some tokenizers end a text", "Remove it.")
+        raise Problem(
+            "", "holds a NUL character, at which some tokenizers end a text", "Remove it."
+        )
     return text
 
 

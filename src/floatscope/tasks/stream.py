@@ -53,8 +53,8 @@ class Source:
         self._given += len(piece)
         if self._most is not None and self._given > self._most:
             raise UsageError(
-                f"{self.path} unpacks to more than {RATIO} times its size, as no text does",
-                "If it is meant to be so, unpack it yourself and give the unpacked file.",
+                f"{self.path} unpacks to more than {RATIO} times its size, which no text does",
+                "If this is intended, unpack it yourself and give the unpacked file.",
             )
         return piece
 

@@ -84,7 +84,7 @@ class WorldTemplate(Template):
     def _write(self, record: Record, question_first: bool) -> Prompt:
         if record.asks is not Asks.WORDS:
             raise UsageError(
-                f"record {record.label} asks for more than a few words, which the world's layout does not",
+                f"record {record.label} asks for a long answer, which the world's layout does not support",
                 "Use the plain template (template plain or auto).",
             )
         texts = [shown(passage) for passage in record.passages]

@@ -74,8 +74,8 @@ def world_records(
         return _mixed(MIXTURES[level], n, seed, noise)
     if known and LEVELS[level].confusable:
         raise UsageError(
-            f"{name} asks for confusable names, and known people have the names they have",
-            "Ask it of unseen people, or choose another level for known ones.",
+            f"{name} needs confusable names, and the names of known people are fixed",
+            "Ask about unseen people, or choose another level for known ones.",
         )
     examples = World().examples(LEVELS[level], n, seed=seed, known=known, noise=noise)
     kind = "known" if known else "unseen"

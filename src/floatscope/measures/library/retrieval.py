@@ -102,7 +102,7 @@ class RetrievalHeads(Measure):
             look: Any = {"color": "white", "markeredgecolor": "black", "markersize": 3.5}
             mark(axis, copy >= self.threshold, marker="o", **look)
             count, null = result["heads"].item(), result["heads_null"].item()
-            title = f"strict copy: {count:g} heads ≥ {self.threshold:g} (by luck {null:.2g})"
+            title = f"strict copy: {count:g} heads ≥ {self.threshold:g} (by chance {null:.2g})"
             axis.set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
 
         def draw_lift(axis: Axes) -> None:

@@ -99,7 +99,7 @@ class AnswerTracing(Experiment):
             raise Unusable("it marks no gold passage")
         own = record.answers[0]
         if corrupted(record, own, own + "x").passages[record.gold] == record.passages[record.gold]:
-            raise Unusable(f"its gold passage does not hold the answer {own!r} as it stands")
+            raise Unusable(f"its gold passage does not contain the answer {own!r} literally")
         right = desk.encoded(record)
         for other in desk.records[index + 1 :] + desk.records[:index]:
             text = other.answers[0]

@@ -102,6 +102,6 @@ class Experiment(Measure):
 
     def compute(self, trace: Trace) -> xr.Dataset:
         raise UsageError(
-            f"{type(self).__name__} is done to a model, and not read off a trace",
+            f"{type(self).__name__} changes a model, and cannot read a trace",
             "Run it as a study: floatscope study.",
         )

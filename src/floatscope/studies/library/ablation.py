@@ -113,8 +113,8 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             own, beside = norms_of(result)
             sentence = (
                 f"Without its {len(heads_of(result))} retrieval heads the MDM's answer loses "
-                f"{said(chosen)} a token, without as many others that put out as much {said(others)} (mean "
-                f"output norms {short(own)} and {short(beside)})."
+                f"{said(chosen)} per token; without as many other heads of equal output norm, {said(others)} "
+                f"(mean output norms {short(own)} and {short(beside)})."
             )
         check = Check("so does the autoregressive model", above(of_arm, NEEDED.delta))
         return [
@@ -143,9 +143,9 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             if len(found):
                 most = found.iloc[0]
                 line = (
-                    f"{model}: without one of {len(found)} of {len(table)} heads the answer is less likely "
-                    f"(q ≤ {LISTED}), {int(found['retrieval'].sum())} of the {len(heads_of(result))} "
-                    f"retrieval heads among them; it loses most, {short(most['loss'], 'nats')} a token "
+                    f"{model}: {len(found)} of {len(table)} heads each make the answer less likely when "
+                    f"removed (q ≤ {LISTED}), among them {int(found['retrieval'].sum())} of the "
+                    f"{len(heads_of(result))} retrieval heads; the largest loss is {short(most['loss'], 'nats')} per token "
                     f"[{short(most['low'])}, {short(most['high'])}], without head {most['head']} of layer "
                     f"{most['layer']}"
                 )
@@ -238,11 +238,11 @@ def _bar(evidence: Evidence, result: Result | None) -> str:
     if evidence.mdm is None:
         return "There is no diffusion model in this run: add one with --model."
     if result is None:
-        return "No question could be used: it takes answers, and passages of which one is marked as gold."
+        return "No question could be used: they need right answers and a passage marked as gold."
     p = float(np.exp(result.data["log_p"]))
     if p < FLOOR:
         return (
-            f"The right answer has {short(p, '%')} a token before anything is taken away, less than "
-            f"{100 * FLOOR:.0f} %: ask what the model can answer."
+            f"The right answer has a probability of {short(p, '%')} per token with all heads, less than "
+            f"{100 * FLOOR:.0f} %: ask questions that the model can answer."
         )
     return ""

@@ -270,8 +270,8 @@ def _too_short(order: Result | None, kept: np.ndarray, need: str) -> str:
         return "No answer was decoded by confidence."
     if kept.sum() < min(LEAST, max(len(kept), 1)):
         return (
-            f"{kept.sum()} of {len(kept)} answers have {need}, and it takes {LEAST}: {LONG_TEXT} "
-            "would test it."
+            f"{kept.sum()} of {len(kept)} answers have {need}, and the claim needs {LEAST}: test it with "
+            f"{LONG_TEXT}."
         )
     return ""
 
@@ -280,7 +280,7 @@ def _no_frequencies(evidence: Evidence) -> str:
     if evidence.request.frequencies is not None:
         return ""
     return (
-        "It takes token frequencies: count them with `floatscope frequencies`, and give "
+        "The claim needs token frequencies: count them with `floatscope frequencies`, and give "
         "--set decoding.frequencies=FILE."
     )
 
@@ -292,7 +292,7 @@ def _no_repair(evidence: Evidence, base: Number | None) -> str:
     if bar := evidence.cut_off((CONFIDENCE, CALIBRATED), evidence.mdm):
         return bar
     if base is not None and base.value > CEILING:
-        return "Confidence is at the ceiling, where nothing can be won: ask harder questions."
+        return "Decoding by confidence is at the ceiling, where answers cannot improve: ask harder questions."
     return ""
 
 

@@ -49,9 +49,9 @@ LAYERS = Rule(
     holds="From layer to layer this diffusion model changes its anchors more than the causal model does.",
     refuted="From layer to layer this diffusion model keeps its anchors as much as the causal model does.",
 )
-_BOTH = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
+_BOTH = "The claim needs a diffusion and a causal model, traced on the same prompts: add --model."
 NO_CONTROLS = (
-    f"Whether an anchor is real takes {LEAST} or more untrained controls: give --controls 5."
+    f"Real anchors can only be found with {LEAST} or more untrained controls: give --controls 5."
 )
 
 
@@ -97,9 +97,9 @@ def sink(evidence: Evidence, study: str) -> Claim:
     if theta and sides[0] and sides[1]:
         sentence = (
             f"Position 0 receives {said(sides[0])} of attention in the ARM and {said(sides[1])} in the MDM, "
-            f"reading the same text: {said(theta)} apart"
+            f"reading the same text: a difference of {said(theta)}"
         )
-        sentence += f", {said(control)} with untrained weights." if control else "."
+        sentence += f", against {said(control)} with untrained weights." if control else "."
     return judge(
         SINK,
         study,
@@ -253,8 +253,8 @@ def _at_state(
         there.append(Number(label, float(real.sum()), unit=f"of {real.size}"))
         if real.sum() < max(2, SOME * real.size) and not bar:
             bar = (
-                f"The {kind} has a real anchor, stronger than in untrained networks that are as sharp, in "
-                f"{real.sum()} of {real.size} layers: too few to say where anchors are."
+                f"Only {real.sum()} of {real.size} layers of the {kind} have a real anchor, stronger than in "
+                "untrained networks of equal sharpness: too few to say where anchors are."
             )
     if bar:
         return None, none, (there[0], there[1]), bar

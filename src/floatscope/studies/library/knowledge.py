@@ -88,7 +88,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             missing = "diffusion" if evidence.mdm is None else "autoregressive"
             bar = f"No {missing} model is in the run: add one with --model."
         elif not bar and len(there) < len(tables):
-            bar = "Questions must be asked without and with passages: give data that have some."
+            bar = "Questions must be asked without and with passages: give data with passages."
         try:
             paired = aligned(there) if not bar else []
         except Unpaired as error:

@@ -87,8 +87,8 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
             bar = "There is no diffusion model in this run: add one with --model."
         elif len(each) < 2:
             bar = (
-                f"In {len(each)} decodings a content token waits for its reveal: decode longer answers, "
-                "in more steps (--length, --steps)."
+                f"Only {len(each)} decodings have a content token that waits for its reveal: decode longer "
+                "answers, in more steps (--length, --steps)."
             )
         elif len(controls) < 2:
             bar = "There are fewer than two untrained controls in this run: give --controls 5."
@@ -122,8 +122,8 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         sentence = ""
         if known and null:
             sentence = (
-                f"While it waits for its reveal, a content token is the arg-max at its place at "
-                f"{said(known)} of the steps; another prompt's token at {said(null)}."
+                f"Before its reveal, a content token is already the arg-max at its position at "
+                f"{said(known)} of the steps; another prompt's token is at {said(null)}."
             )
         return [
             judge(

@@ -122,8 +122,8 @@ def decide(evidence: Evidence, study: str) -> Claim:
         )
         sentence = (
             f"{said(there) if there else 'None'} layers have a real anchor, and {said(theta)} change it "
-            f"in more than half of the texts. The layers that move most, real "
-            f"anchor or not, and in how many texts: {most}. {at_length(length)}"
+            f"in more than half of the texts. The layers that move in most texts, with or without a "
+            f"real anchor: {most}. {at_length(length)}"
         )
         numbers.append(length)
     return judge(
@@ -143,8 +143,8 @@ def _remedy(there: Number | None, rule: Rule) -> str:
     if there is None or there.value >= rule.delta:
         return ""
     return (
-        f"{said(there)} layers have an anchor that is stronger than in untrained networks, and it takes "
-        f"{rule.delta:.0f}: more texts would not decide, more controls may (--controls 12)."
+        f"{said(there)} layers have an anchor that is stronger than in untrained networks, and the claim "
+        f"needs {rule.delta:.0f}: more texts would not decide, more controls may (--controls 12)."
     )
 
 
@@ -169,7 +169,7 @@ def _step_moves(
     counts = (content >= LONG) & ~np.isnan(moved).any(1)
     if counts.sum() < 2:
         return rule, None, None, (
-            f"It takes answers of {LONG} content tokens or more, and the middle one has "
+            f"The claim needs answers of {LONG} content tokens or more, and the median answer has "
             f"{np.median(content):.0f}: trace longer ones, with --data long:continuation --length 64."
         )  # fmt: skip
     if len(controls) < LEAST:

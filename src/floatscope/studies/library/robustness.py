@@ -140,17 +140,17 @@ def _bar(evidence: Evidence) -> str:
             return f"No {name} model was asked: add one with --model."
         if not above(base, ROOM):
             return (
-                f"The {name} model answers {said(base)} with all of its attention, and has too little "
+                f"The {name} model answers {said(base)} right with all of its attention, and has too little "
                 f"to lose: ask questions of which it answers more than {100 * ROOM:.0f} %."
             )
         for kind in (ANCHORS, RANDOM):
             removed = _removed(evidence, model, kind, DOSES[-1:])
             if removed is None:
-                return f"The {name} model was not asked with less attention on {kind}: run it anew."
+                return f"The {name} model was not asked with less attention on {kind}: run the study again."
             if removed[0] < REACHED * DOSES[-1]:
                 return (
                     f"In the {name} model {kind} could lose {short(removed[0], '%')} of a head's "
-                    f"attention and not {100 * DOSES[-1]:.0f} %: use longer prompts."
+                    f"attention instead of {100 * DOSES[-1]:.0f} %: use longer prompts."
                 )
     return evidence.cut_off((WITH,), evidence.arm, evidence.mdm)
 

@@ -40,7 +40,7 @@ APART = Rule(
 STATE = "structure-same"
 OTHER_STATES = {"position 0 counted": "structure-whole-same", "while decoding": "structure"}
 NO_MDM = "There is no diffusion model in this run: add one with --model."
-NO_PAIR = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
+NO_PAIR = "The claim needs a diffusion and a causal model, traced on the same prompts: add --model."
 
 
 class Structure(Study):

@@ -93,8 +93,8 @@ nothing: between those ends lies the finding."""
         sentence = ""
         if result is not None and theta and worth:
             sentence = (
-                f"The passage's answer is worth {said(worth)} a token to the MDM; {said(theta)} of it come "
-                f"straight from its tokens; {_crossing(result)}."
+                f"The answer in the passage adds {said(worth)} per token to the gold answer's "
+                f"log-probability in the MDM; {said(theta)} of this pass directly from its tokens; {_crossing(result)}."
             )
         checks = (
             Check(
@@ -122,9 +122,9 @@ nothing: between those ends lies the finding."""
         for model, result in evidence.results(KEY).items():
             worth = _worth(result, "")
             if worth is None or not above(worth, LEAST):
-                small = f" ({said(worth)} a token)" if worth else ""
+                small = f" ({said(worth)} per token)" if worth else ""
                 lines.append(
-                    f"{model}: the passage's answer is worth too little to be traced{small}."
+                    f"{model}: the answer in the passage adds too little to be traced{small}."
                 )
                 continue
             gap = result.data["gap"]
@@ -209,11 +209,11 @@ def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str
         return "There is no diffusion model in this run: add one with --model."
     if result is None or worth is None:
         return (
-            "No question could be used: it takes gold passages that hold the answer as it stands."
+            "No question could be used: they need gold passages that contain the answer literally."
         )
     if not above(worth, LEAST):  # all of its interval: untrained weights go up and down by as much
         return (
-            f"The passage's answer is worth {said(worth)} a token, not clearly more than {LEAST:g}: there is "
-            "nothing to trace. Ask what the model reads off its passages."
+            f"The answer in the passage adds {said(worth)} per token, not clearly more than {LEAST:g}: there "
+            "is nothing to trace. Ask questions that the model answers from its passages."
         )
     return ""

@@ -145,7 +145,8 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
                 line = (
                     f"{model}: {len(found)} of {len(table)} heads each make the answer less likely when "
                     f"removed (q ≤ {LISTED}), among them {int(found['retrieval'].sum())} of the "
-                    f"{len(heads_of(result))} retrieval heads; the largest loss is {short(most['loss'], 'nats')} per token "
+                    f"{len(heads_of(result))} retrieval heads; the largest loss is "
+                    f"{short(most['loss'], 'nats')} per token "
                     f"[{short(most['low'])}, {short(most['high'])}], without head {most['head']} of layer "
                     f"{most['layer']}"
                 )

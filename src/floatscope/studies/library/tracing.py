@@ -94,7 +94,8 @@ nothing: between those ends lies the finding."""
         if result is not None and theta and worth:
             sentence = (
                 f"The answer in the passage adds {said(worth)} per token to the gold answer's "
-                f"log-probability in the MDM; {said(theta)} of this pass directly from its tokens; {_crossing(result)}."
+                f"log-probability in the MDM; {said(theta)} of this pass directly from "
+                f"its tokens; {_crossing(result)}."
             )
         checks = (
             Check(

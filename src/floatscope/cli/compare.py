@@ -36,10 +36,10 @@ def compare(
     ] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Put the claims of several runs side by side.
+    """Compare the claims of several runs.
 
-    With five models or trainings, a claim is decided for their mean. A unit is a run, or a further run
-    in its directory. With fewer than five units nothing is decided.
+    With five or more models or trainings, a claim is decided for their mean; with fewer nothing is
+    decided. A unit is a run, or an extra run in its directory.
     """
     from .. import atomic
     from ..stats.digits import digits

@@ -1,4 +1,4 @@
-"""`floatscope frequencies`: count a corpus' tokens, for the calibrated sampler."""
+"""`floatscope frequencies`: count the tokens of a corpus, for the position-calibrated sampler."""
 
 import io
 from pathlib import Path
@@ -31,7 +31,7 @@ def frequencies(
 ) -> None:
     """Count how frequent each token is in a corpus.
 
-    The sampler position-calibrated and the trivial share take the counts.
+    The sampler position-calibrated and the measure decoding-order use the counts.
 
     \b
     Examples:

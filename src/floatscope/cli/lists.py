@@ -12,7 +12,7 @@ from .outlines import Outline, common_fields, outlines
 
 @app.command()
 def measures(plugin: Plugins = None) -> None:
-    """List the measures: what each asks of a trace."""
+    """List the measures, with what each computes from a trace."""
     lines = [(name, one.says, ", ".join(one.fields)) for name, one in outlines(MEASURES).items()]
     _print("Measures", ("measure", "what it says", "options"), lines)
 

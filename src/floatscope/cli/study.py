@@ -228,9 +228,9 @@ def demo(
     registration: RegistrationFile = None,
     register_only: RegisterOnly = None,
 ) -> None:
-    """Run all studies on the embedded pair and its twin.
+    """Run almost all studies on the embedded pair and its twin.
 
-    Without those run by name. It takes no GPU and a few minutes.
+    Studies that run only by name are left out. It needs no GPU and takes a few minutes.
     """
     from ..studies.demo import demo_request
 

@@ -25,7 +25,7 @@ def verify(
     """Compute some shards of a run again, and compare them.
 
     Needs the run's models and data, here or where the run was made. On the machine that made it a shard
-    comes out byte for byte; on another, last digits may differ, and a near-tie may give another token.
+    is identical; on another, last digits may differ, and a near-tie may give another token.
     """
     from ..studies.verifying import verify
 

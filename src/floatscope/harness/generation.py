@@ -23,7 +23,7 @@ class GenerationRequest:
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> "GenerationRequest":
-        """Read the settings as the harness does: without `do_sample`, a temperature above 0 samples."""
+        """Read the settings as the harness does: a temperature above 0 implies `do_sample`."""
         left = dict(asked)
         until = left.pop("until", None) or ()
         lengths = [value for name in _LENGTHS if (value := left.pop(name, None)) is not None]

@@ -181,9 +181,9 @@ def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
 def bounds_of(
     values: xr.DataArray | xr.Variable, attrs: Mapping[Any, Any]
 ) -> intervals.Bounds | None:
-    """The range of a value, which its interval must not leave: by its unit, and `most` where it is given.
+    """Return the range of a value, from its unit and from `most` if given; None if it has none.
 
-    A measure of one's own may call something a share that goes beyond: then there are no bounds.
+    A user's measure may give a value outside the range of its unit: then there are no bounds.
     """
     unit = str(attrs.get("units", ""))
     ranges = [ends for units, ends in _RANGES.items() if unit.startswith(units)]

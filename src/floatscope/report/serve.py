@@ -31,7 +31,7 @@ _HEAD = re.compile(_ID + r"/head/([0-9]{1,6})/([0-9]{1,6})")  # a layer's head a
 
 @runtime_checkable
 class Source(Protocol):
-    """What can be served. Unknown ids, steps, layers and heads raise KeyError."""
+    """A source of scenes to serve. Unknown ids, steps, layers and heads raise KeyError."""
 
     @property
     def title(self) -> str: ...

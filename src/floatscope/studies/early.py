@@ -72,7 +72,7 @@ def require_models(
 
 
 def _something(request: Request) -> None:
-    """Refuse a run whose studies all have nothing to do on the task."""
+    """Refuse a run whose studies have nothing to measure on its task."""
     work = measures_of(request), experiments_of(request), settings_of(request)
     if not any(work) and not request.view:
         names = " and ".join(request.studies)

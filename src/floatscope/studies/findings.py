@@ -270,7 +270,7 @@ class Findings(Evidence):
 
 
 class _ExtraRun(Findings):
-    """The findings of an extra run in the same directory."""
+    """The findings of an extra run in a run's directory."""
 
     def __init__(self, run: Run, request: Request, plan: Plan, main: Findings) -> None:
         Evidence.__init__(self, run, request, plan, _measured(request))

@@ -117,9 +117,10 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
 
 
 def _models(request: Request, made_in: Path) -> list[str]:
-    """Return the paths of models and adapters, without names of embedded models and hub ids.
+    """Return the paths of models and adapters; names of embedded models and hub ids are left out.
 
-    What looks like a name is a path if it was one where the run was made: `adapted` for `./adapted`.
+    A spec that looks like a name counts as a path if it was one where the run was made: `adapted` for
+    `./adapted`.
     """
     parts = (request, *request.extra_runs)
     specs = [ModelSpec.parse(text) for part in parts for text in part.models]

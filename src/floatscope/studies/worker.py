@@ -615,7 +615,7 @@ class ShardWorker:
         return replace(sampler, **moved) if moved else sampler
 
     def _described(self, sampler: AnySampler) -> str:
-        """Describe a sampler with paths as the request has them."""
+        """Describe a sampler, with paths as they are in the request."""
         text = sampler.describe()
         return text if self.folder == Path() else text.replace(f"{self.folder}{os.sep}", "")
 

@@ -87,7 +87,7 @@ class _Ctx(BaseModel):
 
 
 class Ctxs(Schema):
-    """Lost in the Middle (Liu et al. 2307.03172) and DPR.
+    """Data files of Lost in the Middle (Liu et al. 2307.03172) and of DPR.
 
     Gold is the passage with `isgold`; if no passage has that field, the first with `hasanswer`.
     """
@@ -136,7 +136,7 @@ class _Segment(BaseModel):
 
 
 class Segments(Schema):
-    """Attention Floating (2601.07894). No passage is marked as gold."""
+    """The data files of Attention Floating (2601.07894), which mark no passage as gold."""
 
     title = "Attention-Floating"
     looks = "{input|query|question, output|answer|answers, passage: [{segment}]}"
@@ -170,7 +170,7 @@ class HaluEval(Schema):
 
 
 class KeyValue(Schema):
-    """Key-value retrieval of Lost in the Middle (2307.03172): every pair is a passage."""
+    """Key-value retrieval of Lost in the Middle (2307.03172); every pair becomes a passage."""
 
     title = "key-value retrieval"
     looks = "{ordered_kv_records: [[key, value], ...], key, value}"

@@ -22,7 +22,7 @@ _INSTRUCTIONS = {
 
 @dataclass(frozen=True)
 class Template:
-    """How a record is put to a model; a study records its fields."""
+    """Base class of templates, which write a record as a prompt; a study records their fields."""
 
     def prompt(self, record: Record, condition: Condition | None = None) -> Prompt:
         """Write the prompt of a record.
@@ -55,8 +55,8 @@ class PlainTemplate(Template):
             asks for, the same with and without passages, so that only the passages differ.
         closed_instruction (str): The instruction of a prompt without passages; by default as for
             `instruction`.
-        chat (bool): Wrap the prompt in the model's chat template (True) or not (False). By default `Prompt`
-            decides; a continuation is not wrapped.
+        chat (bool): Whether the prompt is wrapped in the model's chat template. By default it is if the
+            model has one; a continuation is not.
     """
 
     instruction: str | None = None

@@ -130,7 +130,7 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         )
 
     def vectors(received: xr.DataArray) -> np.ndarray:
-        """(layer, head, key or region); of uniform attention without layer and head."""
+        """Return (layer, head, key or region); for uniform attention without layer and head."""
         mean = received.mean("step")
         if not by_key:
             mean = mean.groupby("region").mean("key").sel(region=shared)

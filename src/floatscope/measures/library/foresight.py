@@ -96,7 +96,7 @@ class Foresight(Measure):
 
 
 def _values(example: xr.Dataset, others: Int[np.ndarray, "n p"], farthest: int) -> xr.Dataset:
-    """Return the shares of one example, and the shares that other examples' tokens would give."""
+    """Compute the shares of one example, and the null shares from other examples' tokens."""
     guess = example["guess"].transpose("step", "layer", "place").values
     final, ahead = example["final"].values, example["ahead"].transpose("step", "place").values
     content = others >= 0  # (example, place)

@@ -23,7 +23,7 @@ FIRST, REST = "first position", "content"
 
 @dataclass(frozen=True)
 class KindsOfKey(Measure):
-    """Lift, cosine and norm product of each kind of token against all other keys, by layer and head.
+    """Lift of each kind of token, and the angle and norm parts of its advantage, by layer and head.
 
     A kind is the first position, each structural token by its text, or all content tokens together. Read at
     the last kept step:

@@ -41,7 +41,7 @@ class MaskedAnswer:
     def spelled(
         cls, model: "Model", prompt: Encoded, text: str, length: int
     ) -> "MaskedAnswer | None":
-        """Encode the text with or without a leading space; None if neither fits into the length."""
+        """Encode the text with or without a leading space, whichever is more likely; None if neither fits."""
         from ...interventions.branching import ablated_each
 
         assert model.tokenizer is not None  # prompts are text

@@ -129,7 +129,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         )
 
     def _frequent(self, evidence: Evidence) -> Claim:
-        """Decide claim 9b on answers that have a first quarter of content."""
+        """Decide claim 9b on answers with enough content tokens for a first quarter."""
         order = evidence.order(CONFIDENCE, evidence.mdm)
         there = np.zeros(0, bool) if order is None else order.examples["trivial"].notnull().values
         need = "four content tokens of different frequency"

@@ -166,7 +166,7 @@ def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
 
 
 def _rival(b: _Builder) -> None:
-    """Add two passages like those of the first question's chain, about others, with another answer."""
+    """Add two passages like the pair that holds the answer, about other entities and with another answer."""
     first, relation, second, asked = b.chains[0]
     assert relation.leads_to is not None
     told = {entity.name for _, entity in b.told if entity is not None}
@@ -183,7 +183,7 @@ def _rival(b: _Builder) -> None:
 
 
 def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
-    """Order the passages and list the questions, the level's own first."""
+    """Order the passages and list the questions, first the one that the level describes."""
     level, rng, draw = b.level, b.draw.rng, b.draw
     order = list(range(len(b.told)))
     rng.shuffle(order)

@@ -93,13 +93,15 @@ def asked(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iterator[N
 
     Settings that are not given keep the value of an enclosing `asked`.
 
+        from floatscope.plots import asked
+
+        with asked(width=3.3):
+            figure = result.plot()
+
     Args:
         ax (Axes or sequence of Axes): Axes to draw into: one, or as many as the figure has panels.
         **size: `width` and `height` of the figure in inches; `font_size` in points; `panel`, the index of
             the only panel to draw.
-
-    Example:
-        `with fs.plots.asked(width=3.3): figure = result.plot()`
     """
     said = {key: value for key, value in size.items() if value is not None}
     if ax is not None:

@@ -142,7 +142,7 @@ def test_conditions_that_have_no_meaning_say_so():
     for records in (summary, answer):
         three = Condition(passages=3, gold=1).apply(records[0], records)
         assert len(three.passages) == 3 and three.passages[1] == records[0].passages[0]
-    with pytest.raises(UsageError, match="more than a few words"):
+    with pytest.raises(UsageError, match="asks for a long answer"):
         WorldTemplate().prompt(text[0])
 
 

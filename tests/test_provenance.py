@@ -258,4 +258,4 @@ def test_a_report_without_the_plugin_shows_the_rest_and_says_what_is_missing(
     assert "--plugin" in found.notes[0] and found.claims["floating"]
     command("report", tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "is not known here: it is left out" in page.replace("&#39;", "'")
+    assert "an unknown study 'asked': it is left out" in page.replace("&#39;", "'")

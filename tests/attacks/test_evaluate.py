@@ -254,11 +254,11 @@ def test_a_disk_that_fills_and_a_target_that_is_taken_cost_nothing(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert done.returncode == 6 and "could not be written: File too large" in done.stderr
-    assert "2 answers are kept" in done.stderr and batches.counted() == 2
+    assert "2 answers are stored" in done.stderr and batches.counted() == 2
     batches.before(0, out.mkdir)  # by another, after it was found free
     done = ended(*small, *saved(out))
     assert done.returncode == 6 and "answers.jsonl could not be written" in done.stderr
-    assert "5 answers are kept" in done.stderr and batches.counted() == 2
+    assert "5 answers are stored" in done.stderr and batches.counted() == 2
     out.rmdir()
     assert ended(*small, *saved(out)).returncode == 0
     assert batches.counted() == 0 and out.read_bytes() == whole and is_answers(out)
@@ -272,7 +272,7 @@ def test_a_model_that_cannot_be_loaded_costs_no_answer_of_the_first(
     (weights,) = second.glob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:-100])
     done = ended(*small, "--model", second, *saved(out))
-    assert done.returncode == 3 and "5 answers are kept" in done.stderr
+    assert done.returncode == 3 and "5 answers are stored" in done.stderr
     weights.unlink()
     tiny.write("LLaDA", second)
     done = ended(*small, "--model", second, *saved(out))

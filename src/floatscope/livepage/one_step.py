@@ -24,7 +24,7 @@ def attention_of(
     groups: list[str],
     rule: Rule,
 ) -> dict[str, Any]:
-    """Pack a step's attention from its column sums, the rows of each group, and the visible rows."""
+    """Pack a step's attention from its column sums, the rows of each group, and the rows that see a key."""
     total = columns.sum(0)  # NaN where a key is not there yet
     mass, received = total / np.float32(rows.sum()), total / visible
     share, by_layer = mass.mean(1), received.mean(1)  # (layer, key)

@@ -98,7 +98,7 @@ class Measure(Configured):
 
         Returns:
             The dataset of `compute` with a coordinate for each of step, layer and head, and with the nulls
-            of `nulls` as `<name>_null`.
+                of `nulls` as `<name>_null`.
 
         Raises:
             UsageError: If `compute` returned something else than numbers with the trace's dimensions, or if
@@ -184,7 +184,7 @@ class AnchorMeasure(Measure):
 
         Returns:
             Whether each key is an anchor, (step, layer[, head], key), and whether the rule found any,
-            (step, layer[, head]). The dimension head is there for a rule with `per_head=True`.
+                (step, layer[, head]). The dimension head is there for a rule with `per_head=True`.
         """
         anchor = self.rule(trace)
         has_anchor = anchor.any("key")

@@ -167,7 +167,7 @@ def compare(
 
     Returns:
         Means, differences and intervals, without a verdict. The attribute `left_out` of its data lists what
-        could not be compared.
+            could not be compared.
 
     Raises:
         UsageError: If the results have different measures or settings, or if a prompt occurs twice in a

@@ -33,7 +33,7 @@ class Template:
 
         Returns:
             A prompt with the regions "instruction", "passage 1" and so on, "question"; all other text is
-            "template".
+                "template".
         """
         without = not record.passages and record.asks is not Asks.CONTINUATION
         condition = condition or Condition(closed_book=without)

@@ -103,7 +103,7 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
 
     Returns:
         A result with the value `perturbation`, (layer, head). Null: the expected cosine when the lifts of
-        one of the two are permuted. The pairs are the examples of the interval.
+            one of the two are permuted. The pairs are the examples of the interval.
 
     Raises:
         UsageError: If the numbers of traces differ, the models differ, or the prompts share fewer than two
@@ -130,7 +130,7 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         )
 
     def vectors(received: xr.DataArray) -> np.ndarray:
-        """Return (layer, head, key or region); for uniform attention without layer and head."""
+        """Return vectors (layer, head, key or region); uniform attention has no layer and no head."""
         mean = received.mean("step")
         if not by_key:
             mean = mean.groupby("region").mean("key").sel(region=shared)

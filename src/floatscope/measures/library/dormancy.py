@@ -68,7 +68,20 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
     """Find the heads that are dormant in one domain and active in another, for every pair of domains.
 
     A head crosses if its mean share of attention on anchors is above the threshold in one domain and below
-    it in the other.
+    it in the other. Values by pair, layer and head:
+
+    - `crosses`: heads that cross, with an expected share of false entries of 5 % (intersection–union t
+      tests, `p_crosses`, with Benjamini–Hochberg)
+    - `stays`: heads that are on the same side in both domains, found likewise (`p_stays`)
+    - `differs`: heads whose means differ (Welch's test, `p_differs`). This is a weaker statement: with 0.05
+      and 0.15 a head is active in both domains
+    - `difference`: mean of the first domain minus that of the second, with `low` and `high` (95 % for each
+      head)
+    - `null_difference`: the difference that the lengths of the texts alone would give under uniform
+      attention
+
+    Attributes: `tested` (number of heads), `switching` (number of heads that cross), and the bounds
+    `at_least` and `at_most` of that number, which hold together with 95 % confidence.
 
     Args:
         results (mapping of str to Result): A result of `Dormancy` for each domain, by the domain's name: two
@@ -76,20 +89,7 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
         threshold (float): Share of attention on anchors; by default that of the measure.
 
     Returns:
-        A dataset by pair, layer and head:
-
-        - `crosses`: heads that cross, with an expected share of false entries of 5 % (intersection–union t
-          tests, `p_crosses`, with Benjamini–Hochberg)
-        - `stays`: heads that are on the same side in both domains, found likewise (`p_stays`)
-        - `differs`: heads whose means differ (Welch's test, `p_differs`). This is a weaker statement: with
-          0.05 and 0.15 a head is active in both domains
-        - `difference`: mean of the first domain minus that of the second, with `low` and `high` (95 % for
-          each head by itself)
-        - `null_difference`: the difference that the lengths of the texts alone would give under uniform
-          attention
-
-        Its attributes: `tested` (number of heads), `switching` (number of heads that cross), and the bounds
-        `at_least` and `at_most`, which hold together with 95 % confidence.
+        The values with their attributes, as a dataset.
     """
     if len(results) < 2:
         raise UsageError("switching needs at least two domains", "Give {name: result, ...}.")

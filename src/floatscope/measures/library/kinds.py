@@ -82,7 +82,7 @@ def advantage(
 
     Returns:
         The sums, (2, layer, head), angle first; and the same without each example, (2, example, layer,
-        head), where the anchors are chosen again from the nine that remain.
+            head), where the anchors are chosen again from the nine that remain.
     """
     lift, *parts = (
         np.nan_to_num(examples[name].transpose("example", "layer", "head", "kind").values)

@@ -74,7 +74,7 @@ def remasking(
 
     Returns:
         A result with the values `moved`, `flipped` and `returned` by step, which `Remasking` describes. A
-        step without revealed or without masked positions is NaN.
+            step without revealed or without masked positions is NaN.
     """
     from ...recording.remasked import remasked  # not where measures are only read
 

@@ -116,7 +116,9 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
                 f"{said(chosen)} per token; without as many other heads of equal output norm, {said(others)} "
                 f"(mean output norms {short(own)} and {short(beside)})."
             )
-        check = Check("so does the autoregressive model", above(of_arm, NEEDED.delta))
+        check = Check(
+            "the autoregressive model needs its retrieval heads too", above(of_arm, NEEDED.delta)
+        )
         return [
             judge(
                 NEEDED,

@@ -210,7 +210,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
                 Picture(
                     "order",
                     "When each part of the answer is revealed",
-                    "One map a sampler: probability that a place of the answer is revealed by a step.",
+                    "One map per sampler: probability that a position of the answer is revealed by a step.",
                     partial(_maps, evidence, decoded),
                 )
             )

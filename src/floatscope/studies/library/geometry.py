@@ -158,7 +158,7 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
                 numbers=numbers,
                 checks=(
                     Check("the norm helps in the first third", above(first, 0.0)),
-                    Check("it hardly does in the last", below(last, 0.25)),
+                    Check("the norm hardly helps in the last third", below(last, 0.25)),
                 ),
                 variants=tuple(variants),
             )

@@ -106,7 +106,9 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
 
         theta = beyond("MDM: known beyond other prompts' tokens, − untrained networks", _values)
         every = [[of.get(name, np.nan) for name in each] for of in map(_values, controls)]
-        untrained = of_networks(np.array(every), "untrained networks: likewise", "points")
+        untrained = of_networks(
+            np.array(every), "untrained networks: the same difference", "points"
+        )
         known = _of(result, "early", "MDM: known before the reveal")
         null = _of(result, "early_null", "MDM: another prompt's token")
         lens = evidence.result(LENS, evidence.mdm)
@@ -116,7 +118,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         for label, values in (
             ("two thirds of the way up the layers", partial(_values, depth=2 / 3)),
             ("half of the way up", partial(_values, depth=1 / 2)),
-            ("beyond tokens of the same answer's other places", _elsewhere),
+            ("beyond tokens of other places of the same answer", _elsewhere),
         ):
             variants.append(vary(label, KNOWS, beyond(label, values), bar=bar))
         sentence = ""

@@ -106,7 +106,7 @@ def decide(evidence: Evidence, study: str) -> Claim:
     for label, other, half, noise in (
         ("another key must have 1.5 times the share", "movement-1.5-states", 0.5, False),
         ("another key must have 3 times the share", "movement-3-states", 0.5, False),
-        ("the start against the late state alone", "late", 0.5, False),
+        ("only the first and the last state", "late", 0.5, False),
         ("a layer moves if a third of the texts move", key, 1 / 3, False),
         ("a layer moves if two thirds of the texts move", key, 2 / 3, False),
         ("every strongest key counts as an anchor", key, 0.5, True),

@@ -96,7 +96,7 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
                 numbers=(arm, mdm),
                 checks=(
                     Check("the ARM needs its anchors", above(arm, NEEDED.delta)),
-                    Check("the MDM does not", below(mdm, NEEDED.delta)),
+                    Check("the MDM does not need its anchors", below(mdm, NEEDED.delta)),
                 ),
                 variants=tuple(variants),
             )

@@ -129,8 +129,8 @@ structure. Token classes know English function words."""
 
     def findings(self, evidence: Evidence) -> list[str]:
         return [
-            f"{model}: a structural token gets {first} what a content token gets in the "
-            f"first third of the layers, {last} in the last (both over uniform)."
+            f"{model}: a structural token gets {first} the attention of a content token in the "
+            f"first third of the layers, and {last} in the last (both over uniform)."
             for model, first, last in thirds(evidence.results("structure"), "index")
         ]
 

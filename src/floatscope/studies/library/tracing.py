@@ -70,7 +70,7 @@ nothing: between those ends lies the finding."""
     shows: ClassVar[Shows] = {
         KEY: (
             "Where and when the answer enters",
-            "Share of the gap between clean and corrupted run that one patch of the residual brings back: by "
+            "Share of the gap between clean and corrupted run that one patch of the residual restores: by "
             "layer and group of positions, and by step and layer for the answer's tokens in the passage and "
             "the answer's rows.",
         )
@@ -81,8 +81,11 @@ nothing: between those ends lies the finding."""
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         result = evidence.result(KEY, evidence.mdm)
-        worth = _worth(result, "MDM: worth of the passage's answer, a token")
-        control = _worth(evidence.control(KEY, evidence.mdm), "untrained MDM: the same")
+        worth = _worth(result, "MDM: effect of the passage's answer, per token")
+        control = _worth(
+            evidence.control(KEY, evidence.mdm),
+            "untrained MDM: effect of the passage's answer, per token",
+        )
         bar = no_answers(evidence.request) or _bar(evidence, result, worth)
         theta = _direct(result, "MDM: direct share", STRAIGHT.level)
         arm = _direct(evidence.result(KEY, evidence.arm), "ARM: direct share", 0.95)
@@ -99,9 +102,10 @@ nothing: between those ends lies the finding."""
             )
         checks = (
             Check(
-                "in the first third of the layers it is in the passage's tokens", above(first, 0.5)
+                "in the first third of the layers the answer is in the passage's tokens",
+                above(first, 0.5),
             ),
-            Check("in the last third it is at the answer's rows", above(last, 0.5)),
+            Check("in the last third of the layers the answer is at its rows", above(last, 0.5)),
         )
         return [
             judge(
